@@ -56,13 +56,13 @@ DataGiven = str | Data | Callable[[Trial], Data]
 
 
 def held_out_data(given: DataGiven | None) -> HeldOutData:
-    """Return how trial processes find the held-out data.
+    """Return a description of the held-out data that trial processes can load.
 
     Args:
-        given: What the caller said; None for the study's own ``Data(test=…)``.
+        given: The caller's argument; None for the study's own ``Data(test=…)``.
 
     Raises:
-        UsageError: It is none of what it can be, there is no such file, or it cannot be sent.
+        UsageError: It has the wrong type, there is no such file, or it cannot be sent.
     """
     if given is None:
         return HeldOutData()
@@ -243,8 +243,8 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
         UnknownStudyError: There is no such study, or no such trial in it.
         UsageError: There are no such data, or the metric was not reported or has no known
             direction. If it was not reported, the other results are stored.
-        DefinitionChangedError: The study's file defines it otherwise than the database has it.
-        Interrupted: SIGINT or SIGTERM; what was measured is stored.
+        DefinitionChangedError: The definition in the study's file differs from the stored one.
+        Interrupted: SIGINT or SIGTERM was received; finished results are stored.
         SweeperError: No checkpoint could be measured; the message has the reasons.
     """
     options = request.options

@@ -202,7 +202,7 @@ class Origin:
 
 def _studies(found: Origin, expected: Origin) -> str:
     if not expected.study:
-        return f"it is of {_described(found)}"
+        return f"it belongs to {_described(found)}"
     if found.study == expected.study:
         return (
             f"it belongs to another study {found.study!r} (identity {found.identity[:8]}, seed "

@@ -77,7 +77,7 @@ def estimate(
         report: Of a rehearsal.
         workers: Trials side by side.
         startup_seconds: From a trial's launch to its first step.
-        checkpoint_bytes: Of one checkpoint.
+        checkpoint_bytes: Size of one checkpoint.
     """
     timed, lengths = report.timed, report.lengths
     if timed is None or lengths is None:

@@ -70,7 +70,7 @@ class KeptCheckpoint:
         return max(0, self.epoch - 1) if self.between_epochs else self.epoch
 
 
-def what_is_kept(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
+def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
     """Return every checkpoint of ``trial`` in the database or on this disk, read and verified.
 
     They are in order of their steps; of several at one step, each attempt's is included.
@@ -255,7 +255,7 @@ def _differences(
         yield Finding(
             level,
             "tensor",
-            f"the model at the end: {first_that_differs(found, tensors)}",
+            f"the model at the end: {first_difference(found, tensors)}",
             epoch=max(0, ours.epoch - 1),
             step=ours.step,
             file=str(where),
@@ -264,7 +264,7 @@ def _differences(
         )
 
 
-def first_that_differs(found: Sequence[Difference], tensors: int) -> str:
+def first_difference(found: Sequence[Difference], tensors: int) -> str:
     """Return a phrase with the first of ``found``, and how many of ``tensors`` differ."""
     how = found[0].how.removeprefix("differs ")
     return (

@@ -22,7 +22,7 @@ from typing import Any, Literal
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints
 from sweeper.checks.decisions import Redrawn, check_rungs, redraw, rejudge
-from sweeper.checks.kept_checkpoints import compare_end_models, references, what_is_kept
+from sweeper.checks.kept_checkpoints import compare_end_models, kept_checkpoints_of, references
 from sweeper.checks.verify_findings import (
     Finding,
     Level,
@@ -61,10 +61,10 @@ STOPPED = "the verification was stopped; verdicts until then are stored"
 
 
 def where_to_kill(seed: int, number: int, steps: int, start: int = 0) -> Kill | None:
-    """Return where the replay of trial ``number`` is killed; None where the trial is too short.
+    """Return the step at which the replay of trial ``number`` is killed; None if the trial is too short.
 
-    Its steps are drawn from ``seed``, so that the same one gives the same test again; the checkpoint
-    makes sure that there is something to resume from, mostly in the middle of an epoch.
+    Its steps are drawn from ``seed``, so that a test can be repeated. A checkpoint, mostly in the
+    middle of an epoch, precedes the kill.
 
     Args:
         seed: Any whole number.
@@ -81,21 +81,21 @@ def where_to_kill(seed: int, number: int, steps: int, start: int = 0) -> Kill | 
 
 
 class AncestorDiffersError(Exception):
-    """An ancestor, run again, is not what it was when the branch began; how, in a sentence."""
+    """A difference between a replayed ancestor and the checkpoint from which the branch began."""
 
 
 @dataclass(frozen=True)
 class Ancestors:
-    """Gives a branch's replay what it begins from.
+    """Source of the checkpoint with which a branch's replay begins.
 
     Attributes:
         settings: The study's.
-        paths: Where its files are.
-        trial: Gives a trial of it, by its number.
+        paths: The study's directories.
+        trial: Function that returns a trial of the study by its number.
         launcher: Starts the processes.
         tell: Called with events of the progress.
         stopping: Ends a replay when it is set.
-        kept: Whether the parent's checkpoint is taken as it is kept, and no ancestor run again.
+        kept: Whether to begin with the parent's stored checkpoint instead of replaying ancestors.
     """
 
     settings: StudySettings
@@ -107,12 +107,12 @@ class Ancestors:
     kept: bool = False
 
     def provide(self, record: TrialRecord, directory: Path) -> None:
-        """Put the checkpoint that ``record`` begins from below ``directory``; nothing for no branch.
+        """Put the checkpoint with which ``record`` begins below ``directory``, if it is a branch.
 
         Raises:
-            AncestorDiffersError: It is otherwise than when the branch began.
-            Interrupted, ExecutionError: A replay was ended, or could not be run.
-            CheckpointError: What is kept cannot be had.
+            AncestorDiffersError: It differs from the one with which the branch began.
+            Interrupted, ExecutionError: A replay was stopped, or could not be run.
+            CheckpointError: The stored checkpoint cannot be read.
         """
         parent = record.parent
         if parent is not None and self.kept:
@@ -186,7 +186,7 @@ def _is_at(path: Location, record: TrialRecord) -> bool:
 
 
 def answers_of(record: TrialRecord) -> Answers:
-    """Return a trial's parameters as they answer its replay: of a branch, from its parent's ranges."""
+    """Return a trial's parameters with their ranges, for its replay; a branch has its parent's ranges."""
     parent = record.parent
     return Answers(record.params, record.distributions if parent is None else parent.distributions)
 
@@ -400,7 +400,7 @@ class _Verifier:
         stored = StoredTrial(
             record=record,
             observed=self.ended[number],
-            kept=what_is_kept(record, paths),
+            kept=kept_checkpoints_of(record, paths),
             study_seed=self.settings.seed,
             objectives=tuple(objective.name for objective in self.settings.objectives),
             at=self.settings.at,

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sweeper.checks.kept_checkpoints import KeptCheckpoint, first_that_differs
+from sweeper.checks.kept_checkpoints import KeptCheckpoint, first_difference
 from sweeper.checks.verify_findings import Compared, Finding, Level, What
 from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import epoch_path
@@ -241,7 +241,7 @@ def _checkpoints(
     Args:
         stored: The finished trial.
         comparison: Its replay's checkpoints.
-        level: Of what the replay alone contradicts.
+        level: Level of findings that only the replay contradicts.
         reported: Whether differing metrics were already reported; each checkpoint has their
             history.
     """
@@ -284,7 +284,7 @@ def checkpoint_findings(
     found = errors(seen.differences)
     variables = [each for each in found if each.component in _VARIABLES]
     if variables:
-        message = f"{subject}: {first_that_differs(variables, seen.tensors)}"
+        message = f"{subject}: {first_difference(variables, seen.tensors)}"
         yield finding(level, "tensor", message, variables[0].name)
     elif kept.manifest is None and kept.recorded and kept.recorded.digest != seen.digest:
         yield Finding(

@@ -1,9 +1,8 @@
-"""Attributes that Optuna's tools show beside a study and its trials, in Optuna's own tables.
+"""User attributes of studies and trials in Optuna's tables, for Optuna's tools.
 
-Sweeper reads none of them: no sampler, no pruner and no record depends on one. They are written by a
-dashboard alone, and two may run. So whoever writes says what was there when the new ones were worked
-out, and where that is no longer so nothing is written: the next look works them out again. What is
-written is one short transaction, of what has changed.
+Sweeper does not read them: no sampler, pruner or record depends on them. Only dashboards write
+them, and several may run. So a write names the values on which it is based, and is skipped if these
+have changed. It is one short transaction with only the changes.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ def _is_anothers(record: logging.LogRecord) -> bool:
 logging.getLogger("optuna.storages._in_memory").addFilter(_is_anothers)
 
 Attributes = Mapping[str, Any]
-"""Values that JSON can hold, by their keys."""
+"""JSON values by key."""
 
 
 @dataclass(frozen=True, slots=True)
 class StudyAttributes:
-    """Attributes that Optuna's tools keep of a study: notes, plots, names and artifacts.
+    """Attributes of a study for Optuna's tools: notes, plots, names and artifacts.
 
     Attributes:
         study: Its name.
-        optuna_id: Its number in Optuna's tables, and in optuna-dashboard's addresses.
-        directions: Of its objectives.
-        values: By their keys.
+        optuna_id: Its number in Optuna's tables and in optuna-dashboard's addresses.
+        directions: Directions of its objectives.
+        values: The attributes by key.
     """
 
     study: str
@@ -69,10 +68,10 @@ class StudyAttributes:
     values: Attributes
 
     def edited(self, edit: Callable[[OptunaStudy], None]) -> Attributes:
-        """Return what ``edit`` makes of them, in memory: it is given a study that holds them alone.
+        """Return the attributes changed by ``edit``, which gets an in-memory study with only these.
 
-        So the functions of Optuna and of optuna-dashboard decide how notes, plots and artifacts are
-        kept, and nothing but `Annotations.replace` writes to the database.
+        So functions of Optuna and optuna-dashboard define the form of notes, plots and artifacts,
+        and only `Annotations.replace` writes to the database.
         """
         storage = InMemoryStorage()
         directions = [StudyDirection[direction.upper()] for direction in self.directions]
@@ -85,7 +84,7 @@ class StudyAttributes:
 
 
 def add_artifact(study: OptunaStudy, store: ArtifactStore, path: Path) -> str:
-    """Copy a file into ``store`` and note it at ``study``; return the artifact's key."""
+    """Copy a file into ``store`` and register it with ``study``; return the artifact's key."""
     return upload_artifact(artifact_store=store, file_path=str(path), study_or_trial=study)
 
 
@@ -100,7 +99,7 @@ def _optuna_ids(connection: Connection) -> dict[str, int]:
 
 
 def _of_study(connection: Connection, name: str) -> StudyAttributes:
-    """Return a study's.
+    """Return a study's attributes.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -188,16 +187,16 @@ def _set_on_trials(
 
 
 class Annotations(Statements):
-    """Reads and writes them. Every method is one transaction; see `Repository` for the errors."""
+    """Reader and writer of these attributes. Every method is one transaction; see `Repository` for errors."""
 
     optuna_ids = reading(_optuna_ids)
     of_study = reading(_of_study)
 
     def replace(self, before: StudyAttributes, values: Attributes) -> bool:
-        """Make a study's attributes ``values``, if what differs from ``before`` is still as it was.
+        """Replace a study's attributes by ``values``, if the changed ones still equal ``before``.
 
         Returns:
-            Whether they are written; another programme wrote one of them meanwhile if not.
+            Whether they were written; False if another program has changed one of them.
 
         Raises:
             UnknownStudyError: There is no such study any more.
@@ -225,15 +224,15 @@ class Annotations(Statements):
     def set_on_trials(
         self, study: str, names: Collection[str], by_number: Mapping[int, Attributes]
     ) -> int:
-        """Make the trials' user attributes of these ``names`` what is given; leave all others.
+        """Set the trials' user attributes of these ``names``; do not change others.
 
         Args:
             study: The study's name.
-            names: Every one that may be set or deleted.
-            by_number: What each trial is to have of them; a trial that is not named is left alone.
+            names: The attributes that may be set or deleted.
+            by_number: The attributes of each trial; other trials are not changed.
 
         Returns:
-            How many were written or deleted. Where all are so already, nothing is locked.
+            The number of changes. Without changes nothing is locked.
 
         Raises:
             UnknownStudyError: There is no such study.

@@ -1,14 +1,13 @@
-"""Everything that a worker writes about its attempt; each write is refused once the attempt is superseded.
+"""Writes of a worker about its attempt, which are refused once the attempt is superseded.
 
-The disk is the truth: a checkpoint that is there and whole can be resumed from, whether or not
-anyone wrote it down; one that is written down and gone cannot.
+The disk decides which checkpoints exist: a trial can resume from a complete one that the database
+does not list, but not from a listed one that is missing.
 
-Every function first locks the attempt's row and checks that it is open and its trial's current
-one. A worker that was cut off and comes back late can therefore change nothing, whatever it
-believes.
+Every function first locks the attempt's row and checks that it is open and its trial's current one.
+So a worker that was disconnected for a while cannot change anything.
 
-Optuna's samplers could read nothing else. What a parameter is stands in a row of its own, so that
-to check it costs the same in the ten-thousandth trial as in the first.
+Parameters are stored in Optuna's tables, for Optuna's samplers. The kind of a parameter has another
+row, so that its check takes the same time in every trial.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def check_in_study(
     """Check a parameter of trial ``number`` against the first trial that has it.
 
     Raises:
-        ParameterError: There it is of another kind, or has other choices.
+        ParameterError: It has another kind, or other choices.
     """
     asked = {"study_id": study_id, "name": name}
     first = connection.execute(_KNOWN, asked).first()
@@ -71,7 +70,7 @@ def check_in_study(
 
 
 def _insert(connection: Connection, study_id: int, name: str, found: tuple[int, str]) -> None:
-    """Insert the row unless there is one by now."""
+    """Insert the row unless it exists."""
     connection.execute(
         _INSERTS[connection.dialect.name],
         {"study_id": study_id, "name": name, "number": found[0], "distribution": found[1]},
@@ -106,14 +105,14 @@ class Ending:
             "paused" leaves that to its rung's decision.
         end_step: Optimizer steps finished, counted over the whole trial.
         value: The objective, the first of several; needed for "complete", and infinite at worst.
-        digest: Of the final training state, for "complete" and "pruned".
+        digest: Digest of the final training state, for "complete" and "pruned".
         error: The error with its traceback.
         final: Whether a crashed or lost attempt was the trial's last, so that the trial has
             failed. A complete, pruned or failed attempt always is; an interrupted one never.
         further_values: The objectives after the first.
-        fault: Why it ended badly, to be counted; a crashed one counts as a crash by itself.
-        goes_on: Whether the trial goes on although the attempt has failed.
-        rung: After how many epochs a paused one stopped.
+        fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
+        goes_on: Whether the trial will be resumed although the attempt has failed.
+        rung: Number of epochs after which a paused attempt stopped.
     """
 
     outcome: Outcome
@@ -140,7 +139,7 @@ class Ending:
 def record_process(
     connection: Connection, token: int, pid: int, isolation: str, start_step: int | None
 ) -> None:
-    """Store the trial's process, how it is isolated, and the step from which it goes on."""
+    """Store the trial's process, its isolation, and the step at which it resumes."""
     lock_current(connection, token)
     connection.execute(
         sa.update(Attempt)
@@ -152,7 +151,7 @@ def record_process(
 def record_fingerprint(
     connection: Connection, token: int, fingerprint: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Store what the attempt runs under, as JSON; return the newest earlier attempt's."""
+    """Store the attempt's environment fingerprint as JSON; return that of the attempt before."""
     trial = lock_current(connection, token)
     connection.execute(
         sa.update(Attempt)
@@ -179,7 +178,7 @@ def record_parameter(
     distribution: Distribution,
     value: CategoricalChoice,
 ) -> CategoricalChoice:
-    """Store a parameter unless an earlier attempt did; return the value that holds.
+    """Store a parameter unless an earlier attempt did; return the stored value.
 
     Raises:
         ParameterError: It is stored with another distribution, both of which are named; or
@@ -245,7 +244,7 @@ def checkpoint_columns(trial_id: int, attempt: int, checkpoint: CheckpointRecord
 
 
 def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
-    """Delete the record of a checkpoint of this trial, of whichever attempt; none is no error."""
+    """Delete the row of a checkpoint of this trial, of any attempt, if it exists."""
     _forget(connection, lock_current(connection, token).id, path)
 
 
@@ -348,7 +347,7 @@ def _forget(connection: Connection, trial_id: int, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FoundCheckpoint:
-    """A whole checkpoint on disk, and the attempt whose directory it is in."""
+    """A complete checkpoint on disk, with the attempt of its directory."""
 
     attempt: int
     record: CheckpointRecord
@@ -359,11 +358,12 @@ def match_checkpoints(
 ) -> int:
     """Replace what is stored of a trial's checkpoints by ``found``; return how many rows changed.
 
-    Of attempts before the trial began anew none is stored, because none is gone on with.
+    Checkpoints of attempts before the trial started again are not stored, because they are not
+    used.
 
     Raises:
         UnknownStudyError: There is no such study.
-        StorageError: The trial is running: its attempt alone writes about its checkpoints.
+        StorageError: The trial is running, so only its attempt may write about its checkpoints.
     """
     trial = connection.execute(
         sa.select(Trial.id, Trial.anew_after, is_open().label("running")).where(

@@ -1,12 +1,13 @@
 """Audits of a study: intervals to compare, claims on them by compare-and-set, and their results.
 
-An interval is recorded by the attempt that pinned it, claimed by whoever compares it, and decided
-once. All of it is in the database: any worker of the machine may take over from one that is gone.
+An interval is recorded by the attempt that pinned it, claimed by a worker that compares it, and
+decided once. All of this is in the database, so any worker of the machine may take over from one
+that is gone.
 
-A claim is one update that names the claim which it takes the place of, so two workers never have
-one audit; a verdict is one update that names its own claim, so none is written twice, and none by a
-worker that was cut off meanwhile. After three claims without a verdict an audit is no more tried:
-what killed its process each time would go on doing so.
+A claim is one update that names the previous claim, so two workers never have the same audit. A
+verdict is one update that names its claim, so it is not written twice, nor by a disconnected
+worker. After three claims without a verdict an audit is given up, because its process would be
+killed again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from sweeper.support.processes import ProcessIdentity, is_gone
 
 
 def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
-    """Count a study's verdicts, and find the first that is a difference."""
+    """Count a study's verdicts, and find the first difference."""
     of_study = Audit.trial_id.in_(trials_of(study.id))
     counted = sa.select(Audit.outcome, sa.func.count()).where(of_study).group_by(Audit.outcome)
     counts = {row[0]: int(row[1]) for row in connection.execute(counted)}
@@ -95,13 +96,13 @@ def _of(report: str | None, key: str) -> str | None:
 
 
 FIRST_INTERVALS = 2
-"""So many intervals of a study's first trial are audited before other trials go on past them."""
+"""Number of audited intervals of a study's first trial."""
 
 MOST_TRIES = 3
-"""So often an audit is claimed, at most."""
+"""Maximum number of claims of an audit."""
 
 _SHARE = 0.03
-"""Of the seconds that a study's attempts take, what later audits may take, the first included."""
+"""Share of the seconds of a study's attempts that audits may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,9 @@ class Pinned:
     """An interval that a trial has pinned.
 
     Attributes:
-        directory: Holds what is pinned, and goes when there is a verdict.
-        from_path: The checkpoint to resume; None where the interval begins with the trial.
-        problem: Why it could not be pinned; it is dropped at once.
+        directory: Directory of the pinned checkpoints, which is deleted after the verdict.
+        from_path: The checkpoint to resume; None if the interval begins with the trial.
+        problem: The reason for which it could not be pinned; it is dropped at once.
     """
 
     from_step: int
@@ -126,14 +127,14 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class AuditClaim:
-    """An interval that is now this worker's to compare.
+    """An interval that this worker has claimed.
 
     Attributes:
-        key: Goes with the verdict, which is refused once another claim has the audit.
-        params: As the trial stored them, and their distributions.
-        fingerprint: What the attempt ran under that took the last checkpoint.
-        tries: How often it was claimed, this time included.
-        epochs: How many the trial trains for, where it was extended; None for the definition's.
+        key: Key of the claim; the verdict is refused once another claim has the audit.
+        params: The trial's parameters with their distributions.
+        fingerprint: Environment of the attempt that wrote the last checkpoint.
+        tries: Number of claims, including this one.
+        epochs: The trial's number of epochs, if it was extended; None for the definition's.
     """
 
     id: int
@@ -204,7 +205,7 @@ def _decide(
     seconds: float,
     report: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write the verdict; the same one written again changes nothing.
+    """Store the verdict; storing the same one again has no effect.
 
     Raises:
         SupersededError: Another claim has the audit, or another verdict.
@@ -236,7 +237,7 @@ def _decide(
 
 
 def _drop_rest(connection: Connection, study: str, host: str, reason: str) -> tuple[str, ...]:
-    """Drop what nobody compares, pinned on ``host``; return the directories that are free."""
+    """Drop intervals on ``host`` that will not be compared; return their directories."""
     dropped = connection.execute(
         sa.update(Audit)
         .where(
@@ -284,7 +285,7 @@ def _claimable(connection: Connection, study_id: int, wanted: Wanted) -> Sequenc
 
 
 def _is_free(row: AnyRow, *, judges: bool) -> bool:
-    """Return whether the interval is unclaimed: it was given back, or its worker is gone."""
+    """Return whether the interval has no claim: it was released, or its worker is gone."""
     if row.worker_key is None or row.host is None or row.left_at is not None:
         return True
     gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
@@ -366,15 +367,15 @@ def count_of(trial_id: Any) -> sa.ScalarSelect[int]:
 
 
 WhichIntervals = Literal["first", "drawn", "all", "none"]
-"""Intervals of a trial that are audited: the first ones, one that is drawn, every one, or none."""
+"""Selection of a trial's audited intervals: the first ones, a random one, all, or none."""
 
 
 def _plan(
     connection: Connection, study: str, number: int, *, drawn: bool
 ) -> tuple[WhichIntervals, int]:
-    """Decide what of a trial is audited, once for all of its attempts.
+    """Choose the audited intervals of a trial, once for all of its attempts.
 
-    The first trial is; where it failed before it had enough, the next one to begin.
+    The first trial is audited; if it failed too early, the next one to begin.
 
     Args:
         connection: In a writing transaction.
@@ -383,7 +384,7 @@ def _plan(
         drawn: Whether one interval of it is audited if it is not the first.
 
     Returns:
-        What, and how many intervals it has already.
+        The selection, and the number of its recorded intervals.
     """
     study_id = lock_study(connection, study).id
     trial = connection.execute(
@@ -428,9 +429,9 @@ def _begun_first(connection: Connection, study_id: int) -> int | None:
 
 
 def _add(connection: Connection, token: int, pinned: Pinned) -> bool:
-    """Record an interval for the attempt ``token``; whether it is wanted.
+    """Record an interval for the attempt ``token``; return whether it is wanted.
 
-    One that another attempt has recorded is not; nor is it recorded twice.
+    An interval that another attempt has recorded is not wanted.
 
     Raises:
         SupersededError: The attempt is no longer the trial's current one.
@@ -467,12 +468,12 @@ def _add(connection: Connection, token: int, pinned: Pinned) -> bool:
 
 
 def _release(connection: Connection, claim: AuditClaim) -> None:
-    """Give an audit back that was not finished; nothing if it is another's by now."""
+    """Release an unfinished audit, unless another worker has it."""
     connection.execute(sa.update(Audit).where(held_by(claim)).values(worker_key=None))
 
 
 def _is_settled(connection: Connection, study: str) -> bool:
-    """Return whether the study has all its first intervals, so that no other trial supplies them."""
+    """Return whether the study has all its first intervals."""
     first = _has_first(find_study(connection, study).id)
     found = sa.select(Trial.id).where(first, Trial.result.is_not(None)).limit(1)
     return connection.scalar(found) is not None
@@ -485,7 +486,7 @@ def _directories_in_use(connection: Connection, study: str) -> frozenset[str]:
 
 
 def _accept_inexact(connection: Connection, study: str) -> None:
-    """Note that the study goes on although an audit found, or may find, a difference."""
+    """Record that differences of audits are accepted."""
     connection.execute(
         sa.update(Study)
         .where(Study.name == study, Study.inexact_accepted_at.is_(None))
@@ -499,7 +500,7 @@ def _share(connection: Connection, study: str) -> tuple[float, float]:
 
 
 def _exactness(connection: Connection, study: str) -> Exactness:
-    """Return what the study's audits found.
+    """Return the result of the study's audits.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -508,7 +509,7 @@ def _exactness(connection: Connection, study: str) -> Exactness:
 
 
 class Audits(Statements):
-    """A study's audits. Every method is one transaction; see `Repository` for the errors of all."""
+    """A study's audits. Every method is one transaction; see `Repository` for errors."""
 
     plan = writing(_plan)
     add = writing(_add)
@@ -538,11 +539,11 @@ class Audits(Statements):
         Args:
             study: The study's name.
             worker_key: The key that the worker joined the study with.
-            host: The machine's name: what is pinned on another cannot be read here.
-            key: This claim's own, 32 characters; called again with it, the same claim is returned.
+            host: The machine's name, because pinned files of other machines cannot be read.
+            key: Key of the claim, 32 characters; a repeated call with it returns the same claim.
             lease_seconds: A lease's length.
-            first_only: Whether only intervals are wanted that other trials wait for.
-            unbounded: Whether the share of the study's time that audits may take is no bound.
+            first_only: Whether to claim only intervals for which other trials wait.
+            unbounded: Whether to ignore the limit on the audits' share of the study's time.
             waited: Seconds that an interval which nobody waits for has had to find an idle slot.
         """
         wanted = Wanted(worker_key, host, key, lease_seconds, first_only, unbounded, waited)

@@ -1,7 +1,7 @@
-"""The rows of branches: which checkpoint of which trial each begins from, and what it changes.
+"""Rows of branches: the parent's checkpoint and the changes of each.
 
-What is needed of the parent is written down with the branch, since a parent can begin anew under
-another definition, and its checkpoints go.
+The branch's row has a copy of the parent's data, because a parent can start again under another
+definition, and its checkpoints are deleted.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sweeper.search.spaces import from_text
 
 
 class Branch(Base):
-    """One trial that begins at a checkpoint of another. Its seed is in its trial's row.
+    """A trial that begins at a checkpoint of another. Its seed is in its trial's row.
 
-    ``counted`` says whether it is one of the study's total, as the members of a population are.
+    ``counted`` is whether it counts towards the study's total, as members of a population do.
     """
 
     __tablename__ = "sweeper_branches"
@@ -72,7 +72,7 @@ def last_and_beside(connection: Connection, study_id: int) -> tuple[AnyRow | Non
 def parents_of(
     connection: Connection, trial_ids: sa.Select[int] | Collection[int]
 ) -> dict[int, ParentRecord]:
-    """Return what those of the trials begin from that are branches, by the trial's key."""
+    """Return the parents' checkpoints of the branches among the trials, by the trial's key."""
     rows = connection.execute(
         sa.select(Branch, Trial.number, Trial.current_attempt)
         .join(Trial, Trial.id == Branch.parent_id)

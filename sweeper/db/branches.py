@@ -1,11 +1,10 @@
-"""Trials that descend from others: branches that are added, and a population's generations.
+"""Branches and generations of a population: trials that begin at checkpoints of others.
 
-A branch is none of the study's total, and no sampler sees it. Its number is the first that no trial
-has and none of the total will have, so that the trials still to come are what they would have been.
+A branch does not count towards the study's total, and no sampler sees it. Its number lies beyond
+those of the total, so that it does not affect later trials.
 
-The decision is part of the transaction in which a worker claims, under the lock on the study: all
-members of a generation are inserted at once, or none. That they are there says that it was taken, so it
-is never taken twice.
+A generation is decided in the transaction of a worker's claim, under the lock on the study: all of
+its members are inserted at once, so it is decided only once.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class NewBranch:
     """A branch to be added.
 
     Attributes:
-        number: Its own, as `Branches.next_number` gave it.
-        parent: What it begins from.
+        number: Its number, from `Branches.next_number`.
+        parent: The parent's checkpoint.
         params: Its parameters, in the parent's order.
-        distributions: What Optuna's tools are to show them as drawn from; each contains its value.
-        counted: Whether it is one of the study's total.
+        distributions: The distributions for Optuna's tables; each contains its value.
+        counted: Whether it counts towards the study's total.
     """
 
     number: int
@@ -50,7 +49,7 @@ class NewBranch:
 
 
 def insert_branch(connection: Connection, study: AnyRow, branch: NewBranch) -> None:
-    """Insert a branch's rows, Optuna's and ours; the study is locked."""
+    """Insert a branch's rows, Optuna's and sweeper's; the study must be locked."""
     of_parent = sa.select(Trial).where(
         Trial.study_id == study.id, Trial.number == branch.parent.number
     )
@@ -99,19 +98,19 @@ Turn = Literal["none", "inserted", "over"]
 
 
 def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn | list[int]:
-    """Insert the generation that comes after the first ``begun`` trials, if it is its turn.
+    """Insert the generation after the first ``begun`` trials, if it is due.
 
     Args:
         connection: In a writing transaction that has the study locked.
         study: Its columns.
-        begun: How many trials of its total there are.
+        begun: Number of trials of its total that have begun.
 
     Returns:
         What was done; "none" where the study has no population, or its first generation is being
         drawn, or all are there. Or the trials that have to end first.
 
     Raises:
-        DefinitionError: The population perturbs what the trials do not have.
+        DefinitionError: The population perturbs a parameter that the trials do not have.
     """
     population = population_of(json.loads(study.definition).get("budget"))
     if population is None or not begun or begun % population.size or begun >= study.target:
@@ -135,7 +134,7 @@ def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn |
 def _insert(
     connection: Connection, study: AnyRow, population: Population, generation: Sequence[AnyRow]
 ) -> int:
-    """Insert the generation that descends from this one; return of how many trials it is."""
+    """Insert the next generation; return its number of trials."""
     count = 0
     ends = {trial.number: _end(connection, trial.id) for trial in generation}
     ids = [trial.optuna_trial_id for trial in generation]
@@ -185,7 +184,7 @@ def _insert(
 
 
 def _end(connection: Connection, trial_id: int) -> AnyRow | None:
-    """Return the newest checkpoint of a trial, where its training ended."""
+    """Return the newest checkpoint of a trial, at the end of its training."""
     return connection.execute(
         sa.select(Checkpoint)
         .where(Checkpoint.trial_id == trial_id)

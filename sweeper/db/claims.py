@@ -1,8 +1,8 @@
 """Claim the next trial for a worker.
 
-A claim is one transaction under a lock on the study: what it looks at cannot change before what it
-inserts is there. So the total is exact, and no trial is given out twice, without any later
-reconciling. None of its queries grows with the trials that are finished.
+A claim is one transaction under a lock on the study, so the rows that it reads cannot change before
+its insert. So the total is exact, and no trial is claimed twice. The cost of its queries does not
+grow with the number of finished trials.
 """
 
 from __future__ import annotations
@@ -45,24 +45,25 @@ _LARGEST_SEED = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A trial that is now this worker's.
+    """A trial that this worker has claimed.
 
     Attributes:
         attempt: Counted from 1 within the trial.
-        token: Goes with every write; refused once another attempt is the trial's current one.
-        params: What earlier attempts stored, in the order of suggestion.
-        crashes: How many attempts before it ended with their process's death, lack of memory aside.
-        memory_faults: How many because memory ran out.
-        errors: How many with an exception of the user's code.
-        identity: The study's, which its checkpoints bear.
+        token: Fencing token of every write; refused once another attempt is the trial's current
+            one.
+        params: Parameters that earlier attempts stored, in the order of suggestion.
+        crashes: Number of earlier attempts whose process died, except for lack of memory.
+        memory_faults: Number of earlier attempts that ran out of memory.
+        errors: Number of earlier attempts with an exception of the user's code.
+        identity: The study's identity, which is in its checkpoints.
         definition: The fingerprint of the study's definition.
-        former: Fingerprints of definitions that it had before, each change of which was accepted.
-        anew_after: Up to which attempt none is gone on with, because they ran under another
-            definition; 0 where there is none such.
-        pause_after: So many epochs after which the trial pauses; None where it trains to its end.
-        epochs: How many it trains for, where it was extended; None for the definition's number.
-        extended: Whether it came to its end before, and trains on.
-        parent: What it begins from; None for a trial that begins from nothing.
+        former: Fingerprints of earlier definitions, whose changes were accepted.
+        anew_after: The last attempt whose checkpoints are not used, because it ran under another
+            definition; 0 for none.
+        pause_after: Number of epochs after which the trial pauses; None if it trains to its end.
+        epochs: Its number of epochs, if it was extended; None for the definition's.
+        extended: Whether it has ended before, and is trained further.
+        parent: The checkpoint with which a branch begins; None for other trials.
     """
 
     study: str
@@ -85,7 +86,7 @@ class Claim:
     parent: ParentRecord | None = None
 
     def faults(self, fault: Fault) -> int:
-        """Return how many attempts so far ended with such a fault."""
+        """Return the number of earlier attempts that ended with such a fault."""
         counts: dict[Fault, int] = {
             "crash": self.crashes,
             "memory": self.memory_faults,
@@ -106,10 +107,10 @@ class Lease:
     """Lease of a claim.
 
     Attributes:
-        worker_key: The key that the worker joined the study with; None where it has not.
-        devices: That the trial will see; None where nobody chose.
-        seconds: For which the claim holds unless it is renewed.
-        fingerprint: Of the definition that the worker has; None where it is the study's own.
+        worker_key: The key with which the worker joined the study; None if it has not.
+        devices: Devices for the trial; None for no restriction.
+        seconds: Duration of the lease.
+        fingerprint: Fingerprint of the worker's definition; None for the study's.
     """
 
     worker_key: str | None = None
@@ -126,10 +127,10 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
     key: str,
     lease: Lease | None = None,
 ) -> Claim | Waiting | None:
-    """Claim the lowest interrupted trial, else a promoted or a new one; see `Repository.claim`.
+    """Claim the lowest interrupted trial, otherwise a promoted or new one; see `Repository.claim`.
 
-    Where the transaction is run again because its commit's answer was lost, the open attempt with
-    this ``key`` is the one that the first run inserted.
+    If the transaction is repeated because the answer to its commit was lost, the open attempt with
+    this ``key`` was inserted by the first run.
     """
     study = lock_study(connection, name)
     if lease is not None and lease.fingerprint not in (None, study.fingerprint):
@@ -211,7 +212,7 @@ def _new_trial(
 
 
 def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
-    """Return the lowest interrupted trial, else the lowest trial that was promoted at its rung."""
+    """Return the lowest interrupted trial, otherwise the lowest promoted one."""
     return connection.execute(
         sa.select(Trial)
         .where(
@@ -239,9 +240,9 @@ class _Following:
     """The next trial that a sampler draws.
 
     Attributes:
-        number: The one that it will have; those of branches are passed over.
-        begun: How many of the study's total have begun before it.
-        newest: Optuna's id of the newest trial of the study; -1 where there is none.
+        number: Its number; numbers of branches are skipped.
+        begun: Number of trials of the study's total that have begun.
+        newest: Optuna's id of the newest trial of the study; -1 for none.
     """
 
     number: int

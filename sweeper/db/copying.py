@@ -1,9 +1,8 @@
-"""Copy a whole database into an empty one of the other kind, with Optuna's tables, and check it.
+"""Copy of a complete database, with Optuna's tables, into an empty one of the other kind.
 
-Every row keeps its key: tokens, Optuna's ids and whatever tools have noted of them mean the same
-afterwards. What arrived is read back and compared before it is committed, and the source is read a
-second time at the end, so that a worker that was started meanwhile is noticed. So the copy is there
-whole and equal, or not at all.
+Every row keeps its key, so tokens and Optuna's ids remain valid. The copy is read back and compared
+before it is committed, and the source is read again at the end, to notice a worker that was started
+meanwhile. So the copy is complete and equal, or nothing is copied.
 """
 
 from __future__ import annotations
@@ -52,14 +51,14 @@ def copied_tables() -> tuple[sa.Table, ...]:
 
 
 def copy_database(source: Database, target: Database) -> tuple[CopiedTable, ...]:
-    """Copy all of ``source`` into ``target``, whose tables are there and empty.
+    """Copy all of ``source`` into ``target``, which has empty tables.
 
     Returns:
-        What was copied, table by table.
+        The copied tables.
 
     Raises:
-        StorageError: Trials are running in the source, or it changed meanwhile; the target holds
-            studies; or what arrived there is not what was sent.
+        StorageError: Trials are running in the source, or it changed meanwhile; the target has
+            studies; or the copy differs from the source.
         DatabaseUnavailableError: Either cannot be reached.
     """
     source.read(lambda c: _check_at_rest(c, source))
@@ -129,7 +128,7 @@ def _insert(connection: Connection, table: sa.Table, rows: Sequence[AnyRow]) -> 
 
 
 def _set_sequences(connection: Connection) -> None:
-    """Have PostgreSQL count on from the largest keys; SQLite does so by itself."""
+    """Set PostgreSQL's sequences to the largest keys; SQLite does this by itself."""
     if connection.dialect.name != "postgresql":
         return
     for table in copied_tables():

@@ -1,12 +1,11 @@
-"""Open the database and run transactions in it: each state change is one, whole or not at all.
+"""Database connections and transactions: each state change is one transaction.
 
-SQLite runs in WAL mode, where readers and one writer go on side by side. A transaction that will
-write says so from its first statement (BEGIN IMMEDIATE): one that reads first and writes later can
-find that another has written in between, and SQLite then fails it at once, without waiting. On
-PostgreSQL the first statement of a writing transaction locks a row instead, and reading ones see
-one snapshot (REPEATABLE READ). Writers of one process queue at a lock of their own, because
-SQLite's waiting is sleeping and trying again; nobody waits for longer than their own patience, and
-who waits for another process lets go of that lock now and then.
+SQLite runs in WAL mode, in which readers and one writer run in parallel. A writing transaction
+begins with BEGIN IMMEDIATE: if it read first and another transaction wrote in between, SQLite would
+fail it without waiting. On PostgreSQL the first statement of a writing transaction locks a row
+instead, and reading ones see one snapshot (REPEATABLE READ). Writers of one process queue at a lock
+of that process, because SQLite waits by sleeping and retrying. No writer waits longer than its
+patience, and a writer that waits for another process releases the lock from time to time.
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ writer of this process has its turn."""
 
 _KEPT_CONNECTIONS = 2
 _MOST_CONNECTIONS = 8
-"""Of one process to a server, which has some hundreds for all: transactions take milliseconds."""
+"""Connections of one process to a server; few suffice, because transactions take milliseconds."""
 
 _LONGEST_IDLE_MS = 5000
-"""A process that is stopped in the middle of a transaction holds locks; the server ends it then."""
+"""Milliseconds after which the server ends an idle transaction, which may hold locks."""
 
 _POSTGRESQL_CONNECTION = {
     "connect_timeout": 10,
@@ -74,12 +73,11 @@ _LONGEST_PAUSE = 1.0
 
 
 class Database:
-    """An open database. Threads may share it; a forked child must open its own.
+    """An open database, safe for several threads; a forked child must open its own.
 
     Args:
-        url: Of a SQLite file or a PostgreSQL database.
-        patience: Seconds for which passing faults are retried before the database counts as
-            unavailable.
+        url: URL of a SQLite file or a PostgreSQL database.
+        patience: Seconds for which temporary faults are retried.
     """
 
     def __init__(self, url: URL, patience: float) -> None:
@@ -107,12 +105,11 @@ class Database:
 
         Args:
             url: ``sqlite:///PATH`` or ``postgresql://USER@HOST/DATABASE``.
-            create: Whether to create the file, its directory and the tables where they are
-                missing. Without it nothing is ever created.
-            patience: Seconds for which passing faults are retried; 60 by default.
+            create: Whether to create missing files, directories and tables.
+            patience: Seconds for which temporary faults are retried; 60 by default.
 
         Raises:
-            DatabaseUnavailableError: There is none, it cannot be reached, or it is no database.
+            DatabaseUnavailableError: There is none, it cannot be reached, or it is not a database.
             DatabaseVersionError: Another version of sweeper or Optuna wrote it.
         """
         parsed = parse_url(url)
@@ -129,7 +126,7 @@ class Database:
 
     @classmethod
     def upgrade(cls, url: str) -> tuple[str, str]:
-        """Bring an older database's tables up to this version (``sweeper db upgrade``).
+        """Upgrade an older database's tables to this version (``sweeper db upgrade``).
 
         Returns:
             The revision found and the revision that it has now.
@@ -149,7 +146,7 @@ class Database:
 
     @property
     def url_text(self) -> str:
-        """Return the URL with its password, as other tools need it. Never display it."""
+        """Return the URL with its password, for other tools. Never display it."""
         return self.url.render_as_string(hide_password=False)
 
     @property
@@ -159,7 +156,7 @@ class Database:
 
     @property
     def url_from_anywhere(self) -> str:
-        """`url_text` for a process in another directory: a file's path is absolute in it."""
+        """Return `url_text` with an absolute path, for processes in other directories."""
         url = self.url
         if self.in_file:
             url = url.set(database=str(Path(str(url.database)).absolute()))
@@ -169,7 +166,7 @@ class Database:
         return f"Database({shown_url(self.url)!r})"
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one transaction that sees one moment and writes nothing.
+        """Run ``work`` in one read-only transaction with one snapshot.
 
         Raises:
             DatabaseUnavailableError: Passing faults went on for longer than the patience.
@@ -177,11 +174,11 @@ class Database:
         return self._transact(self._reading, work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one transaction, committed when it returns, undone when it raises.
+        """Run ``work`` in one transaction, which is committed when it returns and rolled back when it raises.
 
-        ``work`` is run again after a passing fault, so it must keep its effects inside the
-        connection. A connection lost during the commit leaves open whether it was made: ``work``
-        has to recognize what it wrote before.
+        ``work`` is run again after a temporary fault, so its only effects must be in the database.
+        After a connection was lost during the commit, it is unknown whether the commit was made:
+        ``work`` has to recognize its earlier writes.
 
         Raises:
             DatabaseUnavailableError: Passing faults went on for longer than the patience.
@@ -195,11 +192,11 @@ class Database:
         return other
 
     def optuna_storage(self) -> RDBStorage:
-        """Return Optuna's own view of this database, for its tools that read studies."""
+        """Return Optuna's storage of this database, for Optuna's tools."""
         return schema.optuna_storage(self.url, create=False)
 
     def close(self) -> None:
-        """Close every connection that no thread is using."""
+        """Close every unused connection."""
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -277,9 +274,9 @@ def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Conc
 
 
 def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection], T]:
-    """``work`` for `Database.write`, which gives it whether it has run before.
+    """Wrap ``work`` for `Database.write`, to tell it whether it has run before.
 
-    Then its commit may have been made, and only the answer was lost.
+    In that case its commit may have been made and only the answer lost.
     """
     runs = 0
 
@@ -292,14 +289,14 @@ def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection
 
 
 def _waiting(connection: Connection, deadline: float) -> Connection:
-    """Have SQLite wait in this transaction for other processes, until ``deadline`` at most."""
+    """Let SQLite wait in this transaction for other processes, at most until ``deadline``."""
     seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
     return connection.execution_options(sweeper_busy_ms=int(1000 * seconds))
 
 
 @contextlib.contextmanager
 def _as_unavailable(url: URL, doing: str) -> Iterator[None]:
-    """Turn the database's own faults into one sentence."""
+    """Context manager that converts faults of the database to `DatabaseUnavailableError`."""
     try:
         yield
     except (DBAPIError, PoolTimeoutError) as error:
@@ -368,7 +365,7 @@ def _begin_sqlite(connection: Connection) -> None:
 
 
 def _prepare_directory(url: URL, *, create: bool) -> None:
-    """See to the directory of a SQLite file, before SQLite would create an empty file."""
+    """Create or check the directory of a SQLite file, before SQLite creates an empty file."""
     if url.get_backend_name() != "sqlite":
         return
     path = Path(str(url.database))

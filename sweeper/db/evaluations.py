@@ -1,7 +1,7 @@
 """Evaluations of checkpoints on held-out data: written by checkpoint and data set, and read.
 
-Evaluating a checkpoint on the same data again replaces what it gave before; what it gave on other
-data stays beside that. Where a checkpoint lies is in its own row alone, which may move.
+Evaluating a checkpoint on the same data again replaces its row; other data get another row. The
+path of a checkpoint is only in its own row, because it may change.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def evaluations_of_trials(
 
 
 def _distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
-    """Return, by trial, the distribution of each parameter that it has asked for.
+    """Return the distributions of each trial's parameters, by trial.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -76,7 +76,7 @@ def _record(
     data_digest: str,
     metrics: Mapping[str, float],
 ) -> None:
-    """Store what a checkpoint gave, dated by the database's clock; see `EvaluationRecord`.
+    """Store an evaluation with the time of the database's clock; see `EvaluationRecord`.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial has begun in it.
@@ -118,7 +118,7 @@ def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> Evalu
 
 
 class Evaluations(Statements):
-    """Writes what checkpoints gave. Every method is one transaction; see `Repository`."""
+    """Writer of evaluations. Every method is one transaction; see `Repository`."""
 
     record = writing(_record)
     distributions = reading(_distributions)

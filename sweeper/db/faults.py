@@ -1,11 +1,11 @@
-"""Faults of a database, passing and lasting, and the states of a SQLite file: replaced, read-only.
+"""Temporary and permanent faults of a database, and states of a SQLite file: replaced, read-only.
 
-Only a passing fault may be retried: the database was busy, chose our transaction as a deadlock's
-victim, or dropped the connection. Everything else would fail again, and later.
+Only a temporary fault is retried: the database was busy, aborted the transaction because of a
+deadlock, or dropped the connection.
 
-A reader of a database in WAL mode writes too: it makes a file beside the database, in which readers
-and writers see each other. Where it may not, SQLite has to be shown how things stand: whether a writer
-has made these files, or there is none and the file does not change.
+A reader of a database in WAL mode also writes: it makes a shared-memory file beside the database.
+Without permission for that, the URI has to say whether a writer has made these files, or the
+database is immutable.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ from sweeper.support.shown import shown_url, without_secrets
 
 @dataclass(frozen=True)
 class OpenFile:
-    """The file of a SQLite database, as it was when it was opened.
+    """Identity of a SQLite database's file when it was opened.
 
-    What is written to a file that somebody removed meanwhile is written without an error, and gone
-    with the last process that has it open.
+    Writes to a removed file raise no error, and are lost when the last process closes it.
     """
 
     path: Path
@@ -50,10 +49,10 @@ class OpenFile:
         return cls(path, found.st_dev, found.st_ino)
 
     def check(self, url: URL) -> None:
-        """See that it is still there.
+        """Check that the file is unchanged.
 
         Raises:
-            DatabaseUnavailableError: It was removed, or another file is in its place.
+            DatabaseUnavailableError: It was removed or replaced by another file.
         """
         try:
             found = self.path.stat()
@@ -75,10 +74,10 @@ class OpenFile:
 
 
 def read_only_uri(file: Path) -> str | None:
-    """Return the URI under which SQLite reads ``file``; None where it, or its making, may be written.
+    """Return the read-only URI of ``file``; None if the file may be written or created.
 
-    A file whose last writer closed it is read as one that does not change. Should somebody with the
-    right to begin to write at that very moment, what is read may be of two moments.
+    A file without a writer is read as immutable. If a writer starts at that moment, the result may
+    mix two states.
     """
     directory = file.parent
     if not file.exists() or (os.access(file, os.W_OK) and os.access(directory, os.W_OK)):
@@ -121,7 +120,7 @@ _POSTGRESQL_LASTING = (
     "no password supplied",
     "permission denied",
 )
-"""Said by a server that refuses a connection; such errors carry no state."""
+"""Messages of a server that refuses a connection; such errors have no SQLSTATE."""
 
 _POSTGRESQL_NO_TABLE = "42P01"
 
@@ -175,7 +174,7 @@ def is_passing(error: BaseException) -> bool:
 
 
 def is_unavailable(error: DBAPIError | PoolTimeoutError) -> bool:
-    """Return whether the database itself failed, rather than the statement."""
+    """Return whether the database failed, not the statement."""
     if is_passing(error):
         return True
     if isinstance(original := getattr(error, "orig", None), sqlite3.Error):
@@ -204,7 +203,7 @@ def unavailable(url: URL, error: BaseException, doing: str = "be used") -> Datab
 
 
 def missing(url: URL) -> DatabaseUnavailableError:
-    """Return the error to raise where there is no SQLite file: where one is that may be meant."""
+    """Return the error for a missing SQLite file, with the path of a similar one if there is one."""
     wanted = Path(str(url.database))
     here = Path.cwd()
     elsewhere = [] if wanted.is_absolute() else [d for d in here.parents if (d / wanted).is_file()]

@@ -1,7 +1,7 @@
-"""Follow a study from its database: what is new since the last look, for one who runs none of it.
+"""Following of a study by polling its database, for a process that runs none of its trials.
 
-A look reads the attempts that were open at the last one or are new since, and of their trials the
-epochs after the last known one, so it costs the same with a million finished trials as with none.
+A poll reads the attempts that were open at the last poll or are new since, and the new epochs of
+their trials, so its cost does not grow with the number of finished trials.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from sweeper.spec.space import CategoricalChoice
 
 @dataclass(frozen=True, slots=True)
 class AttemptEvent:
-    """One attempt, at the moment of a look.
+    """State of an attempt at a poll.
 
     Attributes:
-        is_new: Whether no earlier look saw it.
-        start_step: Where its training began; None before that.
+        is_new: Whether it is new since the last poll.
+        start_step: The step at which its training began; None before that.
         begins_after: The last epoch that its trial had finished when it was first seen; or -1.
-        begins: Whether its training has begun since the last look.
-        epochs: That its trial finished since the last look; not those of before this attempt.
-        outcome: How it ended; None while it is open.
+        begins: Whether its training has begun since the last poll.
+        epochs: Epochs that its trial finished in this attempt since the last poll.
+        outcome: Its outcome; None while it is open.
         fails_trial: Whether its trial has failed.
     """
 
@@ -54,16 +54,16 @@ class AttemptEvent:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Part of an open attempt that was already returned; ``epoch`` is the trial's last epoch in it."""
+    """The part of an open attempt that was already returned, up to the trial's last ``epoch``."""
 
     began: bool = False
     epoch: int = -1
 
 
 class StudyFollower:
-    """Looks at a study again and again.
+    """Poller of a study.
 
-    What was over before the follower was made is not reported.
+    Attempts that ended before it was made are not reported.
     """
 
     def __init__(self, repository: Repository, study: str) -> None:
@@ -76,7 +76,7 @@ class StudyFollower:
 
         Raises:
             UnknownStudyError: There is no such study.
-            DatabaseUnavailableError: The database is away; nothing is missed by looking later.
+            DatabaseUnavailableError: The database cannot be reached; a later call misses nothing.
         """
         found = self._repository.database.read(self._read)
         for item in found:

@@ -20,13 +20,15 @@ class DatabaseHealth:
     """Health of a database, as it reports it.
 
     Attributes:
-        revision: Of its tables.
-        write_ahead: Whether SQLite logs ahead, so that readers hold up no writer; None elsewhere.
-        faults: What SQLite's quick check found; empty where it is whole, or is no SQLite.
-        clock: Seconds that its clock is ahead of this machine's, less half of the way there.
-        studies: How many it holds.
-        running: Trials that a live worker runs.
-        lost: Trials that are open although their worker is gone, as ``STUDY N``.
+        revision: Revision of its tables.
+        write_ahead: Whether SQLite is in WAL mode, in which readers do not block writers; None for
+            PostgreSQL.
+        faults: Result of SQLite's quick check; empty if undamaged, and for PostgreSQL.
+        clock: Seconds by which its clock is ahead of this machine's, corrected by half of the round
+            trip.
+        studies: Number of studies.
+        running: Number of trials with a live worker.
+        lost: Open trials of workers that are gone, as ``STUDY N``.
     """
 
     revision: str
@@ -39,7 +41,7 @@ class DatabaseHealth:
 
 
 def read_health(database: Database) -> DatabaseHealth:
-    """Look at a database that could be opened; nothing is written.
+    """Return the health of an open database, without writing to it.
 
     Raises:
         DatabaseUnavailableError: It cannot be read.

@@ -1,10 +1,10 @@
-"""Leases: who holds a trial, until when, and who may take it away; all on the database's clock.
+"""Leases of trials, their renewal and loss, all on the database's clock.
 
-A worker renews the leases of its attempts together with its own. An attempt is given up when its
-worker's process is known to be gone, or when its lease has ended. Of an ended lease only a worker
-may judge that was itself in unbroken contact for the length of a lease: when the server comes back
-after a minute, every lease has ended, and whoever returns first must not take the trials of those
-who return a second later.
+A worker renews the leases of its attempts together with its own. An attempt is closed when its
+worker's process is known to be gone, or when its lease has expired. Only a worker that was itself
+connected for the length of a lease may close others for expired leases: when the server is
+reachable again after a minute, every lease has expired, and the first worker to reconnect must not
+take the trials of those that reconnect a second later.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from sweeper.records.results import WorkerRecord
 from sweeper.support.processes import ProcessIdentity, is_gone
 
 _GAP = 0.5
-"""Of a lease's length: a worker that renewed nothing for longer was not in unbroken contact.
+"""Longest time between renewals, as a share of a lease, for a worker that counts as connected.
 
-A worker renews four times a lease. So a break that goes unnoticed here is shorter than what is
-left of any other live worker's lease when it begins.
+A worker renews four times a lease, so a shorter break ends before any other live worker's lease
+expires.
 """
 
 
@@ -56,7 +56,7 @@ class Suspect:
 def renew(connection: Connection, tokens: Collection[int], seconds: float) -> frozenset[int]:
     """Extend the leases of the attempts that are still open; return their tokens.
 
-    A lease that has ended is renewed all the same while nobody has closed its attempt.
+    An expired lease is renewed too, as long as its attempt is open.
     """
     if not tokens:
         return frozenset()
@@ -71,7 +71,7 @@ def renew(connection: Connection, tokens: Collection[int], seconds: float) -> fr
 
 
 def renew_worker(connection: Connection, key: str, seconds: float) -> bool:
-    """Extend a worker's own lease; whether there is a worker of this key that has not left."""
+    """Extend a worker's own lease; return whether a worker with this key exists and has not left."""
     contact_broke = Worker.lease_until < UtcAfter((1 - _GAP) * seconds)
     renewed = connection.execute(
         sa.update(Worker)
@@ -94,7 +94,7 @@ def join(
     slots: int = 1,
     lease_seconds: float = 60.0,
 ) -> None:
-    """Enter a worker into the study's list, under a ``key`` of its own (32 characters)."""
+    """Add a worker to the study's list, with its own ``key`` (32 characters)."""
     study_id = find_study(connection, study).id
     now = {
         "left_at": None,
@@ -122,7 +122,7 @@ def join(
 
 
 def leave(connection: Connection, key: str, error: str | None = None) -> None:
-    """Note that a worker has left, and why if something was wrong; once only."""
+    """Record once that a worker has left, and its error if any."""
     connection.execute(
         sa.update(Worker)
         .where(Worker.key == key, Worker.left_at.is_(None))
@@ -131,7 +131,7 @@ def leave(connection: Connection, key: str, error: str | None = None) -> None:
 
 
 def read_workers(connection: Connection, study: str) -> tuple[WorkerRecord, ...]:
-    """Return every worker of the study, of now and before, in the order of joining."""
+    """Return every present and former worker of the study, in the order of joining."""
     rows = connection.execute(
         sa.select(Worker, (Worker.lease_until < UtcNow()).label("ended"))
         .where(Worker.study_id == find_study(connection, study).id)
@@ -146,10 +146,10 @@ def lease_has_ended() -> sa.ColumnElement[bool]:
 
 
 def open_attempts(*columns: Any) -> sa.Select[Any]:
-    """Select the open attempts of all studies, as `is_lost` reads them, and their trials' numbers.
+    """Select the open attempts of all studies for `is_lost`, with their trials' numbers.
 
     Args:
-        columns: Further ones, of the attempt's trial for instance.
+        columns: Further columns, for example of the attempt's trial.
     """
     return (
         sa.select(
@@ -165,7 +165,7 @@ def open_attempts(*columns: Any) -> sa.Select[Any]:
 
 
 def is_lost(attempt: AnyRow) -> bool:
-    """Return whether an open attempt's worker is gone; if that cannot be known, its lease decides."""
+    """Return whether an open attempt's worker is gone; if that is unknown, by its lease."""
     gone = _worker_is_gone(attempt)
     return bool(attempt.lease_ended) if gone is None else gone
 
@@ -175,7 +175,7 @@ def suspects(
 ) -> tuple[Suspect, ...]:
     """Return the open attempts that may be closed as lost; see `Repository.release_lost`.
 
-    Who is no worker, and gives no ``observer``, judges ended leases at once.
+    Without an ``observer``, for a caller that is not a worker, expired leases count at once.
     """
     candidates = connection.execute(
         open_attempts()
@@ -194,9 +194,9 @@ def suspects(
 
 
 def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[LostAttempt, ...]:
-    """Close the suspects that are still what they were, as "lost".
+    """Close the suspects that are unchanged, as "lost".
 
-    An attempt that its worker closes or renews at the same moment stays as its worker has it.
+    An attempt that its worker closes or renews at the same moment is not changed.
     """
     lost = []
     for suspect in found:
@@ -217,7 +217,7 @@ def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[Lost
 
 
 def was_there(connection: Connection, key: str, seconds: float) -> bool:
-    """Return whether the worker has been in unbroken contact for the length of a lease."""
+    """Return whether the worker was connected for the length of a lease."""
     return bool(
         connection.scalar(
             sa.select(

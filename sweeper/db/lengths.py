@@ -1,10 +1,9 @@
-"""Number of epochs that trials train for: raised, kept for each length, and seen by the search.
+"""Lengths of trials in epochs: extensions, results at each length, and the search's view.
 
-A trial that is extended is unfinished again: the next claim goes on from its last checkpoint, as
-after an interruption. What it gave is kept in a row of its own, written in the same transaction, so
-that a value is never in neither of the two. The study's definition stays as it is, with its number
-of epochs, the first length; so trials that were extended and those that were not are trials of one
-definition, and what the search sees of either is what it gave at the first length.
+An extended trial is unfinished again: the next claim resumes from its last checkpoint, as after an
+interruption. Its former result is moved to a separate row in the same transaction. The study's
+definition does not change, and its number of epochs is the first length. The search uses every
+trial's result at the first length, whether it was extended or not.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ def was_extended() -> sa.Exists:
 def lengths_of_trials(
     connection: Connection, trial_ids: sa.Select[int], objectives: Sequence[Objective]
 ) -> dict[int, list[LengthRecord]]:
-    """Return what each trial gave at the lengths that it was extended from, by its id."""
+    """Return each trial's results at its former lengths, by the trial's id."""
     found: dict[int, list[LengthRecord]] = {}
     for row in connection.execute(
         sa.select(Length).where(Length.trial_id.in_(trial_ids)).order_by(Length.epochs)
@@ -64,16 +63,15 @@ def at_first_length(
     trials: Sequence[AnyRow],
     observed: Sequence[Observation],
 ) -> tuple[Observation, ...]:
-    """Return the observations of trials for the search: each as it was at the study's first length.
+    """Return the observations of trials for the search, at the study's first length.
 
-    So an extension changes nothing that is drawn afterwards: a trial that trained on, one that was
-    given more epochs from its beginning, and one that was not extended, all look alike to it.
+    So an extension does not affect later draws.
 
     Args:
         connection: In a transaction.
         study: Its columns.
         trials: Those of its trials, in order.
-        observed: The same trials, as they are now.
+        observed: The same trials with their present results.
     """
     if all(trial.epochs is None for trial in trials):
         return tuple(observed)
@@ -125,7 +123,7 @@ def _epochs_until(
 def _computed(
     study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
 ) -> Observation:
-    """Return a trial that trained past the first length without a stop, as it would have ended there."""
+    """Return a trial that trained past the first length without a stop, as if it had ended there."""
     at = cast("At", json.loads(study.definition).get("at", "last"))
     values = []
     for objective in objectives_of(study):
@@ -157,8 +155,8 @@ def _plan_extension(connection: Connection, study: str, extension: Extension) ->
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial has begun in it.
-        UsageError: A trial has trained for more epochs, or has failed; trials are running; the
-            study shares out epochs by itself.
+        UsageError: A trial has trained for more epochs or has failed, trials are running, or the
+            study has a budget.
     """
     return _plan(connection, find_study(connection, study), extension)
 
@@ -196,7 +194,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
 
 
 def _whole(study: AnyRow, epochs: int, first: int, trials: Sequence[AnyRow]) -> ExtensionPlan:
-    """For a whole study: no trial that was pruned or has failed, none that goes further already."""
+    """Return the trials to extend in a whole study: no pruned, failed or longer ones."""
     present = study.epochs or first
     if epochs < present:
         done = sum(trial.result == "complete" for trial in trials)
@@ -220,7 +218,7 @@ def _chosen(
     first: int,
     trials: Sequence[AnyRow],
 ) -> ExtensionPlan:
-    """For some trials, by number: pruned ones too, since they were asked for.
+    """Return the requested trials by number, also pruned ones.
 
     Raises:
         UnknownStudyError: One has not begun.
@@ -262,7 +260,7 @@ def _chosen(
 
 
 def _extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
-    """Have trials train on; return what that changed. Done again, it changes nothing.
+    """Extend trials; return the changes. A repeated call has no effect.
 
     Raises what `plan` does.
     """
@@ -294,7 +292,7 @@ def _extend(connection: Connection, name: str, extension: Extension) -> Extensio
 
 
 def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]) -> None:
-    """Write down what the trials gave at the length that they have come to."""
+    """Store the trials' results at their present length."""
     values = optuna_rows.all_values(connection, [trial.optuna_trial_id for trial in trials])
     trained = _epochs_trained(connection, (trial.id for trial in trials))
     for trial in trials:
@@ -326,7 +324,7 @@ def _epochs_trained(connection: Connection, trial_ids: Iterable[int]) -> dict[in
 
 
 class Lengths(Statements):
-    """Extends studies and trials. Every method is one transaction; see `Repository`."""
+    """Extensions of studies and trials. Every method is one transaction; see `Repository`."""
 
     plan = reading(_plan_extension)
     extend = writing(_extend)

@@ -1,7 +1,6 @@
-"""Optuna's own rows, written and read inside our transactions. The only module that knows them.
+"""Optuna's rows, written and read in sweeper's transactions, only by this module.
 
-Optuna's storage commits after every call, so a study kept through it could be cut between its rows
-and ours. Writing both in one transaction needs Optuna's table definitions, which are not public:
+Optuna's storage commits after every call, so a crash could separate its rows from sweeper's. Writing both in one transaction needs Optuna's table definitions, which are not public:
 Optuna is pinned to one major version, and a test reads everything back through
 ``optuna.load_study``.
 """
@@ -65,12 +64,12 @@ _FIRST_WITH = (
     .limit(1)
 )
 _NEW_PARAMETER = sa.insert(_Params)
-"""Made once: a trial may have ten thousand parameters, each stored by itself."""
+"""Statement that is compiled once, because a trial may have ten thousand parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A stored parameter: what it was drawn from, and its value."""
+    """A stored parameter: distribution and value."""
 
     distribution: Distribution
     value: CategoricalChoice
@@ -94,18 +93,18 @@ def create_study(connection: Connection, name: str, directions: Sequence[Directi
 
 
 def lock_study(connection: Connection, study_id: int) -> bool:
-    """Keep Optuna's tools from adding trials until this commits; whether Optuna has the study.
+    """Prevent Optuna's tools from adding trials until the commit; return whether Optuna has the study.
 
-    Its tools can delete it. They lock the same row to add a trial.
+    Optuna's tools can delete the study. They lock the same row to add a trial.
     """
     query = sa.select(_Studies.c.study_id).where(_Studies.c.study_id == study_id)
     return connection.scalar(query.with_for_update()) is not None
 
 
 def trials_after(connection: Connection, study_id: int, trial_id: int) -> int:
-    """Return how many trials Optuna has in the study that are newer than ``trial_id``.
+    """Return the number of the study's trials in Optuna that are newer than ``trial_id``.
 
-    This does not grow with the trials before it, as counting all of them would.
+    Unlike a count of all trials, this does not grow with the earlier ones.
     """
     count = (
         sa.select(sa.func.count())
@@ -132,14 +131,14 @@ def set_parameter(
     drawn: Parameter,
     check: Callable[[], None],
 ) -> CategoricalChoice:
-    """Store a parameter unless it is stored; return the value that holds.
+    """Store a parameter unless it is stored; return the stored value.
 
     Args:
         connection: In a writing transaction.
         trial_id: Optuna's id of the trial.
-        name: The parameter's.
+        name: Name of the parameter.
         drawn: What to store.
-        check: Called before a new parameter is stored; raises where it must not be.
+        check: Called before a new parameter is stored; raises to refuse it.
 
     Raises:
         ParameterError: It is stored with another distribution.
@@ -183,7 +182,7 @@ def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, A
 def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, str] | None:
     """Return the first trial's number that has the parameter, and its distribution as JSON.
 
-    This looks at every trial of the study.
+    It reads every trial of the study.
     """
     found = connection.execute(_FIRST_WITH, {"study_id": study_id, "name": name}).first()
     return None if found is None else (found.number, found.distribution_json)
@@ -195,7 +194,7 @@ def parameters(
     """Return the parameters of the trials, by Optuna's trial id, in the order of suggestion.
 
     Raises:
-        StorageError: A value is none of its distribution's choices.
+        StorageError: A value is not among its distribution's choices.
     """
     return _read_parameters(
         connection.execute(
@@ -329,7 +328,7 @@ def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> 
 
 
 def reopen_trial(connection: Connection, trial_id: int) -> None:
-    """Make a finished trial a running one again, without a value."""
+    """Set a finished trial to running again, without a value."""
     connection.execute(sa.delete(_Values).where(_Values.c.trial_id == trial_id))
     connection.execute(
         sa.update(_Trials)
@@ -339,7 +338,7 @@ def reopen_trial(connection: Connection, trial_id: int) -> None:
 
 
 def forget_trial(connection: Connection, trial_id: int, *, parameters: bool = True) -> None:
-    """Delete a trial's intermediate values, and unless asked not to its parameters: it begins anew."""
+    """Delete a trial's intermediate values and, by default, its parameters, for a new start."""
     for table in (_Params, _Intermediate) if parameters else (_Intermediate,):
         connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
 
@@ -352,7 +351,7 @@ def rename_study(connection: Connection, study_id: int, name: str) -> None:
 
 
 def delete_study(connection: Connection, study_id: int) -> None:
-    """Delete a study with all that refers to it, whichever of Optuna's tables that is in."""
+    """Delete a study with all rows that refer to it in Optuna's tables."""
     trials = sa.select(_Trials.c.trial_id).where(_Trials.c.study_id == study_id)
     for table in reversed(models.BaseModel.metadata.sorted_tables):
         if "trial_id" in table.c and table is not _Trials:

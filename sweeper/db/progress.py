@@ -31,14 +31,14 @@ def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
 
 
 def best_trial(connection: Connection, study: AnyRow, trials: Sequence[AnyRow]) -> BestTrial | None:
-    """Return the one of ``trials`` that is complete and has the best objective, first of equals."""
+    """Return the complete trial with the best objective, the first of equal ones."""
     return next(iter(leading_trials(connection, study, trials, 1)), None)
 
 
 def leading_trials(
     connection: Connection, study: AnyRow, trials: Sequence[AnyRow], count: int
 ) -> tuple[BestTrial, ...]:
-    """Return the ``count`` best of ``trials`` that are complete, the best first."""
+    """Return the ``count`` best complete trials, the best first."""
     sign = -1 if study.direction == "maximize" else 1
     values = optuna_rows.values(connection, _complete_ids(study))
     ranked = heapq.nsmallest(
@@ -54,9 +54,9 @@ def pareto_front(
     trials: Sequence[AnyRow],
     objectives: Sequence[Objective],
 ) -> tuple[ParetoTrial, ...]:
-    """Return those of ``trials`` that are complete and that no other one beats, by number.
+    """Return the complete trials of the Pareto front, by number.
 
-    One trial beats another where it is better in some objective and worse in none.
+    A trial beats another if it is better in an objective and worse in none.
     """
     signs = [-1 if objective.direction == "maximize" else 1 for objective in objectives]
     values = optuna_rows.all_values(connection, _complete_ids(study))
@@ -98,11 +98,11 @@ def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tu
 
 
 _RECENT_TRIALS = 64
-"""The latest trials, whose attempts say how long an epoch takes."""
+"""Number of latest trials for the duration of an epoch."""
 
 
 def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
-    """Return where a trial stands by its columns and whether an attempt at it lives."""
+    """Return a trial's state, from its columns and whether it has a live attempt."""
     if trial.result is not None:
         return cast("TrialState", trial.result)
     if running:
@@ -128,13 +128,13 @@ def trial_statuses(
     live: Collection[int],
     objectives: Sequence[Objective],
 ) -> tuple[TrialStatus, ...]:
-    """Return how far each of the study's trials is, by number.
+    """Return the progress of each of the study's trials, by number.
 
     Args:
         connection: In a transaction.
         study: Its columns.
         trials: Those of all its trials.
-        live: The ids of those that a live attempt trains.
+        live: Ids of the trials with a live attempt.
         objectives: The study's, in order.
     """
     optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
@@ -184,14 +184,14 @@ def _errors(connection: Connection, study: int) -> dict[int, str]:
 def seconds_left(
     connection: Connection, study: AnyRow, trials: Sequence[TrialStatus]
 ) -> float | None:
-    """Estimate the seconds until the study's total is reached, with as many running as now.
+    """Estimate the seconds until the study's total is reached, with the present number of running trials.
 
-    An epoch takes the median of what it took in the latest trials, everything around it included.
-    A trial that has not begun counts as the median one that is complete or pruned does, and until
-    there is one as the study's number of epochs.
+    The duration of an epoch is the median of the latest trials, including their overhead. A trial
+    that has not begun counts as the median of complete and pruned trials, or as the study's number
+    of epochs if there is none.
 
     Returns:
-        None where nothing runs, no trial has finished an epoch, or the epochs are not known.
+        None if no trial runs, no trial has finished an epoch, or the number of epochs is unknown.
     """
     running = [trial for trial in trials if trial.state == "running"]
     if not running or any(trial.epochs is None for trial in trials):
@@ -257,7 +257,7 @@ _Rows = Sequence[AnyRow]
 
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
-    """Return whether attempts of the study ran under a definition that is no longer its own."""
+    """Return whether attempts of the study ran under an earlier definition."""
     return bool(
         connection.scalar(
             sa.select(
@@ -270,10 +270,10 @@ def is_mixed(connection: Connection, study: AnyRow) -> bool:
 
 
 def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[int, str]:
-    """Return the short form of what each trial ran under, by the trial's id.
+    """Return the short form of each trial's definition and code, by the trial's id.
 
-    A trial that was gone on with under another definition has both, with ``+`` between. An attempt
-    that began from nothing leaves no trace of those before it, and one that trained nothing none.
+    A trial that was resumed under another definition has both, joined by ``+``. Attempts before a
+    start from scratch, and attempts without training, do not count.
     """
     rows = connection.execute(
         sa.select(Attempt.trial_id, Attempt.definition, Attempt.start_step)
@@ -301,13 +301,13 @@ def code_groups(
     trials: _Rows,
     best: Callable[[_Rows], BestTrial | None],
 ) -> tuple[CodeGroup, ...]:
-    """Return the study's trials by what they ran under, in the order of their first trials.
+    """Return the study's trials by definition and code, in the order of their first trials.
 
     Args:
         connection: In a transaction.
         study: Its columns.
         trials: Those of its trials.
-        best: Finds the best of some of them.
+        best: Returns the best of some trials.
     """
     codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
     by_code: dict[str, list[AnyRow]] = {}

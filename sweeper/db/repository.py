@@ -1,6 +1,6 @@
-"""The one way to a study's rows: every method is one transaction, whole or not at all.
+"""Repository of studies, the only access to their rows; every method is one transaction.
 
-Used by workers and by readers, never by a trial's process. Threads may share a repository.
+It is used by workers and readers, not by a trial's process, and is safe for several threads.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ __all__ = [
 class Repository(Statements):
     """Studies, trials and attempts in one database.
 
-    Every method may raise `DatabaseUnavailableError`; a worker can keep what it wanted to write
-    and call again. Every method that takes a token raises `SupersededError`, and writes nothing,
-    once that attempt is closed or no longer its trial's current one. Every method that needs a study
-    raises `UnknownStudyError` where there is none.
+    Every method may raise `DatabaseUnavailableError`; the call can be repeated later. Every method
+    that takes a token raises `SupersededError`, and writes nothing, once that attempt is closed or
+    no longer its trial's current one. Every method that needs a study raises `UnknownStudyError` if
+    there is none.
 
     Attributes:
         audits: The audits of its studies.
-        verdicts: What verifications found.
-        restarts: Begins studies again whose definition changed.
-        evaluations: What checkpoints gave on held-out data.
-        removal: Deletes studies, or gives them other names.
-        annotations: What Optuna's tools show beside them.
-        lengths: Has trials train on.
-        branches: Adds trials that begin at a checkpoint of another.
+        verdicts: Verdicts of verifications.
+        restarts: Restarts of studies with a changed definition.
+        evaluations: Evaluations of checkpoints.
+        removal: Deletion and renaming of studies.
+        annotations: Attributes for Optuna's tools.
+        lengths: Extensions of trials.
+        branches: Branches of trials.
     """
 
     accept_definition = writing(studies.accept_definition)
@@ -117,7 +117,7 @@ class Repository(Statements):
         return Repository(self.database.with_patience(seconds))
 
     def create_or_open(self, row: StudyRow) -> StudyRow:
-        """Create the study, Optuna's half and ours together, or open it; return what is stored.
+        """Create the study in Optuna's and sweeper's tables, or open it; return the stored row.
 
         The stored total may differ from ``row.target``; `set_target` changes it.
 
@@ -140,7 +140,7 @@ class Repository(Statements):
         """Return the stored study.
 
         Raises:
-            UnknownStudyError: There is none; near names, or those that exist, are listed.
+            UnknownStudyError: There is none; the message lists similar names.
         """
         return self.database.read(lambda c: row_of(studies.find_study(c, name)))
 
@@ -162,27 +162,27 @@ class Repository(Statements):
         key: str | None = None,
         fingerprint: str | None = None,
     ) -> Claim | Waiting | None:
-        """Claim a trial: the lowest interrupted one, else the lowest promoted one, else a new one.
+        """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
 
         Args:
             study: The study's name.
-            worker: Whose attempt it will be.
-            trial_seed: Gives a new trial, by its number, its seed.
-            worker_key: The key that the worker joined the study with.
-            devices: What the trial will see of the machine's devices.
-            lease_seconds: For which it is this worker's unless it is renewed; 60 by default.
-            key: 32 characters, the same for every call that asks for this claim again because an
-                answer was lost; None for a claim that is asked for once.
-            fingerprint: Of the definition that the worker has; None to take the study's own.
+            worker: The claiming worker.
+            trial_seed: Returns the seed of a new trial by its number.
+            worker_key: The key with which the worker joined the study.
+            devices: Devices of the machine for the trial.
+            lease_seconds: Duration of the lease; 60 by default.
+            key: 32 characters, equal in every call that repeats this claim after a lost answer;
+                None for a single call.
+            fingerprint: Fingerprint of the worker's definition; None for the study's.
 
         Returns:
-            The claim; `Waiting` while running trials hold everything up, or the study is asked to
-            stop; None once all are finished.
+            The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
+            None once all are finished.
 
         Raises:
             UnknownStudyError: There is no such study.
-            StorageError: Another tool changed Optuna's half of the study.
-            DefinitionChangedError: The study has another definition by now than the worker.
+            StorageError: Another tool has changed the study's Optuna rows.
+            DefinitionChangedError: The study's definition differs from the worker's.
         """
         asked = key or uuid.uuid4().hex
         lease = Lease(worker_key, devices, lease_seconds, fingerprint)
@@ -195,7 +195,7 @@ class Repository(Statements):
     ) -> frozenset[int]:
         """Renew the leases of attempts, and their worker's own; return the tokens still held.
 
-        A lease that has ended is renewed too, as long as nobody has closed the attempt.
+        An expired lease is renewed too, as long as its attempt is open.
         """
 
         def work(connection: Connection) -> frozenset[int]:
@@ -208,12 +208,12 @@ class Repository(Statements):
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0
     ) -> tuple[LostAttempt, ...]:
-        """Close the open attempts whose worker is gone, as "lost"; call it before claiming.
+        """Close the open attempts of workers that are gone, as "lost"; call it before claiming.
 
-        A worker's process that is gone from this host is known at once; any other worker is gone
-        when its lease has ended on the database's clock. An ``observer``, the key of the worker
-        that asks, judges ended leases only once it has been in contact with the database for
-        ``lease_seconds`` on end: until then those who were cut off with it may still come back.
+        A process that is gone from this host is known at once; any other worker is gone when its
+        lease has expired on the database's clock. With an ``observer``, the key of the calling
+        worker, expired leases count only once that worker has been connected for ``lease_seconds``:
+        until then, workers that were disconnected with it may return.
         """
         found = self.database.read(lambda c: leases.suspects(c, study, observer, lease_seconds))
         if not found:
@@ -221,7 +221,7 @@ class Repository(Statements):
         return self.database.write(lambda c: leases.close_lost(c, found))
 
     def retry(self, study: str, number: int) -> None:
-        """Give a failed trial another attempt: the next claim goes on with it.
+        """Give a failed trial another attempt: the next claim resumes it.
 
         Raises:
             UnknownStudyError: There is no such study, or no such trial has begun in it.
@@ -236,12 +236,12 @@ class Repository(Statements):
 
         Args:
             token: The attempt's.
-            ending: How it ended.
-            again: Whether an earlier call may have done it, whose answer was lost: then an
-                attempt that is closed in the same way is no error.
+            ending: The end of the attempt.
+            again: Whether the call may be repeated after a lost answer: then an attempt that is
+                already closed in the same way is no error.
 
         Returns:
-            The rungs of its round that are decided with it, if the study has a budget.
+            The rungs of its round that this decides, if the study has a budget.
 
         Raises:
             NonFiniteError: "complete" with NaN; finish it as "failed".

@@ -1,14 +1,14 @@
-"""Requests to a study: to stop, to retry, to begin anew, to be removed.
+"""Requests to a study: stop, retry, restart, removal.
 
-Both halves of a study go together, Optuna's rows and ours, in one transaction; and neither is
-possible while anybody is at work in it.
+Optuna's and sweeper's rows of a study are removed or renamed in one transaction, and only while
+nothing runs.
 
-A request to stop stands in the study's row, where every worker looks; it holds until somebody
-starts the study again.
+A request to stop is in the study's row, which every worker polls; it holds until the study is
+started again.
 
-What ran under one definition is no beginning of what runs under another. A trial that begins anew
-keeps its number and its attempts' rows and files; its parameters, epochs, checkpoints, evaluations
-and audits are forgotten, and no earlier attempt's checkpoint is gone on with.
+A trial does not resume from checkpoints of another definition. A trial that starts again keeps its
+number and its attempts' rows and files; its parameters, epochs, checkpoints, evaluations and audits
+are deleted from the database.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ from sweeper.errors import UsageError
 def _accept_while_nothing(
     connection: Connection, row: StudyRow, trial_seed: TrialSeed
 ) -> tuple[tuple[str, ...], int]:
-    """Accept a changed definition without being asked to, where that can mix nothing.
+    """Accept a changed definition without a request, if it mixes no results.
 
-    No trial has finished with a value, none is running, and none that is interrupted has
-    trained. Trials that have begun, failed ones too, then begin anew under the new definition.
+    That is so if no trial has a value, none is running, and no interrupted one has trained. Trials
+    that have begun, also failed ones, then start again under the new definition.
 
     Args:
         connection: In a writing transaction.
-        row: The study as it is defined now.
-        trial_seed: Gives each trial, by its number, its seed.
+        row: The study with its present definition.
+        trial_seed: Returns the seed of a trial by its number.
 
     Returns:
-        What changed, and how many trials begin anew; nothing where the change cannot be
-        accepted, or where there is none.
+        The changes, and the number of trials that start again; empty if the change cannot be
+        accepted, or there is none.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -96,12 +96,12 @@ def _accept_while_nothing(
 
 
 def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
-    """Have a trial that does not run begin from nothing with its next attempt.
+    """Make a trial that does not run start from scratch at its next attempt.
 
     Args:
         connection: In a writing transaction.
         trial: Its columns.
-        seed: Its new one; None to keep the one that it has.
+        seed: Its new seed; None to keep it.
     """
     columns = trial._mapping
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
@@ -150,7 +150,7 @@ StopRequest = Literal["drain", "kill"]
 
 
 def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
-    """Have workers stop, "drain" with checkpoints or "kill" at once; no claims till `clear_stop`."""
+    """Request workers to stop, "drain" with checkpoints or "kill" at once, and block claims until `clear_stop`."""
     study = lock_study(connection, name)
     connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=how))
 
@@ -162,20 +162,19 @@ def stop_requested(connection: Connection, name: str) -> StopRequest | None:
 
 
 def clear_stop(connection: Connection, name: str) -> None:
-    """Forget a request to stop, because the study is started again."""
+    """Delete a request to stop, because the study is started again."""
     study = lock_study(connection, name)
     if study.stop_requested is not None:
         connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=None))
 
 
 def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
-    """Give a failed trial another attempt: it is unfinished again, and none of its faults count.
+    """Set a failed trial to unfinished, with its faults reset to 0.
 
-    It goes on from its newest checkpoint, or from nothing where the definition is another one now.
+    It resumes from its newest checkpoint, or starts from scratch if the definition has changed.
 
-    Trials that were begun meanwhile and had this one in their window saw it failed, and stay.
-    Where this ran before and the commit's answer was lost (``again``), a trial that waits to be
-    resumed is the one that the first run made so.
+    Later trials with this one in their window saw it as failed, and are not changed. If the call is
+    repeated after a lost answer (``again``), an interrupted trial counts as already retried.
     """
     study = lock_study(connection, name)
     trial = connection.execute(
@@ -207,7 +206,7 @@ def retry(connection: Connection, name: str, number: int, *, again: bool = False
 
 
 def retry_failed(connection: Connection, name: str) -> tuple[int, ...]:
-    """Do as `retry` does for every failed trial without which nothing was decided; return their numbers."""
+    """Retry every failed trial that is in no decided rung or generation; return their numbers."""
     study = lock_study(connection, name)
     failed = connection.execute(
         sa.select(Trial)
@@ -239,7 +238,7 @@ _OF_STUDY = (Rung, RoundStart, Parameter, DefinitionChange, Worker, Trial)
 
 
 def _check_at_rest(connection: Connection, name: str, what: str) -> None:
-    """Check that nobody is at work in the study; ``what`` is to be done with it."""
+    """Check that no worker or trial of the study runs; ``what`` names the operation."""
     at_work = [
         f"a worker on {worker.host} (process {worker.pid})"
         for worker in read_workers(connection, name)
@@ -264,7 +263,7 @@ def _check_at_rest(connection: Connection, name: str, what: str) -> None:
 
 
 def _delete_study(connection: Connection, name: str) -> None:
-    """Delete every row of the study, Optuna's too."""
+    """Delete every row of the study, including Optuna's."""
     # Without Optuna's half, which its own tools may have deleted, ours still has to go.
     study = find_study(connection, name)
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
@@ -279,10 +278,10 @@ def _delete_study(connection: Connection, name: str) -> None:
 
 
 def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
-    """Give the study another name, and its files the directories they were ``moved`` to.
+    """Rename the study, and change the paths of its files that were ``moved``.
 
     Raises:
-        UsageError: The new name is taken, or somebody is at work in the study.
+        UsageError: The new name is taken, or the study is running.
     """
     study = lock_study(connection, name)
     _check_at_rest(connection, name, "set aside")
@@ -308,23 +307,23 @@ def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[st
 
 
 def _names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
-    """Return the names that earlier studies of this name were set aside under."""
+    """Return the names of earlier studies of this name that were renamed."""
     names = {*study_names(connection), *optuna_rows.study_names(connection)}
     return tuple(sorted(taken for taken in names if taken.startswith(f"{name}~")))
 
 
 class Restarts(Statements):
-    """Begins studies and trials again. Every method is one transaction; see `Repository`."""
+    """Restarts of studies and trials. Every method is one transaction; see `Repository`."""
 
     accept_while_nothing_has_a_value = writing(_accept_while_nothing)
 
 
 class Removing(Statements):
-    """Takes studies away. Every method is one transaction; see `Repository` for the errors of all.
+    """Removal and renaming of studies. Every method is one transaction; see `Repository` for errors.
 
     Raises:
         UnknownStudyError: There is no such study.
-        UsageError: Somebody is at work in it.
+        UsageError: The study is running.
     """
 
     check_at_rest = reading(_check_at_rest)

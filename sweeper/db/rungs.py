@@ -1,17 +1,15 @@
-"""Budgets in the database: trials that pause at rungs, and what is decided there.
+"""Budgets in the database: paused trials and the decisions at rungs.
 
-Samplers see the value of each trial after the first rung's epochs. Every trial that does not fail before
-has one, whatever bracket it is in and whatever becomes
-of it later, so that what is seen depends on no decision and on nobody's pace, and all values are of
-equally many epochs.
+Samplers use each trial's value after the first rung's epochs. Every trial that does not fail before
+has one, in every bracket, so the search depends on no decision and no order of arrival, and
+compares values after equal numbers of epochs.
 
-A rung is full when each of its members has reached it, or is over. Then the best are promoted and
-the others end as pruned, in the transaction that finds it full and under the study's lock, so that
-it is decided once and by nobody who lacks a value. What was decided stays: who was compared, with
-which value, and who was promoted.
+A rung is full when each of its members has reached it or has ended. Then the best are promoted and
+the others end as pruned, in one transaction under the study's lock, so it is decided once and with
+all values. The decision is stored: the compared trials, their values, and the promoted ones.
 
-The position of trials among rungs is read in a fixed number of queries, none of which grows with the trials that
-are over.
+Positions of trials among rungs are read with a fixed number of queries, whose cost does not grow
+with the number of finished trials.
 """
 
 from __future__ import annotations
@@ -51,13 +49,13 @@ WAITS, PROMOTED = "waits", "promoted"
 
 
 def schedule_of(study: AnyRow) -> RungSchedule | None:
-    """Return the rungs of a study's trials; None where it has no budget of rungs."""
+    """Return the rungs of a study's trials; None without a budget with rungs."""
     definition = json.loads(study.definition)
     return rung_schedule(definition.get("budget"), definition.get("epochs", 0))
 
 
 def next_rung(connection: Connection, study: AnyRow, trial: AnyRow) -> int | None:
-    """Return after how many epochs a trial pauses next; None where it trains to its end."""
+    """Return the number of epochs after which a trial pauses next; None if it trains to its end."""
     schedule = schedule_of(study)
     if schedule is None:
         return None
@@ -71,7 +69,7 @@ def next_rung(connection: Connection, study: AnyRow, trial: AnyRow) -> int | Non
 
 
 def round_starts(connection: Connection, study_id: int) -> tuple[int, ...]:
-    """Return the numbers from which rounds are dealt anew, ascending; see `raise_total`."""
+    """Return the ascending trial numbers at which the assignment to rounds starts again."""
     return tuple(
         connection.scalars(
             sa.select(RoundStart.number)
@@ -82,9 +80,9 @@ def round_starts(connection: Connection, study_id: int) -> tuple[int, ...]:
 
 
 def change_total(connection: Connection, study: AnyRow, target: int, begun: int) -> None:
-    """Keep rounds as they are when the total changes: one that is raised opens new ones.
+    """Change the total without changing existing rounds: a raised total adds new rounds.
 
-    Otherwise a round that the total had cut off, and whose rungs may be decided, would gain trials.
+    Otherwise a round that the total had cut off, with decided rungs, would get more trials.
     """
     if schedule_of(study) is None or target == study.target:
         return
@@ -98,9 +96,9 @@ def change_total(connection: Connection, study: AnyRow, target: int, begun: int)
 def held_up(
     connection: Connection, study: AnyRow, schedule: RungSchedule, begun: int
 ) -> str | None:
-    """Return why no trial can begin now; None where one can, or all are finished.
+    """Return the reason for which no trial can begin now; None if one can, or all are finished.
 
-    A sampler sees what trials gave after the first rung's epochs, so that it waits for no more.
+    Samplers use values at the first rung, so they wait only for these.
     """
     unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
     rows = connection.execute(
@@ -131,7 +129,7 @@ def held_up(
 
 
 def at_most(study: AnyRow, running: int) -> str | None:
-    """Return why no further trial may run beside so many; None where one may."""
+    """Return the reason for which no further trial may run beside the running ones, or None."""
     concurrency = json.loads(study.definition).get("concurrency", study.window)
     if study.window is None or running < concurrency:
         return None
@@ -139,7 +137,7 @@ def at_most(study: AnyRow, running: int) -> str | None:
 
 
 def running_trials(connection: Connection, study: AnyRow) -> int:
-    """Return how many trials have begun, are not over and do not pause."""
+    """Return the number of trials that have begun, have not ended and are not paused."""
     return int(
         connection.scalar(
             sa.select(sa.func.count())
@@ -154,7 +152,7 @@ def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> Non
     """Check that a failed trial was not ranked last at a rung.
 
     Raises:
-        UsageError: It was, and that is decided.
+        UsageError: It was ranked in a decided rung.
     """
     epochs = connection.scalar(
         sa.select(RungMember.epochs).where(
@@ -182,10 +180,10 @@ def is_compared() -> sa.Exists:
 def check_same_rungs(
     connection: Connection, study: AnyRow, definition: Mapping[str, object]
 ) -> None:
-    """Check that no rung would change that a trial has come to.
+    """Check that no rung with trials changes.
 
     Raises:
-        DefinitionError: Trials have come to rungs, and these are others under ``definition``.
+        DefinitionError: Trials are at rungs, which differ under ``definition``.
     """
     before = json.loads(study.definition)
     if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
@@ -200,7 +198,7 @@ def check_same_rungs(
 
 
 def forget_rungs(connection: Connection, trial_id: int) -> None:
-    """Have a trial that begins anew be at no rung; with a rung's last member goes its decision."""
+    """Remove a restarted trial from its rungs; with a rung's last member its decision is deleted."""
     rungs = sa.select(RungMember.rung_id).where(RungMember.trial_id == trial_id)
     decided = connection.scalars(rungs.where(RungMember.rung_id.is_not(None))).all()
     connection.execute(sa.delete(RungMember).where(RungMember.trial_id == trial_id))
@@ -215,13 +213,13 @@ def forget_rungs(connection: Connection, trial_id: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class DecidedRung:
-    """A rung that was decided just now.
+    """A newly decided rung.
 
     Attributes:
-        bracket: Of its round, from 0.
-        epochs: After which its trials paused.
-        promoted: The trials that go on, by number.
-        ended: The other ones that were compared.
+        bracket: Bracket of its round, from 0.
+        epochs: Epochs after which its trials paused.
+        promoted: Numbers of the promoted trials.
+        ended: Numbers of the other compared trials.
     """
 
     bracket: int
@@ -233,7 +231,7 @@ class DecidedRung:
 def reach(
     connection: Connection, trial_id: int, epochs: int, value: float, digest: str | None
 ) -> None:
-    """Write down that a trial has stopped at a rung; a value that is NaN is none, and not promoted."""
+    """Store that a trial has stopped at a rung; NaN counts as no value, and is not promoted."""
     reached = None if math.isnan(value) else value
     at_rung = sa.and_(RungMember.trial_id == trial_id, RungMember.epochs == epochs)
     connection.execute(sa.delete(RungMember).where(at_rung, RungMember.promoted.is_(None)))
@@ -246,8 +244,8 @@ def reach(
 def lock_rounds(connection: Connection, token: int) -> None:
     """Under a budget with rungs, lock the study of the attempt, before anything else is locked.
 
-    A claim has the study first and then the trials of a rung that it decides; who had a trial and then
-    asked for the study would wait for the claim, and the claim for it.
+    A claim locks the study first and then the trials of a rung that it decides; the reverse order
+    would cause a deadlock.
     """
     of_attempt = sa.select(Trial.study_id).join(Attempt, Attempt.trial_id == Trial.id)
     found = sa.select(Study).where(
@@ -259,7 +257,7 @@ def lock_rounds(connection: Connection, token: int) -> None:
 
 
 def settle(connection: Connection, study_id: int, number: int) -> tuple[DecidedRung, ...]:
-    """Decide every rung of the trial's round that is full by now; lock the study for it."""
+    """Lock the study and decide every full rung of the trial's round."""
     found = sa.select(Study).where(Study.id == study_id)
     schedule = schedule_of(connection.execute(found).one())
     if schedule is None:
@@ -270,7 +268,7 @@ def settle(connection: Connection, study_id: int, number: int) -> tuple[DecidedR
 
 
 def settle_all(connection: Connection, study: AnyRow) -> tuple[DecidedRung, ...]:
-    """Decide every rung of the study that is full; it must be locked."""
+    """Decide every full rung of the study, which must be locked."""
     schedule = schedule_of(study)
     if schedule is None:
         return ()
@@ -431,7 +429,7 @@ def _pruned(epochs: int) -> dict[str, object]:
 def seen_at_first_rung(
     connection: Connection, study: AnyRow, schedule: RungSchedule, number: int
 ) -> tuple[Observation, ...]:
-    """Return the trials numbered below ``number`` that have come so far, or are over, in order."""
+    """Return the trials below ``number`` that have reached the first rung or ended, in order."""
     chosen = sa.and_(Trial.study_id == study.id, Trial.number < number, ~is_beside())
     rows = connection.execute(
         sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
@@ -502,7 +500,7 @@ def decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
 def rungs_of_trials(
     connection: Connection, study_id: int, trial_ids: sa.Select[int]
 ) -> dict[int, list[RungRecord]]:
-    """Return the rungs that trials have come to, by the trial's id, in order."""
+    """Return the rungs that trials have reached, by the trial's id, in order."""
     members = connection.execute(
         sa.select(RungMember).where(RungMember.trial_id.in_(trial_ids)).order_by(RungMember.epochs)
     ).all()

@@ -1,10 +1,10 @@
-"""Version of the database's tables: read it, create the tables, or upgrade them.
+"""Schema version of the database: check, creation and upgrade of tables.
 
-Optuna creates its own tables; ours come from the migrations, under a version table of our own,
-because Optuna's `alembic_version` must hold nothing but Optuna's revision. Opening costs one
-select: Alembic is imported only to change something. Creation is serialized (a lock on the
-directory, an advisory lock on PostgreSQL): neither Optuna's creation nor the switch to WAL bears
-two processes at once. It may be cut off anywhere, and is then finished by the next to open.
+Optuna creates its own tables; sweeper's come from migrations with a separate version table, because
+Optuna's `alembic_version` may only contain Optuna's revision. Opening costs one select: Alembic is
+imported only for changes. Creation is serialized (a lock on the directory, an advisory lock on
+PostgreSQL), because neither Optuna's creation nor the switch to WAL works in two processes at once.
+An interrupted creation is finished by the next process that opens the database.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = "sweeper_alembic_version"
 REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009")
-"""Every revision of our tables, oldest first; the last is this version's."""
+"""Every revision of sweeper's tables, oldest first; the last is this version's."""
 
 _OPTUNA_REVISION = "v3.2.0.a"
 _CREATION_LOCK = 0x73776565706572
@@ -44,7 +44,7 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
     """Check the tables' versions, and with ``create`` create the tables that are missing.
 
     Raises:
-        DatabaseUnavailableError: There are no tables of sweeper's, and ``create`` is False.
+        DatabaseUnavailableError: There are no tables of sweeper, and ``create`` is False.
         DatabaseVersionError: The tables are of another version.
         sqlalchemy.exc.DBAPIError: The database itself failed.
     """
@@ -72,7 +72,7 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
 
 
 def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
-    """Run the migrations that the database lacks; return the old and the new revision.
+    """Run the missing migrations; return the old and the new revision.
 
     Raises:
         DatabaseUnavailableError: There are no tables of sweeper's.
@@ -90,7 +90,7 @@ def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
 
 
 def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
-    """Return Optuna's storage on the database at ``url``, creating its tables if asked to.
+    """Return Optuna's storage for the database at ``url``, and create its tables if requested.
 
     Raises:
         DatabaseVersionError: The tables are of another version of Optuna.
@@ -114,7 +114,7 @@ def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
 
 
 def unhurried(connection: Connection) -> None:
-    """Let this transaction, which has to wait for other work, be idle for as long as it takes."""
+    """Disable the idle timeout of this transaction, which waits for other work."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
 

@@ -1,9 +1,8 @@
-"""Read what a study has produced: statuses, whole trials, and what its sampler may see.
+"""Reads of a study's results: statuses, trials, and observations for its sampler.
 
-Whatever the number of trials, a fixed number of queries in one transaction, so that a record never
-mixes two moments. An open attempt whose worker is gone from this host, or elsewhere has let its lease
-end, is shown as lost even before a worker has closed it: nothing stays "running" when its process
-is gone.
+Each read is a fixed number of queries in one transaction, so a record never mixes two states. An
+open attempt whose worker is gone from this host, or whose lease has expired, is shown as lost even
+before a worker has closed it.
 """
 
 from __future__ import annotations
@@ -65,8 +64,8 @@ def read_status(
 ) -> StudyStatus:
     """Count the study's trials by state, and find its best one.
 
-    Where trials ran under several definitions, it is the best of those under the present one,
-    unless ``all_code``. How far each trial is, and the time left, are left out unless ``each``.
+    If trials ran under several definitions, it is the best under the present one, unless
+    ``all_code``. Each trial's progress and the time left are included only with ``each``.
     """
     study = find_study(connection, name)
     trials = connection.execute(
@@ -157,7 +156,7 @@ def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudySt
 
 
 def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial, whole.
+    """Return one trial with all details.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial has begun in it.
@@ -170,17 +169,17 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
 
 
 def read_trials(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun, whole, in the order of their numbers."""
+    """Return every trial that has begun with all details, by number."""
     return _records(connection, find_study(connection, name), sa.true())
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return the trials that have begun and have no result, whole, in the order of their numbers."""
+    """Return the trials that have begun and have no result, with all details, by number."""
     return _records(connection, find_study(connection, name), Trial.result.is_(None))
 
 
 def read_environments(connection: Connection, name: str) -> tuple[Environment, ...]:
-    """Return the surroundings that the study's attempts ran under, each with how many did."""
+    """Return the environments of the study's attempts, each with its number of attempts."""
     study = find_study(connection, name)
     hosts: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(
@@ -198,10 +197,11 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
 def finished_before(
     connection: Connection, name: str, number: int, *, whole: bool = False
 ) -> tuple[Observation, ...]:
-    """Return the finished trials numbered below ``number``, in order, as a sampler sees them.
+    """Return the finished trials below ``number``, in order, in the form for a sampler.
 
-    Under a budget that is at their first rung, trials that were extended are seen as they were at the
-    study's first length, and branches are not seen; with ``whole`` all are there as they are now.
+    With a budget, values are those at the first rung; extended trials have their values at the
+    study's first length; branches are left out. With ``whole``, all trials have their present
+    values.
     """
     study = find_study(connection, name)
     schedule = schedule_of(study)

@@ -1,10 +1,8 @@
-"""A study's row: created once, compared on every later opening, found by name.
+"""Rows of studies: creation, comparison when opened again, lookup by name.
 
-The stored definition is the one that the finished trials were run under. A study that now says
-something else would mix two experiments in one set of results, so it is refused, key by key.
-
-The stored definition is compared key by key,
-and the code part by part, so that a change is reported as what it is.
+The stored definition is that of the finished trials. A changed definition would mix two experiments
+in one set of results, so it is refused. Definitions are compared key by key, and code part by part,
+so that every change is named.
 """
 
 from __future__ import annotations
@@ -39,19 +37,17 @@ class StudyRow:
 
     Attributes:
         name: Unique in the database.
-        definition: Plain JSON, compared key by key when the study is opened again; but for the
-            objectives in it, opaque here.
-        objective: The metric that Optuna's values are.
+        definition: Plain JSON, compared key by key when the study is opened again.
+        objective: The metric of Optuna's values.
         target: The exact total of trials.
         window: How far trials look back: trial n starts only when all trials up to n - window are
             finished, and as long as fewer run than the definition's ``concurrency``. None where the sampler looks at no results.
-        seed: The study's, from 0 to 2**63 - 1.
-        source: Where the definition came from, as plain JSON, so that a study can be resumed by
-            its name. Not compared; the latest one given is kept.
-        code: What the factories reach, compared part by part; None in a study that was stored
-            before there was such a thing, until it is opened again.
-        identity: 32 random characters that the database gave the study when it was created; empty
-            in a row that is given.
+        seed: The study's seed, from 0 to 2**63 - 1.
+        source: Origin of the definition as plain JSON, for a resume by name. It is not compared;
+            the latest one is kept.
+        code: Code that the factories reach, compared part by part; None in a study of an old
+            version until it is opened again.
+        identity: 32 random characters, set when the study is created; empty in a row to be stored.
     """
 
     name: str

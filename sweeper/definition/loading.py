@@ -122,13 +122,13 @@ def _find(target: str, study_name: str | None) -> StudyDefinition:
             seen = "nothing" if found is None else f"a {type(found).__name__}"
             msg = (
                 f"{location} has {seen} under the name {name!r}; expected a sweeper.Study; "
-                f"{_what_it_has(module)}"
+                f"{_studies_in(module)}"
             )
             raise StudyFileError(msg)
         if study_name not in (None, found.name):
             msg = (
                 f"{target} is now a study called {found.name!r}; expected {study_name!r}; "
-                f"{_what_it_has(module)}"
+                f"{_studies_in(module)}"
             )
             raise StudyFileError(msg)
         return found
@@ -136,7 +136,7 @@ def _find(target: str, study_name: str | None) -> StudyDefinition:
     if study_name is not None:
         studies = {n: s for n, s in studies.items() if s.name == study_name}
         if not studies:
-            msg = f"{location} has no study called {study_name!r}; {_what_it_has(module)}"
+            msg = f"{location} has no study called {study_name!r}; {_studies_in(module)}"
             raise StudyFileError(msg)
     if len({id(s) for s in studies.values()}) == 1:
         return next(iter(studies.values()))
@@ -154,7 +154,7 @@ def _studies(module: ModuleType) -> dict[str, StudyDefinition]:
     return {n: v for n, v in vars(module).items() if isinstance(v, StudyDefinition)}
 
 
-def _what_it_has(module: ModuleType) -> str:
+def _studies_in(module: ModuleType) -> str:
     studies = _studies(module)
     ended = _read_up_to.get(module.__name__)
     if ended is not None:

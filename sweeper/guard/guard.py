@@ -342,7 +342,7 @@ def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str
             f"every iteration over {them} is reshuffled, so build {them} inside {factory}, or "
             "give the shuffle reshuffle_each_iteration=False"
         )
-    classes = {_class_that_uses(end, visits) for end in ends}
+    classes = {_class_using(end, visits) for end in ends}
     cls = classes.pop() if len(classes) == 1 else None
     if cls is None:
         return f"build {them} inside {factory}"
@@ -353,7 +353,7 @@ def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str
     )
 
 
-def _class_that_uses(end: Owned, visits: Sequence[Visit]) -> Any:
+def _class_using(end: Owned, visits: Sequence[Visit]) -> Any:
     """Return the user's class whose method uses the metric ``end``, or None."""
     if end.kind != Sort.METRIC.value or not end.by_code:
         return None

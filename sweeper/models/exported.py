@@ -24,20 +24,20 @@ def check_code(
     accept: bool,
     notice: Callable[[str], None],
 ) -> None:
-    """Refuse to build a trial's model with other code than it ran under, or say so.
+    """Refuse, or report, that a trial's model would be built with changed code.
 
     Args:
         study: The study's name.
         number: The trial's.
-        fingerprint: Of the definition and code that the study is stored with now.
-        stored: That code; None where an older version stored it.
-        now: The code as it stands; None where it was not looked at.
-        origin: Whose the checkpoint is, which says under which definition it was written.
-        accept: Go on, and say what changed.
-        notice: Called with that.
+        fingerprint: Fingerprint of the study's stored definition and code.
+        stored: The stored code; None from an older version.
+        now: The present code; None if it was not read.
+        origin: Origin of the checkpoint, with the definition under which it was written.
+        accept: Continue, and report what changed.
+        notice: Called with the report.
 
     Raises:
-        DefinitionChangedError: Something changed, and that is not accepted.
+        DefinitionChangedError: The code has changed, without ``accept``.
     """
     changes = []
     if origin is not None and origin.definition and origin.definition != fingerprint:
@@ -65,11 +65,11 @@ def check_target(path: Path, *, force: bool) -> None:
     """Check that ``path`` can be written.
 
     Args:
-        path: Where a model is to go.
-        force: Whether what is there may be replaced.
+        path: The file or directory to write.
+        force: Whether an existing file may be replaced.
 
     Raises:
-        UsageError: Something is there, or no directory to hold it.
+        UsageError: It exists already, or its directory does not exist.
     """
     parent = path.parent
     if not parent.is_dir():

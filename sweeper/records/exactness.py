@@ -174,7 +174,7 @@ def checked_audit(audit: Any) -> AuditPolicy:
     """Return ``audit`` if it is a policy.
 
     Raises:
-        DefinitionError: It is none.
+        DefinitionError: It is not such a number.
     """
     if not isinstance(audit, str) or audit not in get_args(AuditPolicy):
         msg = f"audit={audit!r}; it is one of {', '.join(map(repr, get_args(AuditPolicy)))}"

@@ -65,7 +65,7 @@ class Extension:
         epochs: The number of epochs to train for, those that are over included.
         trials: The numbers of the trials; None for the whole study: its complete trials, those that
             have begun, and those that have not.
-        best: Instead of numbers, so many of the best trials.
+        best: Instead of numbers, how many of the best trials.
     """
 
     epochs: int

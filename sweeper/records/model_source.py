@@ -77,7 +77,7 @@ class HasModel:
             The model, compiled as the factory compiles it. Its optimizer's variables are new.
 
         Raises:
-            CheckpointError: The trial keeps no such model; what it keeps is listed.
+            CheckpointError: The trial has no such model; the message lists those that it has.
             DefinitionChangedError: The code or the definition changed since the trial ran.
             RestoreError: A variable does not fit the model that the factory makes now.
             StudyFileError: The study's code is not where it was; the message says how to give it.

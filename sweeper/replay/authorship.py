@@ -34,7 +34,7 @@ _CACHED = functools._lru_cache_wrapper
 
 
 def unwrapped(thing: Any) -> Any:
-    """Return the function inside partials, bound methods and decorators; a class or object as it is."""
+    """Return the function inside partials, bound methods and decorators; a class or object unchanged."""
     for _ in range(32):
         if isinstance(thing, functools.partial):
             thing = thing.func
@@ -48,7 +48,7 @@ def unwrapped(thing: Any) -> Any:
 
 
 def line_of(thing: Any) -> Line | None:
-    """Return where a function, a class or an object's class is defined; None for a library's."""
+    """Return the line of a function, a class or an object's class; None for a library's."""
     thing = unwrapped(thing)
     if inspect.isfunction(thing):
         code = thing.__code__
@@ -66,7 +66,7 @@ def line_of(thing: Any) -> Line | None:
 
 
 def line_of_error(error: BaseException) -> Line | None:
-    """Return the innermost line of the user's own code that the error came through."""
+    """Return the innermost line of the user's code in the error's traceback."""
     found = None
     for frame, line in _frames(error.__traceback__):
         if is_users(frame):
@@ -75,9 +75,9 @@ def line_of_error(error: BaseException) -> Line | None:
 
 
 def line_of_argument(file: str, study: str, argument: str) -> Line | None:
-    """Return the line of ``argument=…`` in the call of ``Study`` that names this study; or of the call.
+    """Return the line of ``argument=…`` in this study's call of ``Study``, or of the call.
 
-    None where the file has no such call that could be found by reading it.
+    None if the file has no such call.
     """
     try:
         tree = ast.parse(Path(file).read_bytes())
@@ -107,12 +107,12 @@ def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, int]]:
 
 
 def _known(file: str) -> bool:
-    """Return whether lines of the user's ``file`` are known, as those of a notebook's cell are."""
+    """Return whether ``file`` is the user's and its lines are known, as for a notebook's cell."""
     return is_users(file) or (not Path(file).exists() and bool(linecache.getlines(file)))
 
 
 _LONG = 600
-"""Characters of a message above which its middle is left out."""
+"""Length of a message above which its middle is left out."""
 
 
 @dataclass
@@ -133,7 +133,7 @@ class StudyCode:
     _parts: list[type] = field(default_factory=list)
 
     def learn(self, plan: TrainingPlan) -> None:
-        """See what the factories made: callbacks, and the user's own layers."""
+        """Record the objects that the factories made: callbacks, and the user's layers."""
         self._callbacks = list(plan.callbacks)
         kinds = {type(found.value) for found in walk(plan.model, plan.step)}
         kinds |= {type(plan.step)}
@@ -143,7 +143,7 @@ class StudyCode:
         )
 
     def finding_of(self, error: BaseException, stage: str, check: str) -> Finding:
-        """Return ``error`` as a finding, at the user's innermost line or at what it speaks of."""
+        """Return ``error`` as a finding, at the user's innermost line or at the object that it names."""
         message = str(error)
         line = line_of_error(error)
         if isinstance(error, IndependenceError):
@@ -168,7 +168,7 @@ class StudyCode:
         return Finding("error", check, message, line or line_of(self.model))
 
     def line_of_message(self, message: str) -> Line | None:
-        """Return the line of the callback, the data or the factory that a message of ours names."""
+        """Return the line of the callback, the data or the factory that one of sweeper's messages names."""
         for callback in self._callbacks:
             kind = type(callback)
             if message.startswith(f"callback {kind.__qualname__}") and line_of(kind):
@@ -179,7 +179,7 @@ class StudyCode:
         return self._line_of_factory(message)
 
     def authors(self) -> StudyAuthors:
-        """Return everything learnt."""
+        """Return everything that was recorded."""
         parts = ", ".join(kind.__qualname__ for kind in self._parts)
         return StudyAuthors(
             model=Authored(name_of(self.model), line_of(self.model)),
@@ -196,7 +196,7 @@ class StudyCode:
         return Authored(kind.__qualname__, line, hooks, measured_names(kind))
 
     def _line_of_factory(self, path: str) -> Line | None:
-        """Return the line of the factory that made what ``path`` leads to."""
+        """Return the line of the factory that made the object at ``path``."""
         if path.startswith("callback"):
             return line_of(self.callbacks) or line_of(self.model)
         if path.startswith(("step", "the training step")) and self.step is not None:
@@ -212,7 +212,7 @@ class StudyCode:
 
 
 def _shortened(message: str) -> str:
-    """Return the first and last lines of a long message, as TensorFlow's errors hold whole tracebacks."""
+    """Return the first and last lines of a long message, because TensorFlow's contain tracebacks."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if len(message) <= _LONG or len(lines) < 3:
         return message

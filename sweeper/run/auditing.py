@@ -1,4 +1,4 @@
-"""Audits of a run: whose turn it is to compare, and one interval's comparison.
+"""Audits of a run: claims of intervals, their replays and their comparison.
 
 A slot compares the first intervals beside its trial; one that waits for others, or has nothing more
 to claim, compares what there is; and between two trials an interval is taken that has found no idle
@@ -58,19 +58,19 @@ if TYPE_CHECKING:
 
 
 _MOST_FILES = 512 << 20
-"""Bytes of a trial's own directory that a replay is given a copy of."""
+"""Maximum size in bytes of a trial's directory that is copied for a replay."""
 
 _MOST_STEPS = 5000
-"""A trial is run again from its beginning to find the first step only if that is no farther."""
+"""Maximum number of steps for a replay from the beginning to find the first differing step."""
 
 _MOST_COMPARED = 24
-"""So many checkpoints a replay takes on the way, to find the first step."""
+"""Number of checkpoints of a replay to find the first differing step."""
 
 _ROUNDS = 2
 
 
 class DroppedError(Exception):
-    """The interval cannot be compared; why, in a sentence. It says nothing of the trial."""
+    """The interval cannot be compared, for a reason outside of the trial."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ class Outcome:
 
     @property
     def alike(self) -> bool:
-        """Return whether the resumed trial is the same, bit for bit."""
+        """Return whether the resumed trial is bit-identical."""
         return self.other_end is None and not errors(self.comparison.differences)
 
 
 @dataclass
 class IntervalReplay:
-    """Replays one claimed interval.
+    """Replay of one claimed interval.
 
     Args:
         claim: The interval.
@@ -181,7 +181,7 @@ class IntervalReplay:
         )
 
     def first_step(self, comparison: ReplayComparison) -> int | None:
-        """Return the first step at which the resumed trial differs, as far as a few replays tell.
+        """Return the first step at which the resumed trial differs, if a few replays find it.
 
         Each time the interval is run twice, with a checkpoint at every so many steps: once resumed,
         once from the trial's beginning.
@@ -240,16 +240,16 @@ class IntervalReplay:
         )
 
     def clear(self) -> None:
-        """Remove what the replays wrote."""
+        """Remove the files of the replays."""
         shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
     def objectives(self) -> list[str]:
-        """Return the study's."""
+        """Return the study's objectives."""
         return [objective.name for objective in self.settings.objectives]
 
     def _check_surroundings(self, replayed: Replayed) -> None:
-        """Elsewhere, or with other code, another result would be no wonder."""
+        """Check that environment and code are those of the trial."""
         start = self.claim.pinned.from_step
         if replayed.starts and replayed.starts[0] != start:
             msg = f"its replay began at step {replayed.starts[0]} instead of {start}"
@@ -263,11 +263,11 @@ class IntervalReplay:
 
     @property
     def _files(self) -> Path:
-        """Return the trial's own directory, as its process was given it."""
+        """Return the trial's directory in its process."""
         return Path(self.claim.pinned.directory).parents[2] / "files"
 
     def _copy_files(self, directory: Path) -> None:
-        """Give the replay what lies in the trial's directory now, as a resume would find it."""
+        """Copy the trial's directory for the replay."""
         source = self._files
         target = RunPaths(directory, self.claim.study).trial_files(self.claim.trial)
         if not source.is_dir():
@@ -308,7 +308,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class FoundDifference:
-    """A difference, ready to be reported and stored.
+    """Report of a difference.
 
     Attributes:
         message: In one sentence, to stand after "an audit found that".
@@ -326,7 +326,7 @@ class FoundDifference:
 
     @property
     def advice(self) -> str:
-        """Probable causes, and what to do."""
+        """Return probable causes and advice."""
         own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
         return (
             "Either data are drawn anew in each process (an unseeded split, shuffle or "
@@ -349,7 +349,7 @@ class FoundDifference:
 
 
 def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
-    """Return what ``outcome``, which is not alike, shows.
+    """Return the report of an ``outcome`` with differences.
 
     One throwaway process reads the study's code, to name the user's own callbacks.
 
@@ -383,16 +383,16 @@ def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
 
 
 def _shown(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the first difference, and the first ones whose values are short enough to be read."""
+    """Return the first differences whose values are short enough to read."""
     short = [d for d in differences[1:] if not d.how.startswith("differs ")]
     return [*differences[:1], *short[: _SHOWN - 1]]
 
 
 _EVERY = 8
-"""In one of so many trials an interval is drawn."""
+"""Number of trials of which one has a randomly chosen audit."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
-"""Seconds between two looks at whether a first interval is pinned."""
+"""Seconds between two queries for pinned first intervals."""
 
 _NO_GPU = "-1"
 """Value of CUDA_VISIBLE_DEVICES with which TensorFlow uses no GPU."""
@@ -419,7 +419,7 @@ class Auditor:
         self.policy = "off" if inline or not settings.deterministic else settings.audit
 
     def order(self, claim: Claim) -> AuditOrder | None:
-        """Return what the trial of ``claim`` pins; None for nothing."""
+        """Return the order to pin intervals of the trial of ``claim``; None for none."""
         if self.policy == "off" or claim.parent is not None:
             # A branch's first interval begins with a checkpoint of another trial.
             return None
@@ -443,7 +443,7 @@ class Auditor:
         )
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
-        """Write down an interval that a trial has pinned; what is not wanted is removed."""
+        """Record a pinned interval, or remove it if it is not wanted."""
         wanted = self._audits.add(
             token,
             Pinned(
@@ -482,16 +482,16 @@ class Auditor:
             thread.join()
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare first intervals, and what has found no idle slot for so many seconds."""
+        """Compare first intervals, and those that have waited too long for an idle slot."""
         while not self._context.stopping.is_set() and self._one(device, waited=trial_seconds):
             pass
 
     def while_idle(self, device: SlotDevice) -> bool:
-        """Compare one interval, if there is one for which the study's time has room."""
+        """Compare one interval, if the audits' share of time allows it."""
         return not self._context.stopping.is_set() and self._one(device)
 
     def at_the_end(self, device: SlotDevice) -> None:
-        """Compare what is left and has room, and drop the rest."""
+        """Compare the remaining intervals that the share of time allows, and drop the others."""
         if self.policy == "off":
             return
         while self.while_idle(device):
@@ -508,7 +508,7 @@ class Auditor:
             free_pins(directory)
 
     def _compare_first(self, device: SlotDevice, closing: threading.Event) -> None:
-        """Compare first intervals until all have been made, and none is left that nobody compares."""
+        """Compare first intervals until all have been recorded and claimed."""
         study, pause = self._study.settings.name, _FIRST_PAUSE
         try:
             while not closing.is_set() and not self._context.stopping.is_set():
@@ -530,7 +530,7 @@ class Auditor:
         first_only: bool = False,
         waited: float = 0.0,
     ) -> bool:
-        """Claim one interval and compare it; whether there was one."""
+        """Claim one interval and compare it; return whether there was one."""
         if self.policy == "off":
             return False
         context, key = self._context, uuid.uuid4().hex
@@ -586,7 +586,7 @@ class Auditor:
         self._end_the_run(found.message, found.advice)
 
     def _end_the_run(self, message: str, advice: str) -> None:
-        """Stop every worker of the study, unless somebody has said that it goes on."""
+        """Stop every worker of the study, unless differences are accepted."""
         context = self._context
         study = self._study.settings.name
         if self._context.ask(lambda _again: self._audits.exactness(study)).accepted:
@@ -639,7 +639,7 @@ class Auditor:
         return drawing.randrange(settings.epochs)
 
     def _has_gpu(self, device: SlotDevice) -> bool:
-        """Return whether a second process beside the trial would share a GPU's memory with it."""
+        """Return whether a process beside the trial would share a GPU's memory with it."""
         if device.visible is not None:
             return bool(device.visible)
         if self._gpu is None:
@@ -651,7 +651,7 @@ class Auditor:
 
 
 def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
-    """Refuse to go on with a study of which an audit found a difference that nobody accepted.
+    """Refuse to continue a study with a difference that was not accepted.
 
     Args:
         audits: The study's.

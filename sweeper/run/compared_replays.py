@@ -1,4 +1,4 @@
-"""A trial, or an interval of it, run again and compared with the checkpoints that are kept of it.
+"""Replays of a trial or an interval, compared with the kept checkpoints.
 
 `sweeper verify` orders it for a finished trial, an audit for an interval between two checkpoints. A value
 that differs may be a measured time, which is another one in every run. So where anything differs that a
@@ -62,7 +62,7 @@ class ComparedCheckpoint:
 
 @dataclass(frozen=True)
 class ReplayComparison:
-    """Result of a replay, and of a second one where something differed.
+    """Result of a replay, and of a second one if something differed.
 
     Attributes:
         replayed: The replay's report.
@@ -80,14 +80,14 @@ class ReplayComparison:
 
     @property
     def differences(self) -> list[Difference]:
-        """Return all that differs, the most severe first."""
+        """Return all differences, the most severe first."""
         found = [each for seen in self.checkpoints.values() for each in seen.differences]
         return ranked([*found, *self.epochs])
 
 
 @dataclass
 class ComparedReplay:
-    """One trial or interval that is run again and compared.
+    """A trial or interval to run again and compare.
 
     Args:
         prepare: Puts below a directory what a replay begins from, and returns the replay's order.
@@ -123,7 +123,7 @@ class ComparedReplay:
         return self.directory / "first"
 
     def run(self) -> ReplayComparison:
-        """Run the trial again and compare; once more where something differs.
+        """Run the trial again and compare it; if something differs, a second time.
 
         Raises:
             Interrupted: ``stopping`` was set.
@@ -156,7 +156,7 @@ class ComparedReplay:
         )
 
     def _again(self, end: Position | None) -> tuple[Replayed, list[Difference]]:
-        """Run a second replay, to ``end`` or as far as the first; return what differs between them."""
+        """Run a second replay, to ``end`` or as far as the first; return the differences between them."""
         second = self.directory / "second"
         order = self.prepare(second)
         anyway: list[Difference] = []
@@ -223,5 +223,5 @@ def _metrics(replayed: Replayed) -> Epochs:
 
 
 def _files(order: ReplayOrder, directory: Path) -> str:
-    """Return the trial's own directory, as the processes of a replay below ``directory`` know it."""
+    """Return the trial's directory in the processes of a replay below ``directory``."""
     return str(RunPaths(directory, order.settings.name).trial_files(order.number))

@@ -1,4 +1,4 @@
-"""An early check of a new study: would its trials be refused, and do their values compare?
+"""Early check of a new study: trials that would be refused, and values that cannot be compared.
 
 Two throwaway processes build the study's first two trials under guard, one each, while the run starts.
 No trial begins before they are known to be sound, however long they take to build (up to a trial's own
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from sweeper.run.launch.trial_process import Launcher
 
 _LOOK_SECONDS = 1.0
-"""Seconds between two looks of the waiting first trial for a request to stop."""
+"""Seconds between two checks for a request to stop while the first trial waits."""
 
 
 @contextmanager
 def early_check(
     prepared: PreparedStudy, listener: Listener, *, wanted: bool = True
 ) -> Iterator[EarlyCheck]:
-    """Check a study beside what is done inside; at the end, wait for the rest of it.
+    """Context manager that checks a study in the background, and waits for the check at the end.
 
     A study that has run a trial before is not checked, and neither are inline trials: there is no
     process to throw away, and each trial is guarded against those before it.
@@ -64,7 +64,7 @@ def early_check(
 
 @dataclass
 class _Built:
-    """A trial that is built in a process of its own.
+    """A trial that is built in a separate process.
 
     Attributes:
         known: Set once it is sound or refused, or its process has ended.
@@ -76,12 +76,12 @@ class _Built:
     refusal: IndependenceError | None = None
 
     def hear(self, rehearsing: Rehearsing) -> None:
-        """Note what the process is about to do."""
+        """Record the process's next activity."""
         if rehearsing.sound:
             self.known.set()
 
     def judge(self, report: RehearsalReport | None) -> None:
-        """Note what the process reported."""
+        """Record the process's report."""
         for finding in () if report is None else report.findings:
             if finding.check == "independence" and finding.level == "error":
                 which = f"trial {self.number}" if self.number else "each"
@@ -93,7 +93,7 @@ class _Built:
 
 
 class EarlyCheck:
-    """One check, running until it is over.
+    """A running check.
 
     Args:
         prepared: The study.
@@ -121,7 +121,7 @@ class EarlyCheck:
         self._thread.start()
 
     def wait(self) -> None:
-        """Return once trials may begin, or the study is asked to stop.
+        """Wait until trials may begin, or the study is asked to stop.
 
         Raises:
             IndependenceError: They would be refused; the line of the factory is named, and both ends.
@@ -138,7 +138,7 @@ class EarlyCheck:
         return self._prepared.repository.stop_requested(self._prepared.settings.name) is not None
 
     def finish(self) -> None:
-        """Wait for all of it, warnings included; end it if the study is asked to stop."""
+        """Wait for the complete check with its warnings; end it if the study is asked to stop."""
         while self._thread is not None and self._thread.is_alive():
             self._thread.join(_LOOK_SECONDS)
             if self._thread.is_alive() and self._stop_requested():
@@ -146,7 +146,7 @@ class EarlyCheck:
         self.wait()
 
     def stop(self) -> None:
-        """End it, wherever it is."""
+        """End the check."""
         self._stopping.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,4 +1,4 @@
-"""A worker with no database for one trial's evaluation: it answers with stored values, and listens.
+"""Supervisor of one trial's evaluation, without a database.
 
 The trial's process is a real one over the real channel. Its directory is a temporary one, and what
 it measures is handed on checkpoint by checkpoint, so that what is known stays known however it ends.
@@ -39,7 +39,7 @@ from sweeper.support.paths import RunPaths
 
 @dataclass(frozen=True)
 class EvaluationOrder:
-    """One trial's checkpoints, and what its evaluation is sent.
+    """Order to evaluate a trial's checkpoints.
 
     Attributes:
         seen: Called with each checkpoint that was measured, as soon as it was.
@@ -63,7 +63,7 @@ class EvaluationOrder:
 def evaluate_trial(
     order: EvaluationOrder, launcher: Launcher, directory: Path, stopping: Stopping
 ) -> str | None:
-    """Measure one trial's checkpoints in a process of their own.
+    """Measure one trial's checkpoints in a separate process.
 
     Args:
         order: What to measure.
@@ -117,7 +117,7 @@ class _Supervisor(WithoutDatabase):
                 raise ExecutionError(msg)
 
     def conclude(self, status: ExitStatus) -> str | None:
-        """Why the trial was not evaluated to its end."""
+        """Return the reason for which the evaluation did not finish, or None."""
         end = self.end
         if end is None:
             return f"its process {status.describe()}"

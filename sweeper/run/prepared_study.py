@@ -1,4 +1,4 @@
-"""A study made ready to run: its code found and loaded, its database opened, the two compared.
+"""Preparation of a study to run: its code is loaded, its database opened, and the two compared.
 
 While the warm server imports TensorFlow and the study, this process imports the database's side;
 it never imports the study itself (but for a sampler of the user's own, and inline).
@@ -58,7 +58,7 @@ _OTHER_HASHES = (
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """The study's code and its database, both ready; closed at the end.
+    """The study's loaded code and open database.
 
     Attributes:
         settings: The study's, with its stored total.
@@ -89,7 +89,7 @@ class PreparedStudy:
 
     @classmethod
     def to_resume(cls, request: RunRequest) -> Self:
-        """Return the stored study ``request.study``, whose file must be where it was."""
+        """Return the stored study ``request.study``, whose file must exist."""
         study = request.study or ""
         with ExitStack() as opened:
             repository = _open_database(request.options.storage, opened, create=False)
@@ -104,7 +104,7 @@ class PreparedStudy:
 
     @classmethod
     def to_serve(cls, spec: HostSpec, listener: Listener) -> Self:
-        """Return the stored study whose trials a worker host runs; nothing of it is changed."""
+        """Return the stored study for a worker host, without changing it."""
         isolation = spec.options.isolation
         with ExitStack() as opened:
             repository = _open_database(spec.options.storage, opened, create=False)
@@ -192,12 +192,12 @@ class PreparedStudy:
         self.repository.database.close()
 
     def close_runner(self) -> None:
-        """Free what trials are started from; for a process in which none will run."""
+        """Close the launcher, in a process without trials."""
         if not callable(self.runner):
             self.runner.close()
 
     def slots(self, wanted: int, tell: Callable[[Event], None]) -> int:
-        """Return how many slots to run: never more than the search has use for."""
+        """Return the number of slots, at most the number that the search can use."""
         window = None if self.search.window is None else self.settings.concurrency
         if callable(self.runner) and wanted > 1:
             tell(Notice(f"inline trials run one at a time, so 1 of {wanted} workers is used"))
@@ -237,7 +237,7 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
 def _begin_server(
     source: StudySource, isolation: str, process: ServerProcess | None, opened: ExitStack
 ) -> WarmServer | None:
-    """Return the warm server, importing the study; None where trials run inline."""
+    """Start a warm server that imports the study; return None for inline trials."""
     if isolation == "inline":
         return None
     server = WarmServer(source, process)
@@ -276,7 +276,7 @@ def _load(
 
 
 def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
-    """Check that a study that could not be sent is defined alike where its file is imported.
+    """Check that a study that cannot be sent has the same definition when its file is imported.
 
     Raises:
         DefinitionError: It is not.

@@ -32,12 +32,12 @@ from sweeper.support.paths import scratch_directory
 
 _STOPPED = "the check was stopped"
 _PATIENCE = 30.0
-"""Seconds in which a process has to say what the user wrote."""
+"""Time limit in seconds for reading the user's code in a process."""
 
 
 @dataclass
 class Drawn:
-    """Parameters of a study's first trials, drawn without a database, each when it is asked for.
+    """Parameters of a study's first trials, drawn on request without a database.
 
     Attributes:
         spec: How the study draws them.
@@ -50,7 +50,7 @@ class Drawn:
 
     @property
     def values(self) -> Params:
-        """Return what the trial has asked for."""
+        """Return the requested parameters of the trial."""
         return self._trial()[1]
 
     def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
@@ -87,7 +87,7 @@ def rehearse(
     tell: Callable[[Rehearsing], None] = lambda _: None,
     patience: float | None = None,
 ) -> Replayed:
-    """Run one process to its end, and return what it reported and how it ended.
+    """Run one process to its end, and return its report and exit status.
 
     Args:
         launcher: Starts it.
@@ -126,10 +126,10 @@ def validation_compares(
     second: RehearsalReport | None,
     rehearse_again: Callable[[Rehearsal], RehearsalReport | None],
 ) -> Finding | None:
-    """Return the finding that two trials are validated on different samples; None where they are not.
+    """Return the finding that two trials are validated on different samples, or None.
 
     Args:
-        first: Of the process that built trial 0.
+        first: Report of the process that built trial 0.
         second: Of the process that built trial 1.
         rehearse_again: Runs one more rehearsal, of the second trial with the parameters of the first:
             one of them may ask for other data.
@@ -143,7 +143,7 @@ def validation_compares(
 def read_authors(
     launcher: Launcher, settings: StudySettings, search: SamplerSpec
 ) -> StudyAuthors | None:
-    """Return what the user wrote, read by a process that has it; None where that cannot be."""
+    """Return the user's code, read by a process that has imported it; None if that fails."""
     with scratch_directory("authors") as directory:
         try:
             rehearsed = rehearse(

@@ -1,4 +1,4 @@
-"""Engine that runs a trial, or an interval of it, again: `check`, audits and `verify` order it here.
+"""Replay engine for trials and intervals, used by `check`, audits and `verify`.
 
 The trial's process is a real one over the real channel, and knows no difference. Its parameters are
 stored ones or drawn ones, its directories are below one of its own, and what it reports is kept for
@@ -74,7 +74,7 @@ _AT_NO_STEP = describe_every(Every(steps=1 << 40))
 
 
 class ReplayDiedError(ExecutionError):
-    """A process of the replay ended before its time.
+    """A process of the replay ended too early.
 
     Attributes:
         how: What became of it, such as ``"was killed by SIGSEGV"``.
@@ -88,7 +88,7 @@ class ReplayDiedError(ExecutionError):
 
 
 class Answering(Protocol):
-    """Parameters that answer the questions of a trial's process."""
+    """Interface of parameters for the requests of a trial's process."""
 
     @property
     def values(self) -> Params: ...
@@ -103,7 +103,7 @@ class Answering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A trial's stored parameters, as they answer the questions of another process.
+    """A trial's stored parameters, for the requests of a replay's process.
 
     Attributes:
         asker: What that process is, for messages.
@@ -274,7 +274,7 @@ def run_again(
 def _as_it_ended(
     last: Finished | PrunedHere | PausedHere | StoppedHere | Failed,
 ) -> Finished | PrunedHere | StoppedHere | Failed:
-    """Return the replay of a trial that paused as it ended: by the decision of its rung."""
+    """Return the replay of a paused trial with the end that its rung's decision gives."""
     if not isinstance(last, PausedHere):
         return last
     return PrunedHere(last.step, last.epochs - 1, last.value, last.digest)
@@ -295,7 +295,7 @@ class _Attempt(WithoutDatabase):
 
     @property
     def _kill(self) -> Kill | None:
-        """Return how this process ends; None where it goes on."""
+        """Return the kill of this process; None if it continues."""
         kills = self.order.kills
         return kills[self.number - 1] if self.number <= len(kills) else None
 
@@ -382,7 +382,7 @@ class _Attempt(WithoutDatabase):
         self.order.announced(message)
 
     def _committed(self, committed: CheckpointCommitted) -> None:
-        """Have it compared, and delete the one before it: a resume needs the newest alone."""
+        """Pass a checkpoint to the comparison, and delete the one before it, which no resume needs."""
         path = Path(committed.path)
         self.process.bytes = max(self.process.bytes, committed.bytes)
         if self.order.starts_from is not None and path.is_relative_to(self.order.starts_from):
@@ -439,7 +439,7 @@ class _Attempt(WithoutDatabase):
         return "\n".join(lines[-_LOG_LINES:])
 
     def _pauses_after(self) -> int | None:
-        """Return where a trial ended that no pruner ended."""
+        """Return the end of a trial that no pruner ended."""
         order = self.order
         if order.prune_after is None or order.settings.budget is None:
             return None

@@ -1,4 +1,4 @@
-"""A whole run of a study: prepare it, run its trials here or on a cluster, give its results."""
+"""A complete run of a study: preparation, trials here or on a cluster, results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeper.run.signals import early_termination
 
 
 def run_sweep(request: RunRequest) -> StudyResults:
-    """Run a study to its total, or go on where it was, and return all its results.
+    """Run or resume a study to its total, and return all its results.
 
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial is

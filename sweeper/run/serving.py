@@ -1,4 +1,4 @@
-"""Run a prepared study's trials in this process's slots, until none is left or a stop is requested."""
+"""Execution of a prepared study's trials in this process's slots."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from sweeper.support.calling import wait_for_all
 from sweeper.support.shown import shown_url
 
 _LEADERS = 3
-"""Number of the best trials that are named when a run begins."""
+"""Number of best trials that are named when a run begins."""
 
 _COUNT_EVERY = 5.0
 """Seconds between two counts of the study's trials."""
 
 _COUNT_SHARE = 50
-"""A count that takes long comes less often: this many times its own seconds apart."""
+"""Pause after a count, as a multiple of its duration."""
 
 
 def serve_slots(
@@ -44,7 +44,7 @@ def serve_slots(
     engine: str = "local",
     resume_command: str = "",
 ) -> StudyStatus:
-    """Run the study's trials here until none is left, and return how the study stands.
+    """Run the study's trials here until none is left, and return the study's status.
 
     Args:
         prepared: The study.
@@ -126,7 +126,7 @@ def _idle(idle: float, available: float, slots: int) -> Remark:
 
 
 def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
-    """Return the options with as many slots as there is room for, and the device of each slot.
+    """Return the options with the number of slots that fit, and the device of each slot.
 
     Raises:
         UsageError: There are no such GPUs.
@@ -191,7 +191,7 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
 
 
 def say_unfinished(status: StudyStatus) -> str:
-    """For a person: how far a study is that was stopped."""
+    """Return the message on the progress of a stopped study."""
     running = f", {status.running} running elsewhere" if status.running else ""
     paused = f", {status.paused} paused at a rung" if status.paused else ""
     return (
@@ -216,7 +216,7 @@ class _ThisProcess:
 
 @contextmanager
 def _counting(context: SlotContext) -> Iterator[None]:
-    """Say now and then how the study stands, of which other workers may run trials too."""
+    """Context manager that reports counts of the study's trials at intervals."""
     over = threading.Event()
     repository = context.study.repository.with_patience(CALL_PATIENCE)
     name = context.study.settings.name

@@ -1,4 +1,4 @@
-"""Signals of a run: which ones ask a process to stop, and what they do to a run and its trials."""
+"""Signals that stop a run, and their effects on its trials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sweeper.records.events import Event, RunStopping
 
 
 def hangup() -> tuple[signal.Signals, ...]:
-    """SIGHUP, which a closed terminal sends; nothing where it is ignored, as under ``nohup``."""
+    """Return SIGHUP, which a closed terminal sends, unless it is ignored, as under ``nohup``."""
     number = getattr(signal, "SIGHUP", None)
     return () if number is None or signal.getsignal(number) is signal.SIG_IGN else (number,)
 
@@ -26,7 +26,7 @@ def signals_to_stop() -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Hold back signals to stop, for a process that is started meanwhile.
+    """Context manager that blocks signals to stop while a process is started.
 
     It begins with them held back, and misses none that comes before it can take them:
     see `release_signals`.
@@ -39,7 +39,7 @@ def signals_held() -> Iterator[None]:
 
 
 def release_signals() -> None:
-    """Take the signals to stop from now on, and those that came before."""
+    """Unblock the signals to stop, and handle pending ones."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
@@ -47,7 +47,7 @@ class Stopping(Protocol):
     """Interface of what a signal stops."""
 
     def drain(self) -> None:
-        """Have every trial finish its step, checkpoint and stop."""
+        """Make every trial finish its step, checkpoint and stop."""
         ...
 
     def kill(self) -> None:
@@ -57,7 +57,7 @@ class Stopping(Protocol):
 
 @contextmanager
 def early_termination() -> Iterator[None]:
-    """SIGTERM, or SIGHUP, where no trial is running ends the run as Ctrl-C does there."""
+    """Context manager in which SIGTERM and SIGHUP end the run like Ctrl-C, while no trial runs."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -79,7 +79,7 @@ def early_termination() -> Iterator[None]:
 def stop_signals(
     stopping: Stopping, tell: Callable[[Event], None], grace: float | None = None
 ) -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP: the first stops at the next step, the second kills the trials.
+    """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops, the second kills the trials.
 
     SIGHUP is never the second: a terminal that is closed sends it once, and its shell once more.
 
@@ -131,7 +131,7 @@ def stop_signals(
 
 @contextmanager
 def interrupting(message: str) -> Iterator[None]:
-    """SIGINT and SIGTERM end what the main thread does here, tidied up, with `Interrupted`."""
+    """Context manager in which SIGINT and SIGTERM raise `Interrupted` in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

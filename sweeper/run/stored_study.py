@@ -1,4 +1,4 @@
-"""A loaded study in the database: created, opened, compared with its code, set aside, removed.
+"""A loaded study in the database: creation, comparison with its code, extension, renaming, removal.
 
 Code that trials ran under is not kept. So what is done with finished trials is done under the
 definition that they ran under, or not at all.
@@ -65,7 +65,7 @@ _ABOVE_A_CHECKPOINT = 3
 def study_directories(
     repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
 ) -> tuple[Path, ...]:
-    """Return the directories of this machine that a study's files are in: one, or with ``--checkpoints`` two.
+    """Return the study's directories on this machine: one, or with ``--checkpoints`` two.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -87,7 +87,7 @@ def study_directories(
 
 
 def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
-    """Remove a study, its rows and its files; return the directories that went.
+    """Remove a study with its rows and files; return the deleted directories.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -127,7 +127,7 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
 
 
 def set_aside(repository: Repository, paths: RunPaths) -> str:
-    """Give a study and its directories another name, ``study~1`` or the next free one; return it.
+    """Rename a study and its directories to ``study~1`` or the next free name; return the name.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -173,7 +173,7 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """Return the accepted changes of the definition that each trial began before, by its number.
+    """Return the accepted changes of the definition after each trial's start, by its number.
 
     A trial that began anew under the present definition began after them.
     """
@@ -193,7 +193,7 @@ def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
 def unchanged_settings(
     repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
 ) -> StudySettings:
-    """Return the stored settings, where the study's file still says the same.
+    """Return the stored settings, if the study's file still has the same definition.
 
     Args:
         repository: The study's database.
@@ -226,7 +226,7 @@ def unchanged_settings(
 def store_study(
     repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
 ) -> StudyRow:
-    """Create the study that a run has loaded, or open it; its total becomes what the run asks for.
+    """Create or open the study of a run, and set its total.
 
     Raises:
         DefinitionChangedError: It is stored with another definition, which has values.
@@ -265,7 +265,7 @@ def store_study(
 
 
 def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
-    """Open the study that a worker host has loaded; nothing of it is changed.
+    """Open the study of a worker host, without changing it.
 
     Raises:
         UnknownStudyError: It is not stored.
@@ -295,7 +295,7 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
 
 
 def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
-    """Return the stored study; None where there is none, after its directories were seen to be free."""
+    """Return the stored study; None if there is none and its directories are free."""
     try:
         known = repository.study(paths.study)
     except UnknownStudyError:
@@ -343,7 +343,7 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
 
 
 def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
-    """Return how far trials look back; as stored, where nothing that it comes from has changed."""
+    """Return the window; the stored one, if its inputs have not changed."""
     window = search_window(settings)
     if known is None or known.window is None or window is None:
         return window
@@ -352,7 +352,7 @@ def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
 
 
 class EarlierStops:
-    """Forgets the requests to stop of the studies that ``source`` may lead to.
+    """Removal of earlier requests to stop from the studies that ``source`` may define.
 
     Importing a study takes seconds, and only then is it known which study a file holds. Whoever asks it
     to stop meanwhile means this run. So what is there is forgotten before the import begins, wherever
@@ -378,7 +378,7 @@ class EarlierStops:
                 self._others[name] = how
 
     def begin(self, study: str) -> None:
-        """Put back every request but that of ``study``, which is started again."""
+        """Restore every request except for that of ``study``, which is started again."""
         known = self._forgotten.pop(study, None)
         # A file that the study was never run from before: all that is known is whether it changed.
         if known is None and self._others.get(study) == self._repository.stop_requested(study):
@@ -386,7 +386,7 @@ class EarlierStops:
         self.put_back()
 
     def put_back(self) -> None:
-        """Put back every request that was not made anew, because nothing is started."""
+        """Restore all requests, unless they were made again, because nothing is started."""
         forgotten, self._forgotten = self._forgotten, {}
         for name, how in forgotten.items():
             if self._repository.stop_requested(name) is None:
@@ -404,13 +404,13 @@ def _may_be(repository: Repository, name: str, source: StudySource) -> bool:
 
 
 _SHOWN = 8
-"""So many of the expressions that look at the number of epochs are shown."""
+"""Number of shown expressions that depend on the number of epochs."""
 
 
 def extend_study(
     repository: Repository, loaded: Loaded, stored: StudyRow, request: RunRequest
 ) -> ExtensionPlan:
-    """Extend what ``request`` says, or nothing where all of it is done already.
+    """Execute the extension ``request``; do nothing if it was already done.
 
     In this order, so that nothing is half done: what is asked for is held against the database; the
     last checkpoint of each finished trial must be there, since it is what the trial goes on from; the
@@ -440,14 +440,14 @@ def extend_study(
         request.listener(Notice(_goes_by_the_length(study, extension.epochs, found)))
     plan = repository.lengths.extend(study, extension)
     if plan:
-        request.listener(Notice(_said(study, extension.epochs, plan)))
+        request.listener(Notice(_extension_text(study, extension.epochs, plan)))
     return plan
 
 
 def check_extension(
     repository: Repository, study: str, asked: Extension, options: WorkerOptions
 ) -> tuple[Extension, ExtensionPlan]:
-    """Hold what is asked for against what is stored; nothing is changed.
+    """Check a requested extension against the stored study, without changing it.
 
     Args:
         repository: The study's database.
@@ -472,7 +472,7 @@ def check_extension(
 
 
 def check_length(loaded: Loaded, request: RunRequest) -> None:
-    """Refuse a number of epochs below the study's own, before anything of it is stored.
+    """Refuse a number of epochs below the study's own, before it is stored.
 
     Raises:
         UsageError: It is below.
@@ -527,7 +527,7 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
 def _reads(
     loaded: Loaded, stored: StudyRow, plan: ExtensionPlan, trials: dict[int, TrialRecord]
 ) -> list[str]:
-    """Return where the code looks at the length that trials had up to now; nothing where none has begun."""
+    """Return the places where the code depends on the number of epochs; empty if no trial has begun."""
     if not plan.begun:
         return []
     epochs = {int(stored.definition["epochs"]), *plan.begun.values()}
@@ -554,7 +554,7 @@ def _goes_by_the_length(study: str, epochs: int, found: list[str]) -> str:
     )
 
 
-def _said(study: str, epochs: int, plan: ExtensionPlan) -> str:
+def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:
     parts = []
     for numbers, what in ((plan.reopened, "train on"), (plan.lengthened, "train further")):
         if numbers:

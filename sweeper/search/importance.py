@@ -17,7 +17,7 @@ from sweeper.support.installation import missing_package
 Method = Literal["ped-anova", "fanova"]
 
 FEWEST_TRIALS = 10
-"""Complete trials below which nothing is said."""
+"""Minimum number of complete trials."""
 
 _AMONG_THE_BEST = 5
 _IN_MEMORY = "importance"
@@ -29,12 +29,10 @@ class Importances:
     """Result of an importance evaluator.
 
     Attributes:
-        shares: Each parameter's share of the whole, the greatest first; empty where nothing can be
-            said.
-        trials: The complete trials with a finite value that it was worked out from.
-        why_not: A sentence that says why ``shares`` is empty.
-        best_share: With ``"ped-anova"``: the shares say what it takes to be among so many of the
-            best, as a fraction of the trials.
+        shares: Each parameter's share, the largest first; empty if there is no result.
+        trials: Number of complete trials with a finite value.
+        why_not: The reason for which ``shares`` is empty.
+        best_share: With ``"ped-anova"``: the share of trials that count as the best.
     """
 
     objective: Objective
@@ -52,14 +50,14 @@ def parameter_importances(
     method: Method = "ped-anova",
     seed: int = 0,
 ) -> Importances:
-    """Work out how much each parameter matters for one objective.
+    """Return the importances of parameters for one objective.
 
     Args:
-        trials: The study's; those that are complete, with a finite value, are looked at.
-        objective: One of the study's.
-        method: ``"ped-anova"``, which needs no other package and draws nothing; or ``"fanova"``,
+        trials: The study's trials; only complete ones with a finite value are used.
+        objective: One of the study's objectives.
+        method: ``"ped-anova"``, which needs no other package and is deterministic; or ``"fanova"``,
             which needs scikit-learn.
-        seed: Of the trees that fANOVA draws.
+        seed: Seed of fANOVA's trees.
 
     Raises:
         UsageError: No such method, or scikit-learn is not installed.

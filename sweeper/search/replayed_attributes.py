@@ -2,15 +2,14 @@
 
 CMA-ES keeps its covariance in the trials that it drew (as a pickle, which sweeper never reads from
 a database), genetic samplers a trial's generation, successive halving the rungs that a trial
-reached. Each of these attributes is itself a function of the study's seed, the trial's number and the
-window that the trial saw. So none is stored: the finished trials are asked and judged again, in the
-order of their numbers, each in its own window. That is done once a trial and worker process; a
-worker that joins late begins at trial 0.
+reached. Each of these attributes is itself a function of the study's seed, the trial's number and
+the window that the trial saw. So none is stored: the draws and decisions of the finished trials are
+repeated in the order of their numbers, each in its own window, once in each worker process.
 
-The view of a trial is a study that holds the finished trials of the window, then, so that the trial has its own number in
-Optuna too, as many that have not begun ("waiting", which no sampler or pruner learns from), then
-the trial itself. Whatever Optuna's code writes goes into this study alone: nothing that depends on
-who finished first can reach the next trial.
+The view of a trial is a private Optuna study with the finished trials of the window, then waiting
+trials, which samplers and pruners ignore, so that the trial keeps its number, then the trial
+itself. Optuna's code writes only to this study, so nothing that depends on the order of completion
+affects the next trial.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
 
 
 class View:
-    """Trial ``number``'s view.
+    """Private study for the search of trial ``number``.
 
     Args:
         study: The study's name.
-        directions: Of its objectives.
-        finished: The trials of the window, numbered from 0 without a gap, and shared between
-            views: none is ever changed.
-        number: The trial's, at least as many as there are finished ones.
-        sampler: Made for this trial.
-        pruner: Made for this trial.
-        given: Values that the trial takes instead of drawing them.
+        directions: Directions of its objectives.
+        finished: The trials of the window, numbered from 0 without a gap. They are shared between
+            views and never changed.
+        number: Number of the trial, at least the number of finished trials.
+        sampler: The sampler of this trial.
+        pruner: The pruner of this trial.
+        given: Given values, which are not drawn.
     """
 
     def __init__(
@@ -75,16 +74,16 @@ class View:
     def set_parameter(
         self, name: str, distribution: optuna.distributions.BaseDistribution, internal: float
     ) -> None:
-        """Have the trial hold a parameter that was not drawn here."""
+        """Set a parameter that was drawn elsewhere."""
         self._storage.set_trial_param(self._id, name, internal, distribution)
         self.trial._cached_frozen_trial = self.frozen()
 
     def report(self, step: int, value: float) -> None:
-        """Have the trial hold an intermediate value."""
+        """Add an intermediate value to the trial."""
         self._storage.set_trial_intermediate_value(self._id, step, value)
 
     def frozen(self) -> FrozenTrial:
-        """Return the trial as it now is, with every attribute that Optuna's code left on it."""
+        """Return the trial with all attributes that Optuna's code has set."""
         return self._storage.get_trial(self._id)
 
 
@@ -95,11 +94,11 @@ class _WindowStudy(optuna.Study):
         super().__init__(study_name=name, storage=storage, sampler=sampler, pruner=pruner)
 
     def stop(self) -> None:
-        """Do nothing: how many trials there are is said in the definition, not by a sampler."""
+        """Do nothing: the definition fixes the number of trials."""
 
 
 class _WindowStorage(InMemoryStorage):
-    """Optuna's storage in memory, filled at once instead of by a copy of every trial."""
+    """Optuna's in-memory storage, filled without copying every trial."""
 
     def __init__(
         self,
@@ -133,11 +132,11 @@ _LEAVING_NOTHING = (
     optuna.samplers.RandomSampler,
     optuna.samplers.TPESampler,
 )
-"""Samplers that read nothing of an earlier trial but its parameters and values."""
+"""Samplers that read only parameters and values of earlier trials."""
 
 
 class Asked:
-    """One trial being asked for parameters and judged, in its view."""
+    """Search of one trial in its view: draws and pruning decisions."""
 
     def __init__(self, spec: SamplerSpec, number: int, finished: Sequence[FrozenTrial]) -> None:
         self._spec = spec
@@ -164,7 +163,7 @@ class Asked:
         """Return the trial's value of a parameter.
 
         Raises:
-            ParameterError: The grid's or the given value is not one of the distribution's.
+            ParameterError: The grid's or the given value is outside of the distribution.
         """
         plain = to_optuna(distribution)
         if self._spec.grid is not None:
@@ -178,7 +177,7 @@ class Asked:
         return self._suggest(name, distribution, plain)
 
     def hold(self, name: str, distribution: Distribution, value: CategoricalChoice) -> None:
-        """Have the trial hold a value that its sampler did not draw."""
+        """Set a value that the sampler did not draw."""
         internal = to_internal(name, distribution, value)
         self.view.set_parameter(name, to_optuna(distribution), internal)
 
@@ -221,7 +220,7 @@ class Asked:
 
 
 class ReplayedAttributes:
-    """A study's finished trials as Optuna would have left them. Threads may share one."""
+    """A study's finished trials with Optuna's attributes; safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -230,10 +229,9 @@ class ReplayedAttributes:
         self._trials: list[FrozenTrial] = []
 
     def window(self, spec: SamplerSpec, seen: Sequence[Observation]) -> list[FrozenTrial]:
-        """Return the trials of ``seen``, which are numbered from 0 without a gap.
+        """Return the trials of ``seen`` with their attributes; they are numbered from 0 without a gap.
 
-        What was worked out before is used again as far as the trials are still the same ones: a
-        failed trial that was given another attempt is not.
+        Earlier results are reused as far as the trials are unchanged; a retried trial is not.
         """
         with self._lock:
             if self._spec != spec:

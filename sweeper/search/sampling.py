@@ -1,10 +1,10 @@
-"""One trial's search: its parameters and whether to prune it, as functions of seed, number, window.
+"""Search of one trial: parameters and pruning, as functions of seed, number and window.
 
-The sampler is built afresh for every trial, from a seed of its own, and sees a private study that
-holds only the trials below ``number - window + 1`` (`sweeper.search.replayed_attributes`); so does the pruner,
-which is made afresh for every question. All of these trials are finished before the trial may
-start, so what is drawn and decided depends neither on the number of workers nor on who finished
-first. A resumed trial asks for everything again and gets the same.
+Every trial has a new sampler with its own seed, which sees a private study with only the trials
+below ``number - window + 1`` (`sweeper.search.replayed_attributes`); so does the pruner, which is
+new for every decision. All of these trials are finished before the trial may start, so draws and
+decisions depend neither on the number of workers nor on the order of completion. A resumed trial
+repeats its requests and gets equal values.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 
 
 class SearchSession(Protocol):
-    """Gives one trial its parameters, in the order in which it asks, and judges it."""
+    """Search of one trial: its parameters in the order of its requests, and pruning decisions."""
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the trial's value of ``name``; asked again, the same value.
+        """Return the trial's value of ``name``; a repeated request returns the same value.
 
         Raises:
-            ParameterError: ``name`` was asked for before with another distribution, or the
-                sampler cannot give a value of this one, or raised.
+            ParameterError: ``name`` was requested before with another distribution, or the sampler
+                failed.
         """
         ...
 
     def judge(self, values: Sequence[tuple[int, float]]) -> bool:
-        """Return whether the trial is to end after the last of ``values``.
+        """Return whether the trial is pruned after the last of ``values``.
 
         Args:
             values: The objective after each epoch so far, with the epoch's number from 0, in
@@ -51,17 +51,16 @@ def open_search(
     """Begin trial ``number``'s search.
 
     Args:
-        spec: How the study draws parameters and prunes.
+        spec: The study's sampler and pruner.
         number: The trial's number, from 0.
-        observations: The finished trials below ``number - window + 1``, in order; ignored where
-            nothing looks at results.
-        replayed: What was worked out for earlier trials of the study; saves doing it again.
+        observations: The finished trials below ``number - window + 1``, in order; ignored if
+            results are not used.
+        replayed: Cached attributes of the study's earlier trials.
 
     Raises:
         DefinitionError: There is no such sampler, or the grid lacks the trial's point.
-        ParameterError: The sampler raised while it was made, or shown the trials before.
-        ValueError: ``observations`` are not exactly the trials of the window, so that the draw
-            would depend on who finished first.
+        ParameterError: The sampler raised when it was made or given the earlier trials.
+        ValueError: ``observations`` are not exactly the trials of the window.
     """
     if spec.grid is not None:
         check_grid(spec.grid, number + 1)
@@ -77,7 +76,7 @@ def open_search(
 
 @contextmanager
 def _blamed_on_sampler(when: str) -> Iterator[None]:
-    """Turn what a sampler raises, which may be a user's own, into an error of the trial's."""
+    """Context manager that converts a sampler's errors to a `ParameterError`."""
     try:
         yield
     except SweeperError:

@@ -1,11 +1,11 @@
-"""Between our plain data and Optuna's: distributions, their stored text, and finished trials.
+"""Conversion between sweeper's and Optuna's distributions, their stored text, and finished trials.
 
-Text is compared, not objects: Python holds ``True == 1 == 1.0``, so Optuna's own comparison would
-call ``[0, 1]`` and ``[False, True]`` the same choices.
+Distributions are compared by their text: in Python ``True == 1 == 1.0``, so for Optuna's comparison
+``[0, 1]`` and ``[False, True]`` are the same choices.
 
-A grid's points are in one fixed order: row-major, the last parameter fastest. Trial n takes point n whatever
-ran before it, so the grid is complete after exactly `grid_size` trials on any number of workers, and a
-trial that failed leaves no hole that another one fills.
+A grid's points are in one fixed order: row-major, the last parameter fastest. Trial n takes point
+n, so the grid is complete after exactly `grid_size` trials on any number of workers; the point of a
+failed trial is not taken by another.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Observation:
     """A finished trial as a sampler sees it.
 
     Attributes:
-        value: The first objective; None unless the trial is complete, or was pruned after an epoch.
+        value: The first objective; None unless the trial is complete or was pruned after an epoch.
         intermediate: The objective after each epoch, by the epoch's number from 0.
-        values: All objectives in order, where the study has several.
+        values: All objectives in order, if the study has several.
     """
 
     number: int
@@ -60,8 +60,8 @@ class Observation:
 def to_optuna(distribution: Distribution) -> BaseDistribution:
     """Return Optuna's distribution of the same values.
 
-    An upper bound that no whole number of steps reaches is lowered to the last value that one
-    does, as Optuna does it, but without its warning.
+    An upper bound between two steps is lowered to the last value, as in Optuna, but without a
+    warning.
 
     Raises:
         ParameterError: Optuna refuses the distribution.
@@ -89,10 +89,10 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
 
 
 def from_optuna(distribution: BaseDistribution) -> Distribution:
-    """Return our distribution of the same values.
+    """Return sweeper's distribution of the same values.
 
     Raises:
-        ParameterError: It is of a kind that sweeper never stores.
+        ParameterError: Its kind is unknown to sweeper.
     """
     if isinstance(distribution, FloatDistribution):
         return FloatRange(
@@ -125,7 +125,7 @@ def to_internal(name: str, distribution: Distribution, value: CategoricalChoice)
     """Return the float under which Optuna stores ``value``: itself, or its choice's index.
 
     Raises:
-        ParameterError: ``value`` is not one of the distribution's, or would not come back exactly.
+        ParameterError: ``value`` is outside of the distribution, or cannot be restored exactly.
     """
     if isinstance(distribution, Categorical):
         for index, choice in enumerate(distribution.choices):
@@ -143,7 +143,7 @@ def to_internal(name: str, distribution: Distribution, value: CategoricalChoice)
 
 
 def from_internal(distribution: Distribution, internal: float) -> CategoricalChoice:
-    """Return the value that ``to_internal`` turned into ``internal``."""
+    """Return the value that ``to_internal`` converted to ``internal``."""
     if isinstance(distribution, Categorical):
         return distribution.choices[int(internal)]
     return int(internal) if isinstance(distribution, IntRange) else internal
@@ -155,12 +155,12 @@ def same_choice(one: CategoricalChoice, other: CategoricalChoice) -> bool:
 
 
 def check_alike(name: str, distribution: Distribution, earlier: Distribution, number: int) -> None:
-    """Check that a trial may ask for a parameter that trial ``number`` asked for before.
+    """Check that a trial's parameter is compatible with that of the earlier trial ``number``.
 
     Optuna's rule: the same kind, the same ``log``, the same choices; bounds may differ.
 
     Raises:
-        ParameterError: Either differs; both distributions are named.
+        ParameterError: They are not; the message names both distributions.
     """
     if isinstance(distribution, Categorical) or isinstance(earlier, Categorical):
         alike = to_text(distribution) == to_text(earlier)
@@ -175,7 +175,7 @@ def check_alike(name: str, distribution: Distribution, earlier: Distribution, nu
 
 
 def to_frozen_trial(observation: Observation) -> FrozenTrial:
-    """Return the trial as Optuna's samplers take it."""
+    """Return the trial in Optuna's form for samplers."""
     return create_trial(
         state=_OPTUNA_STATES[observation.state],
         value=None if observation.values else observation.value,
@@ -217,8 +217,8 @@ def check_grid(grid: Grid | None, trials: int) -> None:
     """Check, when a study is defined, that its grid has a point for each of ``trials`` trials.
 
     Raises:
-        DefinitionError: There is no grid, a parameter has no values or one of them twice, or the
-            grid has fewer points than ``trials``.
+        DefinitionError: There is no grid, a parameter has no values or a duplicate, or the grid has
+            fewer points than ``trials``.
     """
     if not grid:
         msg = 'sampler="grid" needs grid={"name": [values, …]}, which was not given'
@@ -256,12 +256,12 @@ def grid_point(grid: Grid, number: int) -> Params:
 
 
 def grid_value(grid: Grid, number: int, name: str, distribution: Distribution) -> CategoricalChoice:
-    """Return trial ``number``'s value of ``name``, as the suggested distribution gives it.
+    """Return trial ``number``'s value of ``name``, with the type of the suggested distribution.
 
     An int in the grid becomes a float where a float is suggested.
 
     Raises:
-        ParameterError: The grid lacks ``name``, or the value is not one of the distribution's.
+        ParameterError: The grid lacks ``name``, or the value is outside of the distribution.
         DefinitionError: The grid has no such point.
     """
     point = grid_point(grid, number)

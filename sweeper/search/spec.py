@@ -1,10 +1,10 @@
 """Samplers of a study: what it asks for, and one trial's sampler, made afresh from the study's seed and its number.
 
-Optuna's ``QMCSampler`` takes the next free point of a counter that all trials share, and learns
-from the first finished trial which parameters there are: both depend on who finished when. Here the
-point is the trial's number, and a parameter's coordinate is its position in the order in which the
-trial asks. So no trial has to wait for another, trial 0 is part of the sequence too, and in a
-conditional space the trials of each branch are spread by the same coordinates.
+Optuna's ``QMCSampler`` takes the next point of a counter that all trials share, and takes the
+parameters from the first finished trial; both depend on the order of completion. Here trial n takes
+point n, and a parameter's coordinate is its position in the order of the trial's requests. So no
+trial waits for another, trial 0 is part of the sequence, and in a conditional space the trials of
+each branch are spread by the same coordinates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sweeper.spec.space import CategoricalChoice
 from sweeper.support.installation import install_command
 
 _BLIND_PRUNERS = ("NopPruner", "ThresholdPruner")
-"""Pruners that look at the trial itself and at no other one."""
+"""Pruners that use only the trial itself."""
 
 _LEAVING_NOTHING = (
     "MedianPruner",
@@ -46,7 +46,7 @@ _LEAVING_NOTHING = (
     "ThresholdPruner",
     "WilcoxonPruner",
 )
-"""Pruners that write nothing to a trial which a later question reads."""
+"""Pruners that do not write attributes to trials."""
 
 
 _silence = threading.RLock()
@@ -54,9 +54,9 @@ _silence = threading.RLock()
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Silence what pruners warn of, which names trials and calls that the user never made.
+    """Context manager that suppresses warnings of pruners, which name internal trials and calls.
 
-    One thread at a time: Python's filters of warnings belong to the whole process.
+    One thread at a time may use it, because Python's warning filters are global.
     """
     with _silence, warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -64,7 +64,7 @@ def quietly() -> Iterator[None]:
 
 
 def is_custom(described: Mapping[str, Any] | None) -> bool:
-    """Return whether the pruner, or one inside it, is of a class that is not Optuna's."""
+    """Return whether the pruner, or one inside of it, has a class that is not Optuna's."""
     if described is None:
         return False
     return str(described["class"]).startswith("custom:") or any(
@@ -75,7 +75,7 @@ def is_custom(described: Mapping[str, Any] | None) -> bool:
 def looks_at_trials(described: Mapping[str, Any] | None) -> bool:
     """Return whether the pruner compares a trial with others, and so needs a window.
 
-    A pruner of the user's own is taken as one that does.
+    A custom pruner is assumed to do so.
     """
     if described is None or described["class"] in _BLIND_PRUNERS:
         return False
@@ -120,15 +120,15 @@ def make_pruner(described: Mapping[str, Any]) -> BasePruner:
 
 
 SamplerFactory = Callable[[int], BaseSampler]
-"""``seed -> sampler``; called once a trial, so the sampler must keep nothing between trials."""
+"""``seed -> sampler``; called once for each trial, so a sampler must not keep state between trials."""
 
 PrunerFactory = Callable[[], BasePruner]
-"""Makes the study's pruner afresh; called once a question."""
+"""Function that makes a new pruner; called for each decision."""
 
 _BLIND = ("grid", "qmc", "random")
 _NAMED = (*_BLIND, "cmaes", "gp", "tpe")
 _PACKAGES = {"cmaes": ("cmaes", ""), "gp": ("torch", "gp")}
-"""Packages that samplers need, and the extra that brings each; a sampler without an entry needs none."""
+"""Packages that samplers need, with the extra that installs each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,17 +136,17 @@ class SamplerSpec:
     """Sampler, pruner and objectives of one study.
 
     Attributes:
-        name: One of "random", "grid", "qmc", "tpe", "cmaes" and "gp"; not read where ``factory``
-            is given.
+        name: One of "random", "grid", "qmc", "tpe", "cmaes" and "gp"; ignored if ``factory`` is
+            given.
         seed: The study's seed, 0 or above.
         grid: Values by name, for "grid" only.
-        window: How far a trial looks back: trial n sees the trials numbered up to n - window. None
-            where neither sampler nor pruner looks at results.
-        direction: Of the first objective.
-        factory: Makes an Optuna sampler from a seed, instead of a named one.
-        further_directions: Of the objectives after the first.
-        study: The study's name, which Hyperband shares out its brackets by.
-        pruner: Makes the pruner; None for none.
+        window: Trial n uses the results of trials up to n - window. None if neither sampler nor
+            pruner uses results.
+        direction: Direction of the first objective.
+        factory: Function that makes an Optuna sampler from a seed, instead of ``name``.
+        further_directions: Directions of the objectives after the first.
+        study: The study's name, from which Optuna's Hyperband derives brackets.
+        pruner: Function that makes the pruner; None for none.
         enqueue: The values given to the first trials.
     """
 
@@ -168,17 +168,17 @@ class SamplerSpec:
 
     @property
     def sampler_looks(self) -> bool:
-        """Return whether the sampler learns from other trials; a user's own sampler is assumed to."""
+        """Return whether the sampler uses results; a custom sampler is assumed to."""
         return self.factory is not None or looks_at_results(self.name)
 
 
 def looks_at_results(name: str) -> bool:
-    """Return whether the named sampler learns from other trials, and so needs a window.
+    """Return whether the named sampler uses results, and so needs a window.
 
-    A sampler that a user's factory makes has no name here: take it as one that looks.
+    It is not for custom samplers, which are assumed to use results.
 
     Raises:
-        DefinitionError: There is no such sampler, or what it needs is not installed.
+        DefinitionError: There is no such sampler, or its package is not installed.
     """
     check_sampler(name)
     return name not in _BLIND
@@ -188,12 +188,12 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     """Check a sampler's name when a study is defined.
 
     Args:
-        name: The sampler's.
-        objectives: How many the study has.
+        name: Name of the sampler.
+        objectives: The study's number of objectives.
 
     Raises:
-        DefinitionError: There is no such sampler, a package that it needs is not installed, or it
-            knows one objective only.
+        DefinitionError: There is no such sampler, its package is not installed, or it supports only
+            one objective.
     """
     if name not in _NAMED:
         known = ", ".join(sorted(_NAMED))
@@ -221,20 +221,20 @@ def needs_definition(settings: StudySettings) -> bool:
 
 
 def look_back(concurrency: int) -> int:
-    """Return the window of a study that runs so many trials at once.
+    """Return the window of a study with this ``concurrency``.
 
-    With a window of exactly ``concurrency`` the slowest of the running trials would hold up the
-    next one each time, and a third of the workers would always be idle. One trial at a time sees
-    all the trials before it.
+    With a window of exactly ``concurrency`` the next trial would always wait for the slowest
+    running trial, and a third of the workers would be idle. With a concurrency of 1, a trial uses
+    all earlier trials.
     """
     return 2 * concurrency - 1
 
 
 def search_window(settings: StudySettings) -> int | None:
-    """Return how far a trial of the study looks back; None where nothing looks at results.
+    """Return the study's window; None if results are not used.
 
     Raises:
-        DefinitionError: There is no such sampler, or it cannot be used here.
+        DefinitionError: There is no such sampler, or it cannot be used.
     """
     if settings.sampler.startswith("custom:"):
         looks = True
@@ -247,15 +247,15 @@ def search_window(settings: StudySettings) -> int | None:
 def search_spec(
     settings: StudySettings, definition: StudyDefinition | None = None, window: int | None = None
 ) -> SamplerSpec:
-    """Return how the study searches.
+    """Return the sampler and pruner of a study.
 
     Args:
-        settings: The study's, as they are stored.
-        definition: The study's own, where `needs_definition`.
-        window: The one that is stored with the study, if it is.
+        settings: The stored settings of the study.
+        definition: The study's definition, if `needs_definition`.
+        window: The stored window, if any.
 
     Raises:
-        DefinitionError: The sampler or pruner is none that can be made, or needs the definition.
+        DefinitionError: The sampler or pruner cannot be made, or needs the definition.
     """
     if needs_definition(settings) and definition is None:
         msg = (
@@ -304,16 +304,16 @@ def _copied(pruner: Any) -> BasePruner:
 
 
 _COORDINATES = 64
-"""Parameters beyond so many are drawn at random."""
+"""Number of parameters beyond which they are drawn at random."""
 
 
 class SobolByNumber(BaseSampler):
-    """Gives trial ``number`` the point of that number.
+    """Sobol sampler in which trial ``number`` takes the point of that number.
 
     Args:
-        sequence_seed: Scrambles the sequence; the same for every trial of a study.
+        sequence_seed: Seed of the scrambling, equal for all trials of a study.
         number: The trial's number, from 0.
-        seed: Of the trial's own, for what no coordinate is left for.
+        seed: The trial's seed, for parameters without a coordinate.
     """
 
     def __init__(self, sequence_seed: int, number: int, seed: int) -> None:
@@ -323,7 +323,7 @@ class SobolByNumber(BaseSampler):
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return no parameter: each is drawn when it is asked for."""
+        """Return no parameter: each is drawn when it is requested."""
         del study, trial
         return {}
 
@@ -337,7 +337,7 @@ class SobolByNumber(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: Any
     ) -> Any:
-        """Return the value at the coordinate of as many parameters as the trial asked before."""
+        """Return the value at the next coordinate of the trial's point."""
         coordinate = len(trial.params)
         if coordinate >= _COORDINATES:
             return self._random.sample_independent(study, trial, param_name, param_distribution)
@@ -373,10 +373,10 @@ def sampler_seed(study_seed: int, number: int) -> int:
 
 
 def make_sampler(spec: SamplerSpec, number: int) -> BaseSampler:
-    """Return trial ``number``'s sampler; for a grid, which draws nothing, a random one.
+    """Return trial ``number``'s sampler; for a grid, a random one that is not used.
 
     Raises:
-        DefinitionError: There is no such sampler, or the user's callable returned none.
+        DefinitionError: There is no such sampler, or the user's callable returned something else.
     """
     quieten_optuna()
     seed = sampler_seed(spec.seed, number)
@@ -394,7 +394,7 @@ def make_sampler(spec: SamplerSpec, number: int) -> BaseSampler:
 
 
 def quieten_optuna() -> None:
-    """Have Optuna log errors only: what it says of one trial's private study helps nobody."""
+    """Set Optuna's log level to errors, because messages about private studies do not help users."""
     logger = logging.getLogger("optuna")
     if logger.getEffectiveLevel() < logging.ERROR:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -414,7 +414,7 @@ def _named(spec: SamplerSpec, number: int, seed: int) -> BaseSampler:
 
 
 def _number_points(sampler: object, number: int) -> None:
-    """Have Optuna's own QMC sampler take the point of the trial's number, not the next free one."""
+    """Make Optuna's QMC sampler take the point of the trial's number instead of the next free one."""
     while isinstance(sampler, optuna.samplers.PartialFixedSampler):
         sampler = sampler._base_sampler
     if isinstance(sampler, optuna.samplers.QMCSampler):

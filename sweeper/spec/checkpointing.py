@@ -1,12 +1,12 @@
 """Checkpoint intervals and retention rules, as plain frozen values.
 
-This module imports no NumPy: definitions, the command line and the database describe policies
-without loading anything that trains. `Keep.select` is a pure function of what is kept, so the
-same checkpoints always lead to the same deletions, whoever asks and however often.
+This module does not import NumPy, so that the command line and the database can describe policies
+quickly. `Keep.select` is a pure function, so the same checkpoints always lead to the same
+deletions.
 
 Time in a policy is *training* time, measured by a monotonic clock and carried from attempt to
-attempt in the checkpoints themselves. A wall clock that is set back, or a night between two
-attempts, therefore changes no decision.
+attempt in the checkpoints themselves. So neither a change of the wall clock nor a pause between two
+attempts affects a decision.
 
 A study whose trials are valued at their best epoch (``at="best"``) promises that epoch's weights, so
 its checkpoint stays beside whatever `Keep` keeps, and outside of its ``at_most``.
@@ -32,12 +32,12 @@ Described = dict[str, object] | str
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Interval between checkpoints; of several intervals, the one that is due first counts.
+    """Interval between checkpoints; of several intervals, the first that is due applies.
 
     Args:
-        steps: Optimizer steps, counted over the whole trial: one at every multiple of it.
+        steps: Optimizer steps of the whole trial: a checkpoint at every multiple.
         seconds: Seconds of training since the last checkpoint.
-        epochs: Epochs, counted from the trial's first: one at every multiple of it.
+        epochs: Epochs of the whole trial: a checkpoint at every multiple.
 
     Raises:
         DefinitionError: None of the three is given, or one is not above 0.
@@ -76,7 +76,7 @@ class Every:
         return self.seconds is not None and since >= self.seconds
 
     def next_step(self, step: int) -> int | None:
-        """Return the first step after ``step`` at which one is due, or None without ``steps``.
+        """Return the first step after ``step`` at which a checkpoint is due, or None without ``steps``.
 
         Args:
             step: Optimizer steps finished now.
@@ -85,11 +85,11 @@ class Every:
 
 
 CheckpointEvery = Every | Literal["auto"]
-"""An interval, or "auto": the shortest that keeps the measured stall under 1% of the training."""
+"""An interval, or "auto": the shortest one with a measured stall below 1% of the training."""
 
 
 def parse_every(value: object) -> CheckpointEvery:
-    """Read what a definition or a database says about the interval.
+    """Return the interval that a definition or a database describes.
 
     Args:
         value: ``"epoch"``, ``"auto"``, an `Every`, or its description as a mapping.
@@ -114,7 +114,7 @@ def parse_every(value: object) -> CheckpointEvery:
 
 
 def describe_every(every: CheckpointEvery) -> Described:
-    """Return the value, made of what JSON has, from which `parse_every` gives ``every`` again."""
+    """Return a JSON value from which `parse_every` makes ``every`` again."""
     if not isinstance(every, Every):
         return "auto"
     if every == Every(epochs=1):
@@ -133,7 +133,7 @@ class KeptCheckpoint:
         path: Its directory, or its prefix in an object store.
         metrics: The metrics known when it was taken; empty in the middle of an epoch.
         trained_seconds: Seconds of training before it, over all attempts.
-        good: False when it did not verify: it then counts for no rule and is left where it is.
+        good: False if it did not verify: then no rule counts or deletes it.
     """
 
     step: int
@@ -150,18 +150,18 @@ class Keep:
     """Retention rules; a checkpoint is kept if any rule keeps it.
 
     Args:
-        last: The newest ones, at least 1.
-        best: How many of the best by ``monitor``; among equals the earlier is the better.
-        monitor: The metric that ``best`` goes by. Without it, or with NaN, none has a rank.
+        last: The number of newest checkpoints, at least 1.
+        best: The number of best checkpoints by ``monitor``; of equal ones the earlier is better.
+        monitor: The metric for ``best``. A checkpoint without it, or with NaN, has no rank.
         mode: "min" or "max", required with ``best``; with ``improving`` alone "min" by default.
-        every_hours: The first checkpoint in each period of so many hours of training.
-        every_epochs: The first checkpoint with each multiple of so many finished epochs.
-        when: A predicate over the checkpoint's metrics; not asked about one that has none.
-        improving: A metric. Those at an epoch's end are kept where it was better than at every epoch
-            that this rule chose before, and ``when``, if given, holds too: it is then a condition of
-            this rule and keeps nothing by itself. The epochs are the trial's, whether they have a
-            checkpoint or not, so the same history always leads to the same choice.
-        at_most: A cap on all rules together. Stays longest: the newest, then the best by rank,
+        every_hours: The first checkpoint in each period of this many hours of training.
+        every_epochs: The first checkpoint at each multiple of this many finished epochs.
+        when: A predicate over the checkpoint's metrics; not called for one without metrics.
+        improving: A metric. A checkpoint at an epoch's end is kept if the metric is better than at
+            every epoch that this rule chose before. If ``when`` is given, it is a further condition
+            of this rule and keeps nothing by itself. Epochs without a checkpoint are compared too,
+            so the same history always leads to the same choice.
+        at_most: A limit for all rules together. Kept first are the newest, then the best by rank,
             then the others, newest first.
 
     Raises:
@@ -220,15 +220,15 @@ class Keep:
     def select(
         self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
     ) -> frozenset[KeptCheckpoint]:
-        """Return those of ``kept`` that no rule keeps.
+        """Return the checkpoints among ``kept`` that no rule keeps.
 
         Args:
             kept: The trial's checkpoints.
-            history: The metrics of its epochs from the first on, which ``improving`` goes by.
+            history: The metrics of its epochs from the first on, for ``improving``.
 
-        Never among them: the newest, the newest good one (so never the only good one), and those
-        that are not good. What comes later in ``kept`` is the newer of two at the same step, and
-        stands for both: the rules do not see the older one, so nothing keeps it.
+        Never returned are the newest, the newest good one, and those that are not good. Of two at
+        the same step, the later one in ``kept`` is the newer; the rules ignore the older one, so it
+        is returned.
 
         Raises:
             DefinitionError: ``when`` raised an error.
@@ -274,7 +274,7 @@ class Keep:
         return frozenset(chosen)
 
     def describe(self) -> dict[str, object]:
-        """Return the rules as JSON has them. A predicate is described by its qualified name."""
+        """Return the rules as a JSON value. A predicate is described by its qualified name."""
         described: dict[str, object] = {}
         for rule in fields(self):
             value = getattr(self, rule.name)
@@ -329,13 +329,13 @@ class Keep:
 
 
 def parse_keep(value: object) -> Keep:
-    """Read a `Keep`, or what `Keep.describe` made of one.
+    """Return the rules from a `Keep` or from the result of `Keep.describe`.
 
     Args:
         value: The rules.
 
     Raises:
-        DefinitionError: The value is no description, or it names a predicate.
+        DefinitionError: The value is not a description, or it names a predicate.
     """
     if isinstance(value, Keep):
         return value
@@ -355,7 +355,7 @@ def parse_keep(value: object) -> Keep:
 def _first_of_each(
     placed: Iterable[tuple[int, KeptCheckpoint]],
 ) -> list[KeptCheckpoint]:
-    """Return the first of each period but the 0th, where no interval has passed yet."""
+    """Return the first checkpoint of each period except the 0th."""
     first: dict[int, KeptCheckpoint] = {}
     for period, checkpoint in placed:
         if period > 0:

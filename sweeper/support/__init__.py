@@ -1,1 +1,1 @@
-"""Modules that know nothing of studies: processes, temporary directories, retries."""
+"""General modules that do not depend on studies: processes, temporary directories, retries."""

@@ -1,9 +1,9 @@
-"""Calls made again while what failed may pass, and calls made side by side in threads.
+"""Retries of calls after temporary faults, and parallel calls in threads.
 
-A repeated call's pauses grow. They are drawn from the system: a trial's Python generator is part of its
-exact state, and what uploads its checkpoints runs in its process: a draw from it after a network fault
-would change the trial's result. Nor has this module a generator of its own: trials are forked, and would
-all pause alike.
+Pauses between retries grow, and are drawn from the system's entropy. Python's generator is part of
+a trial's exact state, and uploads of checkpoints run in the trial's process, so a draw from it
+after a network fault would change the trial's result. A generator of this module would be equal in
+all forked trials.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def retrying(
     first_pause: float,
     longest_pause: float,
 ) -> T:
-    """Return what ``call`` returns, or raise what its last try raised.
+    """Return the result of ``call``, or raise the error of its last try.
 
     Args:
-        call: What to do; anything that it raises may be raised again by the next try.
-        may_pass: Whether another try may do better, after this error.
-        patience: Seconds from now within which a try may begin; 0 for a single one.
-        first_pause: Seconds before the second try, give or take half; each later pause is twice
-            the one before.
-        longest_pause: Seconds that a pause has at most, give or take half.
+        call: Function to call.
+        may_pass: Returns whether an error may be temporary.
+        patience: Seconds from now within which a try may begin; 0 for a single try.
+        first_pause: Seconds before the second try, plus or minus half; each later pause is twice as
+            long.
+        longest_pause: Maximum pause in seconds, plus or minus half.
     """
     from tenacity import Retrying, retry_if_exception, stop_before_delay
 
@@ -66,16 +66,16 @@ _WAKES_EVERY = 0.2
 def run_side_by_side(
     work: Sequence[Callable[[], Result]], slots: int, stopping: threading.Event
 ) -> tuple[Result, ...]:
-    """Return what each piece of work returns, in their order.
+    """Run all pieces of work in threads, and return their results in order.
 
     Args:
-        work: At least one.
-        slots: How many run at once, at most.
-        stopping: Set where one raises or this thread is interrupted; what runs must look at it. What
-            has not begun by then does not begin.
+        work: At least one function.
+        slots: Maximum number of parallel calls.
+        stopping: Event that is set when one raises or this thread is interrupted; running work must
+            check it. Work that has not begun then is skipped.
 
     Raises:
-        BaseException: What the first piece, in their order, raised.
+        BaseException: The error of the first failed piece, in their order.
     """
     with ThreadPoolExecutor(max(1, min(slots, len(work)))) as pool:
         futures = [pool.submit(each) for each in work]
@@ -92,10 +92,10 @@ def run_side_by_side(
 
 
 def wait_for_all(futures: Sequence[Future[Any]]) -> None:
-    """Wait until all are done, or one has raised.
+    """Wait until all are finished, or one has raised.
 
-    Python handles a signal in the main thread alone, and the system may hand it to another one,
-    which wakes no lock that the main thread waits for. So it wakes by itself now and then.
+    Python handles signals only in the main thread. If the system delivers a signal to another
+    thread, a waiting main thread does not wake, so the wait has a timeout.
     """
     while True:
         done, waiting = wait(futures, timeout=_WAKES_EVERY, return_when=FIRST_EXCEPTION)

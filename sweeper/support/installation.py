@@ -1,6 +1,6 @@
-"""The name of this package for installers, and the commands that install what it can use.
+"""The distribution's name, and the commands that install it with optional packages.
 
-It is imported as ``sweeper``, and so is its command called. On PyPI that name is another project's.
+The package and the command are called ``sweeper``, but on PyPI another project has that name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 VERSION = "0.1.0"
-"""Of this code, wherever it is run from; ``pyproject.toml`` reads it here."""
+"""Version of this code; ``pyproject.toml`` reads it from here."""
 
 DISTRIBUTION = "sweeper-keras"
 """The name in ``pyproject.toml``."""
@@ -37,25 +37,25 @@ _EXTRAS = {
     "tensorboard": "tensorboard",
     "torch": "gp",
 }
-"""The extra that brings each package which a study may need."""
+"""The extra that installs each optional package."""
 
 
 def install_command(extra: str = "", *others: str) -> str:
-    """Return the command that installs sweeper, with an extra of its own and other packages.
+    """Return the command that installs sweeper with an extra and other packages.
 
-    It names the checkout that this installation was made from, if there is one, and installs into the
-    environment of this interpreter, as it can be typed in the current directory.
+    The command names this installation's checkout, if there is one, and installs into this
+    interpreter's environment. It can be typed in the current directory.
 
     Args:
         extra: One of ``[project.optional-dependencies]``; empty for none.
-        others: Packages that are no extra's.
+        others: Packages outside of the extras.
     """
     *flags, ours = _source()
     return shlex.join([*_installer(), *flags, f"{ours}[{extra}]" if extra else ours, *others])
 
 
 def _source() -> list[str]:
-    """Return what an installer is given for this package: its name, or its checkout's directory."""
+    """Return the installer's argument for this package: its name, or the directory of its checkout."""
     try:
         text = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
@@ -80,13 +80,13 @@ def _installer() -> list[str]:
 
 
 def _from_here(path: Path) -> str:
-    """Return a path as it is typed in the current directory: short where it lies below."""
+    """Return a path for use in the current directory, relative if it is below."""
     below = path.is_relative_to(Path.cwd())
     return os.path.relpath(path) if below else str(path)
 
 
 def missing_package(error: BaseException) -> str | None:
-    """Return what to do about an error that is a package's absence; None for any other error."""
+    """Return the advice for an error about a missing package; None for any other error."""
     if not isinstance(error, ImportError):
         return None
     name = (error.name or "").partition(".")[0]

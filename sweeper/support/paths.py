@@ -1,4 +1,4 @@
-"""Paths of a run, and directories for a while. This module makes every path and checks every name.
+"""Paths of a run, and temporary directories. This module makes every path and checks every name.
 
 ::
 
@@ -19,8 +19,8 @@
           audit/attempt-01/20-40/            what is pinned of it until it is audited
         tensorboard/trial-00003/             its events, with Study(tensorboard=True)
 
-With ``--checkpoints s3://bucket/prefix`` the directories of checkpoints, and ``end``, lie there
-instead, under the same names from the study's on; all else stays where it is.
+With ``--checkpoints s3://bucket/prefix`` the directories of checkpoints and ``end`` are there
+instead, with the same names below the study's.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from sweeper.errors import DefinitionError, UsageError
 from sweeper.support.shown import shown_url
 
 PROTOCOLS = ("s3", "gs", "memory")
-"""Object stores that checkpoints may lie in, as a URL begins."""
+"""URL prefixes of the supported object stores."""
 
 _ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
-"""Beginning of a mistyped URL, which would otherwise become a directory's name."""
+"""Pattern of a mistyped URL, which would otherwise become a directory's name."""
 
 END_MODEL = "end"
-"""The directory of a trial's model as training left it."""
+"""The directory of a trial's model at the end."""
 
 BRANCH_START = "parent"
-"""The directory of the checkpoint that a branch begins from, which is another trial's."""
+"""The directory of the parent's checkpoint with which a branch begins."""
 
 ARTIFACTS = "artifacts"
-"""The directory of what the dashboard offers of a study."""
+"""The directory of a study's artifacts in the dashboard."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[1-9][0-9]{0,5})?")
 _LONGEST_NAME = 100
@@ -61,12 +61,12 @@ _KEY_PART = re.compile(r"[A-Za-z0-9._=+-]{1,255}")
 
 
 def check_name(name: object, what: str = "study") -> str:
-    """Return ``name`` if it can safely be a directory's name.
+    """Return ``name`` if it is safe as a directory's name.
 
     Raises:
-        DefinitionError: It is no string of 1 to 100 letters, digits, ``.``, ``_`` and ``-`` that
-            starts with a letter or digit and does not end with a dot; ``~`` and a number may stand
-            behind that, as in the name of a study that was set aside.
+        DefinitionError: It is not a string of 1 to 100 letters, digits, ``.``, ``_`` and ``-`` that
+            starts with a letter or digit and does not end with a dot; ``~`` and a number may
+            follow, as in the name of a renamed study.
     """
     if not isinstance(name, str):
         msg = f"a {what}'s name must be a string; this one is {name!r}"
@@ -90,14 +90,14 @@ def is_name(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePath:
-    """An object, or the prefix of several, in an object store; made and compared, never opened.
+    """Path of an object, or prefix of several, in an object store.
 
     Attributes:
         protocol: One of `PROTOCOLS`.
         parts: The bucket, then each part of the key.
 
     Raises:
-        UsageError: A part is empty, ``.`` or ``..``, or of other characters than letters, digits
+        UsageError: A part is empty, ``.`` or ``..``, or has other characters than letters, digits
             and ``._=+-``.
     """
 
@@ -125,7 +125,7 @@ class RemotePath:
 
     @property
     def key(self) -> str:
-        """Return the bucket and the key, as fsspec's file systems take them."""
+        """Return the bucket and the key in fsspec's form."""
         return "/".join(self.parts)
 
     def __truediv__(self, name: str) -> RemotePath:
@@ -136,15 +136,14 @@ class RemotePath:
 
 
 Location = Path | RemotePath
-"""A directory of this machine's, or a prefix in an object store."""
+"""A local directory, or a prefix in an object store."""
 
 
 def parse_location(text: str) -> Location:
-    """Read a directory's path, or the URL of a bucket with or without a prefix.
+    """Parse a directory's path, or the URL of a bucket with or without a prefix.
 
     Raises:
-        UsageError: It is a URL, and not of the form ``s3://bucket/prefix`` with one of
-            `PROTOCOLS`.
+        UsageError: It is a URL without the form ``s3://bucket/prefix`` and one of `PROTOCOLS`.
     """
     protocol, separator, rest = text.partition("://")
     if not separator and not text.lower().startswith(_ALMOST):
@@ -166,14 +165,14 @@ def parse_location(text: str) -> Location:
 
 
 def absolute_location(location: Location | None) -> Location | None:
-    """``location`` as it is called from every directory."""
+    """Return ``location`` as an absolute path."""
     return location.absolute() if isinstance(location, Path) else location
 
 
 def leads_outside(checkpoints: Location) -> bool:
-    """Return whether an attempt's directory of checkpoints, or its attempt or trial, is a symbolic link.
+    """Return whether the directory of an attempt's checkpoints, its attempt or its trial is a symbolic link.
 
-    A study's directory may well be one; what lies below it was made by sweeper, which makes none.
+    A study's directory may be a symbolic link; sweeper makes none below it.
     """
     if not isinstance(checkpoints, Path):
         return False
@@ -184,7 +183,7 @@ def leads_outside(checkpoints: Location) -> bool:
 class RunPaths:
     """The directories of one study below ``root`` (the runs directory).
 
-    ``checkpoints_root`` is where checkpoints go, when that is not ``root`` too.
+    ``checkpoints_root`` is the place of checkpoints, if it differs from ``root``.
     """
 
     root: Path
@@ -259,19 +258,19 @@ def end_model_beside(checkpoint: Location) -> Location:
 _PREFIX = "sweeper-scratch-"
 _LOCK = ".in-use"
 _SETTLING = 60.0
-"""Seconds within which a directory may be made and its lock not yet be held."""
+"""Seconds between the creation of a directory and of its lock."""
 
 
 @contextmanager
 def scratch_directory(what: str) -> Iterator[Path]:
-    """Make a directory in the system's directory for temporary files, and remove it at the end.
+    """Context manager for a temporary directory.
 
-    Nothing can run after SIGKILL, and what a rehearsal or a replay leaves behind is gigabytes of
-    checkpoints. So each directory holds a lock, which the system releases with the last process that
-    has it open, and whoever makes a directory removes those of this user whose lock nobody holds.
+    After a SIGKILL a rehearsal or replay leaves gigabytes of checkpoints. So each directory has a
+    lock, which the system releases with its last process; every new directory first removes the
+    user's directories whose lock is free.
 
     Args:
-        what: Becomes part of its name.
+        what: A part of its name.
     """
     _remove_abandoned(Path(tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name:
@@ -305,7 +304,7 @@ def _in_use(directory: Path) -> bool:
 
 
 def _try_lock(descriptor: int) -> bool:
-    """Take the lock; False where another process holds it."""
+    """Take the lock; return False if another process holds it."""
     import fcntl
 
     try:

@@ -1,8 +1,7 @@
-"""Identity of a process, whether it still runs, and what becomes of it when its parent dies.
+"""Identity of processes, detection of ended ones, and their end with their parents.
 
-A process is one process id in one pid namespace of one boot, started at one moment. The moment is
-counted from the boot where the system says so, because wall-clock times of the same process differ
-after the clock is set.
+A process is identified by its pid, pid namespace, boot and start time. The start time is measured
+from the boot if possible, because wall-clock times change when the clock is set.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ _DEAD_STATES = ("Z", "X", "x")
 
 @dataclass(frozen=True, slots=True)
 class ProcessIdentity:
-    """One process, distinguished from every other that has or had the same id.
+    """Identity of one process among all with the same pid.
 
     Attributes:
         host: The machine's name.
-        boot_id: ``machine/boot/pid namespace``: process ids mean the same only where all three
-            are the same. The machine's part tells two machines of one name apart.
+        boot_id: ``machine/boot/pid namespace``: pids are comparable only if all three are equal.
+            The machine's part distinguishes machines of equal name.
         pid: The process id within that namespace.
-        started: When the process began, in seconds since the boot (on Linux) or the epoch.
+        started: Start time, in seconds since the boot (on Linux) or the epoch.
     """
 
     host: str
@@ -49,11 +48,11 @@ class ProcessIdentity:
         return cls(socket.gethostname(), _boot_id(), pid, started)
 
     def shares_host_with(self, other: ProcessIdentity) -> bool:
-        """Return whether both run on one machine, as far as its name and id tell."""
+        """Return whether both run on one machine, by its name and id."""
         return (self.host, _parts(self.boot_id)[0]) == (other.host, _parts(other.boot_id)[0])
 
     def abridged(self) -> Self:
-        """Return the same identity with hashed names, short enough for a part of a file name."""
+        """Return the same identity with hashed names, short enough for a file name."""
         parts = (_hash(part) for part in _parts(self.boot_id))
         return replace(self, host=_hash(self.host), boot_id="/".join(parts))
 
@@ -61,13 +60,13 @@ class ProcessIdentity:
 def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
     """Return whether the process has ended; None if this process cannot know.
 
-    It cannot know of another host, of another pid namespace, and of a process that the system
-    hides. Two hosts of one name are distinguished by the machine's id; where there is none, another
-    boot may be another host's. A killed process that its parent has not waited for is gone.
+    That is so for another host, another pid namespace, and a process that the system hides. Hosts
+    of equal name are distinguished by the machine's id; without one, another boot may be another
+    host. A zombie process counts as ended.
 
     Args:
-        process: Whichever.
-        abridged: Whether it is one that was `ProcessIdentity.abridged`.
+        process: The process.
+        abridged: Whether it is the result of `ProcessIdentity.abridged`.
     """
     here = _here(os.getpid())
     if abridged:
@@ -90,20 +89,20 @@ def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
 
 
 def _here(pid: int) -> ProcessIdentity:
-    """This process's identity but for when it started, which nobody asks of the one who looks."""
+    """Return this process's identity without its start time."""
     return ProcessIdentity(socket.gethostname(), _boot_id(), pid, 0.0)
 
 
 def _hash(text: str) -> str:
-    """Eight characters; none for nothing."""
+    """Return a hash of eight characters; an empty string for an empty one."""
     return xxhash.xxh32_hexdigest(text.encode()) if text else ""
 
 
 def _started(pid: int) -> float | None:
-    """Return when process ``pid`` began, or None if there is no live one.
+    """Return the start time of process ``pid``, or None if there is no live one.
 
     Raises:
-        PermissionError: The process exists, and the system hides it.
+        PermissionError: The process exists, but the system hides it.
     """
     stat = Path(f"/proc/{pid}/stat")
     if not Path("/proc/self/stat").exists():
@@ -120,7 +119,7 @@ def _started(pid: int) -> float | None:
 
 
 def _check_not_hidden(pid: int) -> None:
-    """Raise PermissionError if the process exists though /proc does not show it."""
+    """Raise PermissionError if the process exists but /proc does not show it."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -171,15 +170,15 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent() -> None:
-    """Have Linux kill this process when its parent dies; elsewhere the pipe's end tells."""
+    """On Linux, let the system kill this process when its parent dies; elsewhere the closed pipe ends it."""
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Have Linux make this process the parent of what its children leave behind.
+    """On Linux, make this process the parent of orphaned descendants.
 
-    So that whoever kills a trial with all that it started finds a daemon of its making as well.
+    So daemons that a trial started can be found and killed with it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -1,8 +1,8 @@
 """Display of URLs without their secrets, even for a URL that is malformed.
 
-A URL that is mistyped is shown most of all, and then no parser knows where its password begins. So
-nothing here parses: whatever stands before the last ``@`` and behind a ``:`` is hidden, and so is
-the value of every parameter that is not known to be harmless.
+Mistyped URLs are shown in errors, and cannot be parsed reliably. So nothing here parses: the text
+between a ``:`` and the last ``@`` is hidden, and so is the value of every parameter that is not
+known to be harmless.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ _HIDDEN = "***"
 _NO_CREDENTIALS = re.compile(
     r"sqlite(\+\w+)?:///|file:///|https?://[^/@]*/|[A-Za-z]:\\", re.IGNORECASE
 )
-"""Beginning of a URL without credentials: what follows is a path."""
+"""Pattern of a URL without credentials."""
 
 _BEGINS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*)?:?/{1,3}|[A-Za-z][A-Za-z0-9+.-]*:(?=[^@]*:)")
 _NO_PORT = re.compile(r"(\w{2,}:/{1,2}[^/:@\[\]]*:)(?!\d*(?:[/,]|$))[^/]*")
-"""A host's name and what is no number behind it: a user and a password that lack their host."""
+"""Pattern of a name and a port that is not a number: a user and a password without a host."""
 
 _HARMLESS = frozenset(
     {
@@ -29,7 +29,7 @@ _HARMLESS = frozenset(
         "tcp_user_timeout", "timeout", "uri", "user",
     }
 )  # fmt: skip
-"""Parameters of SQLite's and PostgreSQL's URLs that are no secret; of any other one knows not."""
+"""Parameters of SQLite's and PostgreSQL's URLs that are not secret."""
 
 _SECRET = re.compile(
     r"(?i)\b(\w*(?:password|passwd|passphrase|pwd|secret|token|credential|api_?key|access_?key)\w*"
@@ -39,10 +39,10 @@ _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"<>`]*")
 
 
 def shown_url(url: object) -> str:
-    """Return ``url`` as it may be printed: passwords, keys and tokens are ``***`` in it.
+    """Return ``url`` for display, with passwords, keys and tokens replaced by ``***``.
 
     Args:
-        url: A database's, a cluster's or an object store's URL, or what somebody took for one.
+        url: The URL of a database, a cluster or an object store, or a malformed one.
     """
     text = str(url)
     if not any(mark in text for mark in (":", "@", "=")):
@@ -58,15 +58,15 @@ def shown_url(url: object) -> str:
 
 
 def shown_text(text: str) -> str:
-    """Return ``text``, such as an error's message, with every URL in it as `shown_url` shows it."""
+    """Return ``text``, such as an error's message, with `shown_url` applied to every URL in it."""
     shown = _URL_IN_TEXT.sub(lambda found: shown_url(found[0]), text)
     return _SECRET.sub(rf"\1{_HIDDEN}", shown)
 
 
 def without_secrets(text: str, url: object) -> str:
-    """Return ``text``, which another program says about ``url``, without the secrets of that URL.
+    """Return another program's ``text`` about ``url`` without the secrets of that URL.
 
-    A driver says them as it was given them, apart from the URL, and decoded.
+    Drivers print the secrets separately from the URL, and decoded.
     """
     for secret in sorted(_secrets(str(url)), key=len, reverse=True):
         text = text.replace(secret, _HIDDEN)

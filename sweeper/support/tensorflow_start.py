@@ -1,11 +1,10 @@
-"""TensorFlow's own start-up lines, kept from standard error; everything else is passed on.
+"""Filter of TensorFlow's start-up lines on standard error; other lines are passed on.
 
-What its libraries say as they load (which instructions they use, that no CUDA driver was found)
-goes straight to the process's standard error, before any setting of TensorFlow's is read: no
-environment variable holds it back. So the descriptor is read meanwhile, and what is not known to
-be such a line comes out again, warnings and errors of other origin among it.
+When TensorFlow's libraries are loaded, they print lines (on CPU instructions, on a missing CUDA
+driver) to the file descriptor of standard error, which no environment variable prevents. So the
+descriptor is redirected meanwhile, and all other lines are printed again.
 
-Whoever sets ``TF_CPP_MIN_LOG_LEVEL=0`` asks for all of it, and has it.
+With ``TF_CPP_MIN_LOG_LEVEL=0`` nothing is filtered.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ _LOADING = re.compile(
     rb"|[\d-]+ [\d:.]+: I \S+\.(?:cc|h):\d+\] "
     rb"|To enable the following instructions: "
 )
-"""A line that is no more than information, as absl and TensorFlow's older logging write it."""
+"""Pattern of an information line of absl or TensorFlow's older logging."""
 
 _NO_GPU = re.compile(rb"E\d{4} [\d:.]+\s+\d+ cuda_\w+\.cc:\d+\] failed call to cuInit: ")
-"""Message of the search for GPUs on a machine without one, which is called an error."""
+"""The error message of the search for GPUs on a machine without one."""
 
 _GPU_FILES = (
     "/dev/nvidiactl",
@@ -43,21 +42,21 @@ _GPU_FILES = (
     "/dev/dxg",
     "/dev/nvhost-ctrl",
 )
-"""One of them is there where NVIDIA's driver is, on WSL and on Jetson too."""
+"""Files of which one exists if NVIDIA's driver is installed, also on WSL and Jetson."""
 
 
 @contextlib.contextmanager
 def loading_quietly() -> Iterator[None]:
-    """Keep back what TensorFlow's libraries say as they load; all is shown if that fails."""
+    """Context manager that suppresses the start-up lines; on an error all lines are printed."""
     with _without(_LOADING):
         yield
 
 
 def look_for_gpus() -> None:
-    """Have TensorFlow look for GPUs now, without its error where the machine has none.
+    """Make TensorFlow look for GPUs now, without its error on a machine without one.
 
-    It would look before its first op. Where there is a driver, it is left alone: what it says then
-    is news, and the study's file may yet choose among the devices.
+    Otherwise it looks before its first op. With a driver nothing is done, because its messages are
+    of interest and the study's file may still select devices.
     """
     if any(Path(file).exists() for file in _GPU_FILES):
         return
@@ -68,9 +67,9 @@ def look_for_gpus() -> None:
 
 
 def quiet_first_import() -> None:
-    """Have the first ``import tensorflow`` of this process, whoever does it, load quietly.
+    """Suppress the start-up lines at this process's first ``import tensorflow``.
 
-    What was imported before cannot be quietened any more.
+    It has no effect if TensorFlow was already imported.
     """
     if "tensorflow" not in sys.modules and not any(
         isinstance(finder, _FirstImport) for finder in sys.meta_path
@@ -79,7 +78,7 @@ def quiet_first_import() -> None:
 
 
 class _FirstImport(importlib.abc.MetaPathFinder):
-    """Finds TensorFlow once, as the other finders do, and has it loaded quietly."""
+    """Finder for the first import of TensorFlow, which loads it without start-up lines."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -96,7 +95,7 @@ class _FirstImport(importlib.abc.MetaPathFinder):
 
 
 def _load_quietly(loader: Any) -> None:
-    """Have ``loader`` execute its next module quietly, and be as it was from then on."""
+    """Make ``loader`` execute its next module without start-up lines, and restore it then."""
     execute: Callable[[ModuleType], None] = loader.exec_module
 
     def quietly(module: ModuleType) -> None:
@@ -109,7 +108,7 @@ def _load_quietly(loader: Any) -> None:
 
 @contextlib.contextmanager
 def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
-    """Pass on what is written to standard error meanwhile, but for lines that begin so."""
+    """Context manager that removes lines with these beginnings from standard error."""
     if os.environ.get(_LEVEL) == "0":
         yield
         return

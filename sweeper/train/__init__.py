@@ -1,1 +1,1 @@
-"""Trainings that can be stopped after any step: the loop, its data, and the state it carries."""
+"""Trainings that can be stopped and resumed after any step: loop, data and state."""

@@ -1,4 +1,4 @@
-"""Beginning of a training at another one's checkpoint, with other parameters.
+"""Start of a branch from another training's checkpoint, with other parameters.
 
 Weights, slots, counts, the states of generators, callbacks and data come from the checkpoint. A value
 that is another one in a fresh build with the branch's parameters than in one with the parent's is a
@@ -31,7 +31,7 @@ from sweeper.train.userstate import UserState
 from sweeper.train.userstate.holders import Attributes
 
 OPTIMIZERS = ("optimizer", "optimizers")
-"""The components whose variables of one number hold hyperparameters, or counts."""
+"""Components whose scalar variables are hyperparameters or counts."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Initial:
 
     @classmethod
     def of(cls, plan: TrainingPlan) -> Initial:
-        """Look at what the factories made; nothing is run or changed."""
+        """Return the initial values of the factories' objects, without running or changing anything."""
         reach = Reach(plan.model, plan.step)
         held = {
             "model": list(plan.model.variables),
@@ -73,7 +73,7 @@ class Initial:
 
 
 def text_of(array: Any) -> str:
-    """Return an array's form, and the digest of its values."""
+    """Return an array's dtype and shape, and the digest of its values."""
     value = np.ascontiguousarray(array)
     return f"{value.dtype}{list(value.shape)} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
 
@@ -83,7 +83,7 @@ def _values(found: list[Found]) -> list[Any]:
 
 
 def _text(component: str, variable: Any) -> str:
-    """Return the text of what may hold a hyperparameter: no weight that is trained, and no slot."""
+    """Return the text of a value that may be a hyperparameter; none for weights and slots."""
     if component in OPTIMIZERS:
         if tuple(variable.shape) != ():
             return ""
@@ -95,7 +95,7 @@ def _text(component: str, variable: Any) -> str:
 
 
 def _attributes(plan: TrainingPlan, reach: Reach) -> dict[str, dict[str, str]]:
-    """Return the plain attributes of everything that the user's code reaches, data aside."""
+    """Return the plain attributes of all objects that the user's code reaches, except for data."""
     bare = roots_of(plan, {"train": None, "validation": None})
     state = UserState(bare, reach.covered)
     found: dict[str, dict[str, str]] = {}
@@ -116,7 +116,7 @@ _STATE = "user_state"
 
 @dataclass(frozen=True)
 class BranchReport:
-    """Report of a branch: what it takes of its parent's checkpoint, and what it keeps as built.
+    """Report of a branch: values from its parent's checkpoint, and values from its own parameters.
 
     Attributes:
         taken: The variables that have the parent's values, by their paths.
@@ -132,7 +132,7 @@ class BranchReport:
         return {"taken": list(self.taken), "kept": list(self.kept), "state": list(self.state)}
 
     def text(self, parent: int, step: int) -> str:
-        """For the trial's log."""
+        """Return the report for the trial's log."""
         lines = [f"This trial begins at step {step} of trial {parent}."]
         lines += [f"  taken  {name}" for name in (*self.taken, *self.state)]
         lines += [f"  kept   {name} (from the changed parameters)" for name in self.kept]
@@ -144,7 +144,7 @@ def merged(
     components: Sequence[Component],
     built: tuple[Initial, Initial] | None,
 ) -> tuple[LoadedCheckpoint, BranchReport]:
-    """Return what the branch goes on from, and what that is made of.
+    """Return the state with which the branch begins, and the report of its origin.
 
     Args:
         loaded: The parent's checkpoint.
@@ -178,7 +178,7 @@ def merged(
 
 
 def _differing(component: str, parent: Initial, own: Initial) -> dict[int, str]:
-    """Return the variables that begin otherwise in the two builds: by identity, the parent's text."""
+    """Return the variables that differ between the two builds, with the parent's text by identity."""
     before, now = parent.variables.get(component, []), own.variables.get(component, [])
     if len(before) != len(now):
         return {}
@@ -190,7 +190,7 @@ def _differing(component: str, parent: Initial, own: Initial) -> dict[int, str]:
 
 
 def _is_kept(component: str, loaded: LoadedCheckpoint, key: str, before: str) -> bool:
-    """Return whether the new value stays: elsewhere than in an optimizer, if training left the old one."""
+    """Return whether the new value is kept; outside of optimizers, only if training did not change it."""
     if component in OPTIMIZERS:
         return True
     saved = loaded.tensors.get(key)
@@ -200,7 +200,7 @@ def _is_kept(component: str, loaded: LoadedCheckpoint, key: str, before: str) ->
 def _without_parameters(
     saved: Mapping[str, Any], parent: Initial, own: Initial
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the captured attributes without those that hold changed parameters, and all of these."""
+    """Return the captured attributes without those with changed parameters, and the latter."""
     changed = dict(saved["changed"])
     kept = []
     for path, attributes in own.attributes.items():

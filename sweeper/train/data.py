@@ -1,4 +1,4 @@
-"""`Data`, what a study's data factory returns, and `DataSource`, what every kind of data becomes.
+"""`Data`, the result of a study's data factory, and `DataSource`, the interface of all kinds of data.
 
 A source can be opened at any step of any pass, because a resumed training begins in the middle of
 one. Where the order of a pass is a pure function of (seed, pass) nothing more is needed; a source
@@ -24,7 +24,7 @@ Batch = Any
 @with_named_arguments
 @dataclass(frozen=True)
 class Data:
-    """Data that a trial trains on and is measured on.
+    """Training, validation and test data of a trial.
 
     Attributes:
         train: One of these; needed wherever something is trained.
@@ -119,14 +119,14 @@ class Data:
 
 
 class DataSource(Protocol):
-    """Batches by position: ``open(p, s)`` gives what pass ``p`` gives from step ``s`` on.
+    """Batches by position: ``open(p, s)`` returns the batches of pass ``p`` from step ``s`` on.
 
     Without ``steps_per_epoch`` pass and epoch are the same.
     """
 
     @property
     def steps(self) -> int | None:
-        """Return batches in a pass; None where that is known at its end only, or never."""
+        """Return the number of batches in a pass; None if unknown."""
         ...
 
     @property
@@ -136,11 +136,11 @@ class DataSource(Protocol):
 
     @property
     def by_epoch(self) -> bool:
-        """Return whether every epoch opens a pass of its own, also with ``steps_per_epoch``."""
+        """Return whether every epoch opens a new pass, also with ``steps_per_epoch``."""
         ...
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        """The batches of ``pass_`` from ``step`` to its end."""
+        """Return the batches of ``pass_`` from ``step`` to its end."""
         ...
 
     def describe(self) -> str:
@@ -150,10 +150,10 @@ class DataSource(Protocol):
 
 @runtime_checkable
 class CapturableSource(Protocol):
-    """A source with a state that a position does not tell."""
+    """A source with state besides its position."""
 
     def capture(self, name: str, tensors: dict[str, Any]) -> Any:
-        """Return the state after the batches drawn so far from what `DataSource.open` last returned.
+        """Return the state after the batches drawn so far from the last `DataSource.open`.
 
         Args:
             name: What the names of tensors begin with.
@@ -168,7 +168,7 @@ class CapturableSource(Protocol):
         ...
 
     def restore(self, name: str, saved: Any, tensors: Mapping[str, Any]) -> None:
-        """Bring back what was captured, for the next `DataSource.open` at that position.
+        """Restore a captured state, for the next `DataSource.open` at that position.
 
         Raises:
             RestoreError: It does not fit this source.
@@ -178,14 +178,14 @@ class CapturableSource(Protocol):
 
 @runtime_checkable
 class HooksEpochs(Protocol):
-    """A source that is called when an epoch begins and ends."""
+    """A source with hooks at the beginning and end of an epoch."""
 
     def begin_epoch(self) -> None:
-        """An epoch's first batch is about to be drawn."""
+        """Called before an epoch's first batch is drawn."""
         ...
 
     def end_epoch(self) -> None:
-        """An epoch's last batch was drawn."""
+        """Called after an epoch's last batch was drawn."""
         ...
 
 

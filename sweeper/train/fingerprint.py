@@ -1,4 +1,4 @@
-"""Surroundings that a trial's bits depend on: versions, processor, threads, kernels, code.
+"""Fingerprint of the environment on which a trial's bits depend: versions, processor, threads, kernels, code.
 
 A resumed trial is exact under the fingerprint it began with. Under another one it may still be, but
 nobody promises it; so each attempt's is kept, and a difference is said by name.
@@ -19,15 +19,15 @@ from typing import Any
 _LIBRARIES = ("tensorflow", "keras", "numpy")
 
 _WORDS = {"string_hash": "hash() of strings has changed (PYTHONHASHSEED)"}
-"""A difference in these words, where the values tell a person nothing."""
+"""Texts for differences whose values would not help a reader."""
 
 _NOT_COMPARED = ("warm_start_report",)
-"""Entries that are not compared: they report how something came out, and no result depends on them."""
+"""Entries that are not compared, because no result depends on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """One attempt's surroundings.
+    """Environment of one attempt.
 
     Attributes:
         versions: Of Python and of the libraries that compute.
@@ -58,7 +58,7 @@ class Fingerprint:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return what is otherwise in ``after`` than in ``before``, both `Fingerprint.to_json`'s; a phrase each.
+    """Return the differences between two results of `Fingerprint.to_json`, a phrase each.
 
     A name that only one has, because another version of sweeper wrote the other, is passed over.
     """
@@ -154,7 +154,7 @@ def _sources(factories: Iterable[object]) -> dict[str, str]:
 
 
 def _shortest_name(path: Path, files: Sequence[Path]) -> str:
-    """As much of the end of ``path`` as no other of ``files`` ends with."""
+    """Return the shortest end of ``path`` that is unique among ``files``."""
     for length in range(1, len(path.parts)):
         end = path.parts[-length:]
         if not any(other != path and other.parts[-length:] == end for other in files):

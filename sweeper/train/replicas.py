@@ -1,4 +1,4 @@
-"""Training on several replicas: what each is given, how losses are scaled, and what is refused.
+"""Training on several replicas: slices of batches, scaling of losses, and refused cases.
 
 Keras divides the mean loss of a replica's slice by the number of replicas, and adds the replicas'
 gradients up: right for slices of one size only. In `scaled` a slice counts by its share of the
@@ -59,18 +59,18 @@ class Slice:
     whole: Any
 
     def share(self, dtype: Any) -> Any:
-        """Return which part of the batch it has, from 0 to 1."""
+        """Return the slice's share of the batch, from 0 to 1."""
         return tf.cast(self.size, dtype) / tf.cast(self.whole, dtype)
 
     @property
     def static_size(self) -> int | None:
-        """Return its samples, where they are known before a graph runs."""
+        """Return the number of samples, if it is known before the graph runs."""
         size = tf.get_static_value(self.size)
         return None if size is None else int(size)
 
 
 def slice_batch(batch: Any, replicas: int) -> tuple[Slice, ...]:
-    """Return the slices of ``batch`` along its first axis, one a replica; None stays None."""
+    """Return the slices of ``batch`` along its first axis, one for each replica; None stays None."""
     leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     whole = _length(leaves[0])
     least, longer = whole // replicas, whole % replicas
@@ -122,7 +122,7 @@ class SliceRule:
     own: str = ""
 
     def is_broken_by(self, samples: int) -> bool:
-        """Return whether a batch of so many samples is refused."""
+        """Return whether a batch with this number of samples is refused."""
         return samples < self.replicas or bool(self.own and samples % self.replicas)
 
     def check(self, samples: int, shown: str) -> None:
@@ -200,7 +200,7 @@ class SliceRule:
         return f"multiples of {self.replicas}" if self.own else f"at least {self.replicas} samples"
 
     def assertion(self, whole: Any) -> None:
-        """The same check inside a graph; `explained` turns what it raises into an error of ours."""
+        """Return the same check as a graph op; `explained` converts its error."""
         needed = whole >= self.replicas
         if self.own:
             needed = tf.logical_and(needed, whole % self.replicas == 0)
@@ -208,7 +208,7 @@ class SliceRule:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Around what runs a graph with an `assertion` in it.
+        """Context manager for running a graph with an `assertion`, which converts its error.
 
         Raises:
             DataError: In place of TensorFlow's error of the assertion.
@@ -240,7 +240,7 @@ def replica_index() -> int:
 
 @contextmanager
 def scaled(model: keras.Model, slices: Sequence[Slice]) -> Iterator[None]:
-    """Have the losses of ``model``'s own step scaled for replicas that take ``slices``."""
+    """Context manager that scales the losses of ``model``'s own step for replicas with ``slices``."""
     scaling = _Scaling(slices)
     replaced = (
         (keras_loss, "scale_loss_for_distribution", scaling.scale),
@@ -259,19 +259,19 @@ def scaled(model: keras.Model, slices: Sequence[Slice]) -> Iterator[None]:
 
 
 class _Scaling:
-    """Keras's functions, for the slices of one step."""
+    """Replacements of Keras's functions for the slices of one step."""
 
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._slices = slices
         self._in_compiled_loss: set[int] = set()
-        """Replicas whose threads are in it: where gradients or weights are added up, they take turns."""
+        """Replicas whose threads are inside, which take turns when gradients or weights are summed."""
 
     def scale(self, value: Any) -> Any:
-        """Return what the loss of a slice adds to the loss of the batch."""
+        """Return the contribution of a slice's loss to the loss of the batch."""
         return value * self._slice().share(value.dtype)
 
     def unscale(self, value: Any) -> Any:
-        """Return what is logged, and weighted by the slice's samples: the loss of the slice itself."""
+        """Return the loss of the slice itself, which is logged and weighted by the slice's samples."""
         own = self._slice()
         if replica_index() in self._in_compiled_loss and own.static_size is None:
             # Keras knows no sizes here, and weights each output's loss of each slice by 1.
@@ -279,7 +279,7 @@ class _Scaling:
         return value / own.share(value.dtype)
 
     def reducing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """``reduce_values``, where it divides by what other replicas have a part of."""
+        """Replace ``reduce_values``, which divides by a number of which other replicas have a part."""
 
         def reduce_values(
             values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size"
@@ -300,7 +300,7 @@ class _Scaling:
         return reduce_values
 
     def masking(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """``apply_mask``, where it weights by how much of the mask is set."""
+        """Replace ``apply_mask``, which weights by the set share of the mask."""
 
         def apply_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: str | None) -> Any:
             if mask is None or reduction not in ("mean", "sum_over_batch_size"):
@@ -314,7 +314,7 @@ class _Scaling:
         return apply_mask
 
     def inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """``CompileLoss.call``, in which each output's own loss is logged."""
+        """Replace ``CompileLoss.call``, in which each output's loss is logged."""
 
         def call(compiled: Any, *args: Any, **options: Any) -> Any:
             self._in_compiled_loss.add(replica_index())
@@ -330,7 +330,7 @@ class _Scaling:
 
 
 def _losses_by_replica() -> property:
-    """Return what layers add to the loss, a list for each replica."""
+    """Return the losses that layers add, a list for each replica."""
     lists: dict[tuple[int, int], list[Any]] = {}
 
     def losses(layer: Any) -> list[Any]:
@@ -346,7 +346,7 @@ def _losses_by_replica() -> property:
 
 
 def sum_of_all(value: Any) -> Any:
-    """Return the sum of a tensor over all replicas; nothing flows back."""
+    """Return the sum of a tensor over all replicas, without a gradient."""
     context = tf.distribute.get_replica_context()
     return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(value))
 
@@ -358,7 +358,7 @@ def _clips(optimizer: Any) -> bool:
 
 @contextmanager
 def _clipped_after_adding() -> Iterator[None]:
-    """Have gradients added up before they are clipped; Keras clips each replica's own."""
+    """Context manager that sums gradients before they are clipped; Keras clips those of each replica."""
     base = keras.optimizers.Optimizer
     adding: Callable[..., Any] = base._all_reduce_sum_gradients
     clipping: Callable[..., Any] = base._clip_gradients
@@ -379,7 +379,7 @@ def _clipped_after_adding() -> Iterator[None]:
 
 @contextmanager
 def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """``owner.name`` is ``value`` inside, and what it was after it."""
+    """Context manager that sets ``owner.name`` to ``value`` and restores it."""
     inherited = name not in vars(owner)
     before = None if inherited else vars(owner)[name]
     setattr(owner, name, value)
@@ -417,7 +417,7 @@ class ReplicatedStep:
         return getattr(self._step, "__self__", None) is self._model
 
     def __call__(self, batch: Any) -> Mapping[str, Any]:
-        """Run one step; a method to be traced, or called as it is for a model that runs eagerly."""
+        """Run one step; the method is traced, or called directly for an eager model."""
         slices = slice_batch(batch, self.rule.replicas)
         self.rule.assertion(slices[0].whole)
 
@@ -439,7 +439,7 @@ class ReplicatedStep:
         return self._reported(outputs, slices)
 
     def _reported(self, outputs: Mapping[str, Any], slices: tuple[Slice, ...]) -> Mapping[str, Any]:
-        """Metrics over all replicas; of anything else, the mean over the batch."""
+        """Return metrics over all replicas, and the mean over the batch of other logs."""
         if self._is_of_the_model and _is_keras_own(self._model, self._step.__name__):
             of_keras: Mapping[str, Any] = self._model.get_metrics_result()
             return of_keras
@@ -462,7 +462,7 @@ class ReplicatedStep:
 
 @contextmanager
 def _one_global_generator(shared: Any) -> Iterator[None]:
-    """Keras's global seed generator, which each thread has for itself, is ``shared`` in this one.
+    """Context manager that sets this thread's global seed generator of Keras to ``shared``.
 
     Raises:
         UncapturableError: There was none, and the replica made one, in a thread that ends.
@@ -483,7 +483,7 @@ def _one_global_generator(shared: Any) -> Iterator[None]:
 
 
 def own_method(model: keras.Model, step: str) -> str:
-    """Return which of the methods that a step of ``model`` goes through is the user's own; empty for none."""
+    """Return the first step method of ``model`` that is the user's own; empty for none."""
     own = (name for name in (step, "compute_loss") if not _is_keras_own(model, name))
     return next((f"{name}()" for name in own), "")
 
@@ -493,7 +493,7 @@ def _is_keras_own(model: keras.Model, method: str) -> bool:
 
 
 def replicated(model: keras.Model, step: Callable[[Any], Any]) -> ReplicatedStep | None:
-    """Return the step on all replicas of the model's strategy; None where it runs as it is.
+    """Return the step on all replicas of the model's strategy; None if there is only one.
 
     A strategy with mirrored variables runs it in threads, on one replica as well.
     """
@@ -521,7 +521,7 @@ _INSTEAD = {
         "sweeper was never tested on a TPU; use tf.distribute.MirroredStrategy on GPUs"
     ),
 }
-"""Why a strategy is refused, and what to use; by the name of its class without ``V1`` or ``V2``."""
+"""Reason and advice for each refused strategy, by the name of its class without ``V1`` or ``V2``."""
 
 
 def check_strategy(strategy: Any) -> None:
@@ -541,7 +541,7 @@ def check_strategy(strategy: Any) -> None:
 
 
 def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | None:
-    """Refuse a model that its strategy's replicas would not train as one replica would.
+    """Refuse a model that several replicas would train differently from one.
 
     Args:
         model: Compiled.
@@ -580,7 +580,7 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    """Return the strategy, its replicas and how they add up, for the record of what a trial ran on."""
+    """Return the strategy, its replicas and its reduction, for the fingerprint."""
     name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name
@@ -589,7 +589,7 @@ def describe_strategy(strategy: Any) -> str:
 
 
 def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
-    """Yield the parts of the model that were made outside the strategy's scope."""
+    """Yield the parts of the model that were made outside of the strategy's scope."""
     advice = (
         "make the model, its layers and its optimizer inside strategy.scope(), as a study's factories "
         "do with Study(strategy=…)"

@@ -69,7 +69,7 @@ class StepValues:
 
 
 class TrainingStep:
-    """One step of training in parts; override those that should be otherwise.
+    """A training step in methods; override those that should differ.
 
     ``Study(step=factory)`` takes a function ``trial -> TrainingStep``; a class whose ``__init__``
     takes the trial is one. Make optimizers, loss objects, metrics, variables and networks of the
@@ -143,10 +143,10 @@ class TrainingStep:
     # What a step is made of, in the order in which it is called.
 
     def on_bind(self) -> None:
-        """Called once, when ``self.model`` is there and before the first step; nothing by default."""
+        """Called once before the first step, when ``self.model`` is set; nothing by default."""
 
     def make_batch(self, batch: Any, *, training: bool) -> Any:
-        """Return the batch to go on with, made of the one that the data give; the same one by default.
+        """Return the batch to use, made from the batch of the data; by default the same.
 
         Args:
             batch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``; or a dict, where the data give dicts.
@@ -156,7 +156,7 @@ class TrainingStep:
         return batch
 
     def inputs(self, batch: Any) -> Any:
-        """Return what of the batch the model is given; ``x`` by default.
+        """Return the model's inputs; by default ``x``.
 
         Args:
             batch: As `make_batch` returned it.
@@ -164,7 +164,7 @@ class TrainingStep:
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
 
     def outputs(self, inputs: Any, *, training: bool) -> Any:
-        """Return what the model makes of its inputs; ``self.model(inputs)`` by default.
+        """Return the model's outputs; by default ``self.model(inputs)``.
 
         Args:
             inputs: As `inputs` returned them.
@@ -175,7 +175,7 @@ class TrainingStep:
         return self.model(inputs)
 
     def loss_inputs(self, batch: Any, outputs: Any) -> tuple[Any, ...]:
-        """Return what the loss sees: ``(targets, predictions)`` or ``(targets, predictions, weights)``.
+        """Return the loss's arguments: ``(targets, predictions)`` or ``(targets, predictions, weights)``.
 
         By default ``y`` and the sample weights of the batch, and the model's outputs.
 
@@ -197,7 +197,7 @@ class TrainingStep:
         return unreduced(self.loss, targets, predictions)
 
     def reduce(self, values: Any, weights: Any = None, *, reduction: str = MEAN) -> Any:
-        """Return one number of the examples' losses; the only place where examples are counted.
+        """Reduce the examples' losses to one number; only this method counts examples.
 
         The contract is that of ``tf.distribute``: the sum over this replica's values, divided by the
         number of values in the *global* batch. So the replicas' gradients add up to those of one
@@ -213,20 +213,20 @@ class TrainingStep:
         return reduced(values, weights, reduction)
 
     def extra_losses(self) -> Sequence[Any]:
-        """Losses that belong to no example, such as regularizers'; ``self.model.losses`` by default.
+        """Return losses that belong to no example, such as regularizers'; by default ``self.model.losses``.
 
         On several replicas each counts once, not once a replica.
         """
         return list(self.model.losses)
 
     def trainable_variables(self) -> Sequence[Any]:
-        """Return what is trained; ``self.model.trainable_variables`` by default."""
+        """Return the variables to train; by default ``self.model.trainable_variables``."""
         return list(self.model.trainable_variables)
 
     def process_gradients(
         self, gradients: Sequence[Any], values: StepValues | None
     ) -> Sequence[Any]:
-        """Return the gradients to apply; by default what the functions in ``gradients=`` make of them.
+        """Return the gradients to apply; by default the result of the functions in ``gradients=``.
 
         Args:
             gradients: One a variable; None where the loss does not depend on it. In mixed precision
@@ -254,7 +254,7 @@ class TrainingStep:
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def logs(self, values: StepValues) -> Mapping[str, Any]:
-        """Return what the step reports, by name; arrays are allowed.
+        """Return the logs of the step by name; arrays are allowed.
 
         By default the mean loss, the compiled metrics and the step's own, over the epoch so far.
         On several replicas, what has a metric's name is reported as that metric over all of them
@@ -268,7 +268,7 @@ class TrainingStep:
     # What is made of these parts.
 
     def train_step(self, batch: Any) -> dict[str, Any]:
-        """Train one step on a batch as the data give it; return the logs."""
+        """Train one step on a batch of the data; return the logs."""
         optimizer = self.optimizer
         with tf.GradientTape() as tape:
             values = self._forward(batch, training=True)
@@ -279,14 +279,14 @@ class TrainingStep:
         return checked.logs(self, "logs(values)", self.logs(values))
 
     def test_step(self, batch: Any) -> dict[str, Any]:
-        """Validate on one batch, with the same parts."""
+        """Validate on one batch, with the same methods."""
         values = self._forward(batch, training=False)
         return checked.logs(self, "logs(values)", self.logs(values))
 
     def minimize(
         self, loss: Callable[[], Any], variables: Sequence[Any], optimizer: Any = None
     ) -> Any:
-        """Lower ``loss()`` by one update of ``variables``, and return the loss before it.
+        """Update ``variables`` once to minimize ``loss()``, and return the loss before the update.
 
         Args:
             loss: Gives one number; what depends on examples is brought to one by `reduce`.
@@ -307,7 +307,7 @@ class TrainingStep:
 
     @property
     def optimizer(self) -> Any:
-        """Return the model's optimizer: the one that was given, made to scale losses in mixed precision."""
+        """Return the model's optimizer, which scales losses in mixed precision."""
         return None if self.model is None else self.model.optimizer
 
     @property
@@ -327,18 +327,18 @@ class TrainingStep:
         return {metric.name: metric.result() for metric in self.metrics}
 
     def reset_metrics(self) -> None:
-        """Begin all metrics anew, the model's and the step's own."""
+        """Reset all metrics, the model's and the step's own."""
         self.model.reset_metrics()
         for metric in self.metrics:
             metric.reset_state()
 
     @property
     def is_keras_own(self) -> bool:
-        """Return whether nothing is overridden, so that it trains what Keras's own step trains."""
+        """Return whether nothing is overridden, so that it equals Keras's own step."""
         return type(self) is TrainingStep and not keras.tree.is_nested(self.loss)
 
     def bind(self, model: keras.Model) -> None:
-        """Take ``model``, and compile it with what the step was given.
+        """Bind the step to ``model``, and compile it with the step's arguments.
 
         Args:
             model: One that is compiled already keeps what it was compiled with, and the step uses it.
@@ -420,7 +420,7 @@ class TrainingStep:
         optimizer: Any,
         values: StepValues | None,
     ) -> list[Any]:
-        """Return what `process_gradients` makes of them, in the form in which the optimizer wants them."""
+        """Return the result of `process_gradients` in the form for the optimizer."""
         if not self.gradients and not self._overrides("process_gradients"):
             return list(gradients)
 

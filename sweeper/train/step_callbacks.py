@@ -1,4 +1,4 @@
-"""`EverySteps` and `AtStep`: callbacks that are called at steps of the trial, and at no others.
+"""`EverySteps` and `AtStep`: callbacks for certain steps of a trial.
 
 A callback with ``on_train_batch_end`` makes every step a call of its own, which costs more than many
 steps do. These tell which step they want next, and the training loop ends a block of steps there. The
@@ -36,16 +36,16 @@ class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.function = function
 
     def next_step(self, step: int) -> int | None:
-        """Return the first step after ``step`` that is wanted; None for no more."""
+        """Return the first step after ``step`` with a call; None for no more."""
         raise NotImplementedError
 
     def reached(self, step: int, logs: dict[str, Any]) -> None:
-        """Step number ``step`` is over, and is wanted."""
+        """Called after step number ``step``."""
         self.function(step, logs, self.model)
 
 
 class EverySteps(StepCallback):
-    """Calls ``function(step, logs, model)`` after every ``n`` steps of a trial.
+    """Callback that calls ``function(step, logs, model)`` after every ``n`` steps of a trial.
 
     It is called by sweeper's training, not by ``model.fit``. Between its calls steps run in blocks,
     in one call of the graph; setting ``model.stop_training`` ends the epoch there.
@@ -80,7 +80,7 @@ class EverySteps(StepCallback):
 
 
 class AtStep(StepCallback):
-    """Calls ``function(step, logs, model)`` once, after step ``n`` of a trial, and never again.
+    """Callback that calls ``function(step, logs, model)`` once, after step ``n`` of a trial.
 
     Args:
         n: The step, counted from 1 over all epochs and attempts of the trial.
@@ -101,7 +101,7 @@ class AtStep(StepCallback):
         self.n = _steps("AtStep", n)
 
     def next_step(self, step: int) -> int | None:
-        """``n``, until it is over.
+        """Return ``n``, until that step has ended.
 
         Args:
             step: How many steps are over.
@@ -110,12 +110,12 @@ class AtStep(StepCallback):
 
 
 def wanted(callbacks: Sequence[StepCallback], step: int) -> int | None:
-    """Return the first step after ``step`` that any of ``callbacks`` wants; None for none."""
+    """Return the first step after ``step`` with a call of any of ``callbacks``; None for none."""
     return min((n for c in callbacks if (n := c.next_step(step)) is not None), default=None)
 
 
 def call_at(callbacks: Sequence[StepCallback], step: int, logs: Mapping[str, Any]) -> None:
-    """Call those of ``callbacks`` that want ``step``."""
+    """Call the ``callbacks`` that are due at ``step``."""
     for callback in callbacks:
         if callback.next_step(step - 1) == step:
             callback.reached(step, dict(logs))

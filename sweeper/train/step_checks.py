@@ -1,4 +1,4 @@
-"""Checks of what the methods of a training step return; an error names the method."""
+"""Checks of the results of a training step's methods; an error names the method."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ENDS = "(does it end with `return`?)"
 
 
 def something(step: object, method: str, value: Any, expected: str) -> Any:
-    """``value``, if it is not None."""
+    """Return ``value`` if it is not None."""
     if value is None:
         raise _refusal(step, method, value, f"{expected} {_ENDS}")
     return value
 
 
 def loss_inputs(step: object, value: Any) -> tuple[Any, Any, Any]:
-    """``value``, as targets, predictions and weights."""
+    """Return ``value`` as targets, predictions and weights."""
     if not isinstance(value, tuple) or len(value) not in (2, 3):
         expected = "a tuple (targets, predictions) or (targets, predictions, weights)"
         raise _refusal(step, "loss_inputs(batch, outputs)", value, expected)
@@ -31,7 +31,7 @@ def loss_inputs(step: object, value: Any) -> tuple[Any, Any, Any]:
 
 
 def per_example(step: object, value: Any) -> list[Any]:
-    """Return the tensors of ``value``, each with one value an example at least."""
+    """Return the tensors of ``value``, each with at least one value for each example."""
     method = "per_example_loss(targets, predictions)"
     expected = "one loss for each example, of shape (examples, …)"
     something(step, method, value, expected)
@@ -44,7 +44,7 @@ def per_example(step: object, value: Any) -> list[Any]:
 
 
 def scalar(step: object, method: str, value: Any) -> Any:
-    """``value``, if it is one number."""
+    """Return ``value`` if it is one number."""
     something(step, method, value, "one number, the loss")
     if len(getattr(value, "shape", ())) != 0:
         raise _refusal(step, method, value, "one number; self.reduce(values) makes one")
@@ -52,14 +52,14 @@ def scalar(step: object, method: str, value: Any) -> Any:
 
 
 def extra_losses(step: object, value: Any) -> Sequence[Any]:
-    """``value``, as a list of losses."""
+    """Return ``value`` as a list of losses."""
     if not isinstance(value, Sequence):
         raise _refusal(step, "extra_losses()", value, "a list of losses, [] for none")
     return value
 
 
 def variables(step: object, value: Any) -> list[Any]:
-    """``value``, as a list of at least one variable."""
+    """Return ``value`` as a list of at least one variable."""
     listed = list(value) if isinstance(value, Sequence) else []
     if not listed or not all(isinstance(v, keras.Variable | tf.Variable) for v in listed):
         raise _refusal(step, "trainable_variables()", value, "a list of variables, at least one")
@@ -67,7 +67,7 @@ def variables(step: object, value: Any) -> list[Any]:
 
 
 def gradients(step: object, method: str, value: Any, trained: Sequence[Any]) -> list[Any]:
-    """``value``, as one gradient a variable, of its shape."""
+    """Return ``value`` as one gradient for each variable, with its shape."""
     expected = f"{len(trained)} gradients, one for each variable"
     if not isinstance(value, Sequence) or len(value) != len(trained):
         raise _refusal(step, method, value, expected)
@@ -81,7 +81,7 @@ def gradients(step: object, method: str, value: Any, trained: Sequence[Any]) -> 
 
 
 def logs(step: object, method: str, value: Any) -> dict[str, Any]:
-    """``value``, as a dict of names to values."""
+    """Return ``value`` as a dict of names to values."""
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
         raise _refusal(step, method, value, "a dict of metric names to values")
     return dict(value)
@@ -121,7 +121,7 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def check_binding(step: Any, model: keras.Model) -> None:
-    """Refuse a step that is no fresh one, and a model that has a step of its own.
+    """Refuse a step that was used before, and a model that has its own step.
 
     Raises:
         FactoryError: What is wrong, and what to do.
@@ -161,7 +161,7 @@ def compile_with(
     needs_optimizer: bool,
     own_update: bool,
 ) -> tuple[Any, Any]:
-    """Compile ``model`` with what the step was given, unless it is compiled already.
+    """Compile ``model`` with the step's arguments, unless it is compiled.
 
     Args:
         step: The step, for its name.

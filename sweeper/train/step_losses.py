@@ -1,4 +1,4 @@
-"""Losses without their reduction, and gradients in the units of the loss, on any number of replicas.
+"""Unreduced losses and unscaled gradients, on any number of replicas.
 
 In mixed precision a loss is scaled before its gradients are taken, and on several replicas each has
 the gradients of its own share. A norm to clip at means neither. What was processed is put back into
@@ -29,7 +29,7 @@ _UNREDUCED = (None, "none")
 
 
 def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
-    """Return the values of one loss object, or of a structure of them: no mean is taken.
+    """Return the unreduced values of a loss object, or of a structure of them.
 
     Args:
         loss: A loss, its name or a function, for all outputs; or a list or dict, one an output.
@@ -69,7 +69,7 @@ def by_output(structure: Any, names: Any) -> Any:
 
 
 def for_each(structure: Any, parts: Sequence[Any]) -> list[Any]:
-    """Return what ``structure`` has for each of ``parts``; one thing alone is for all of them."""
+    """Return the element of ``structure`` for each of ``parts``; a single one is used for all."""
     if not keras.tree.is_nested(structure):
         return [structure] * len(parts)
     flat = keras.tree.flatten(structure)
@@ -104,13 +104,13 @@ def _without_reduction(loss: keras.losses.Loss) -> Iterator[None]:
 
 
 def reduction_of(loss: Any) -> str:
-    """Return how a loss object wants its values reduced; the mean where it says nothing."""
+    """Return the reduction of a loss object; by default the mean."""
     reduction = getattr(loss, "reduction", MEAN)
     return MEAN if reduction in _UNREDUCED else str(reduction)
 
 
 def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
-    """Return one number of an array of losses: see `TrainingStep.reduce`."""
+    """Reduce an array of losses to one number; see `TrainingStep.reduce`."""
     mask, dtype = get_keras_mask(values), keras.config.floatx()
     if replicas() == 1:
         return reduce_weighted_values(values, weights, mask, reduction, dtype)
@@ -127,20 +127,20 @@ def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
 
 
 def scaled_extra(loss: Any) -> Any:
-    """Return a loss that belongs to no example, as each replica's share of it."""
+    """Return each replica's share of a loss that belongs to no example."""
     if not keras.backend.is_float_dtype(loss.dtype):
         loss = keras.ops.cast(loss, keras.config.floatx())
     return scale_loss_for_distribution(keras.ops.sum(loss))
 
 
 def examples_in(*structures: Any) -> Any:
-    """Return how many examples there are: the first dimension of the first tensor that has one."""
+    """Return the number of examples: the first dimension of the first tensor that has one."""
     flat = (leaf for structure in structures for leaf in keras.tree.flatten(structure))
     return tf.shape(next(leaf for leaf in flat if len(getattr(leaf, "shape", ())) > 0))[0]
 
 
 def over_replicas(value: Any) -> Any:
-    """Return the sum over all replicas of a float, or of each of a list of them; nothing flows back."""
+    """Return the sum over all replicas of a float, or of each in a list, without a gradient."""
     if replicas() == 1:
         return value
     context = tf.distribute.get_replica_context()
@@ -150,7 +150,7 @@ def over_replicas(value: Any) -> Any:
 
 
 def as_mean(loss: Any, examples: Any) -> Any:
-    """Return a replica's share of a loss, as what a mean weighted by ``examples`` makes the loss of."""
+    """Return a replica's share of a loss, in a form whose mean weighted by ``examples`` is the loss."""
     if replicas() == 1:
         return loss
     own = tf.cast(examples, loss.dtype)
@@ -158,14 +158,14 @@ def as_mean(loss: Any, examples: Any) -> Any:
 
 
 def replicas() -> int:
-    """Return how many replicas train together."""
+    """Return the number of replicas."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
 
 
 def in_units_of_the_loss(
     process: Callable[[Sequence[Any]], Sequence[Any]], gradients: Sequence[Any], optimizer: Any
 ) -> list[Any]:
-    """Return what ``process`` makes of ``gradients``, which are to be applied by ``optimizer``.
+    """Apply ``process`` to unscaled ``gradients``, and return them in the scale of ``optimizer``.
 
     Args:
         process: From a list of gradients to another of the same length.
@@ -191,7 +191,7 @@ def in_units_of_the_loss(
 
 
 def _summed(gradients: Sequence[Any]) -> list[Any]:
-    """Dense gradients, each summed over the replicas."""
+    """Return dense gradients, each summed over the replicas."""
     dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
     sums = iter(over_replicas([g for g in dense if g is not None]))
     return [None if g is None else next(sums) for g in dense]

@@ -266,12 +266,12 @@ def diagnosis_page(diagnosis: Diagnosis) -> RenderableType:
         table.add_row(
             Text(finding.level, style=_STYLES[finding.level]),
             Text(finding.name),
-            Text(_said(finding)),
+            Text(_finding_text(finding)),
         )
     return Group(table, Text(""), Text(_ENDS[diagnosis.exit_code]))
 
 
-def _said(finding: MachineFinding) -> str:
+def _finding_text(finding: MachineFinding) -> str:
     text = f"{finding.seen}  (expected: {finding.expected})"
     return f"{text}\ndo: {finding.advice}" if finding.advice else text
 

@@ -167,7 +167,7 @@ def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> 
     end = ran.places["runs_dir"] / "small/trial-00000/end/step-000000032"
     assert str(raised.value) == (
         "the model at the end of training equals that of the checkpoint step-000000032 with "
-        f"the digest {digest} (according to {end}), but that checkpoint is missing"
+        f"the digest {digest} (according to {end}), and that checkpoint is missing"
     )
 
 

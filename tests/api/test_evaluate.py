@@ -379,7 +379,7 @@ def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy
     found = copy.evaluate(data=copy.data("varying"))
     assert len(found.records) == 9
     assert len({record.data_digest for record in found.records}) == 2
-    warning = next(notice for notice in copy.notices if "not the same" in notice)
+    warning = next(notice for notice in copy.notices if "differ between trials" in notice)
     head, _, groups = warning.partition(": ")
     assert head == "the held-out data differ between trials"
     assert sorted(groups.split("; ")) == ["trials 0, 2", "trials 1"]
@@ -453,7 +453,7 @@ def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, mess
         (
             "nothing",
             (
-                "{file}:nothing gave a builtins.tuple; expected a sweeper.Data(test=(x, y)), or a "
+                "{file}:nothing returned a builtins.tuple; expected a sweeper.Data(test=(x, y)), or a "
                 "function `trial -> Data`"
             ),
         ),

@@ -286,4 +286,4 @@ def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing
     assert [path.name for path in store.list()] == ["step-000000004"], "it is tried again"
     (message,) = warned
     assert "step-000000001 cannot be deleted" in message
-    assert "the training goes on" in message
+    assert "the training continues" in message

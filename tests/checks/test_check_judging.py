@@ -127,7 +127,7 @@ def test_data_that_differ_are_the_data_factorys_and_no_step_is_blamed(
 
     finding = one(judged(changed))
     assert (finding.check, str(finding.line)) == ("determinism", "s.py:20")
-    assert "the data of load_data are others in a second run of the same trial" in finding.message
+    assert "the data of load_data differ in a second run of the same trial" in finding.message
     assert f"{message} differs" in finding.message
 
 

@@ -99,7 +99,7 @@ def test_a_clock_in_a_callbacks_arithmetic_is_caught_by_name(tmp_path: Path) -> 
 def test_the_systems_randomness_in_the_data_is_caught_by_name(tmp_path: Path) -> None:
     [finding] = twice(URANDOM, tmp_path).findings
     assert (finding.level, finding.check) == ("error", "determinism")
-    assert "the data of load_data are others" in finding.message
+    assert "the data of load_data differ" in finding.message
     assert "x of Data(train=…) differs" in finding.message
     assert str(finding.line) == line_with(tmp_path, "def load_data")
 

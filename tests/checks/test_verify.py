@@ -271,7 +271,7 @@ def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy:
     (finding,) = errors(copy.verify())
     assert finding.what == "tensor"
     assert finding.message.startswith(
-        f"the model as training left it: model variable 1 ({last.state['model'][1]}) is the first "
+        f"the model at the end: model variable 1 ({last.state['model'][1]}) is the first "
         "that differs (in 1 of "
     )
     (path / "tensors.safetensors").write_bytes(b"torn")
@@ -330,7 +330,7 @@ def test_any_other_stored_result_that_was_changed_is_found(copy: Copy) -> None:
     message = "\n".join(finding.message for finding in errors(trial))
     assert "the seed of trial 0 is 7 in the database, but the study's seed=0 gives " in message
     assert "epoch 2: loss is " in message
-    assert "the trial's value is 0.5, and loss of its last epoch is " in message
+    assert "the trial's value is 0.5, but loss of its last epoch is " in message
     assert f", but {wrong} in the database" in message
     assert (
         f"the trial's digest is {wrong}, but that of its last checkpoint, at step 60, is "

@@ -81,11 +81,11 @@ def test_a_decision_that_was_changed_is_found_and_what_became_of_the_trial() -> 
             "the values it should have promoted [2]"
         ),
         (
-            "the rung after 3 epochs of the trials from 0 on promoted trial 1, which is pruned after 3 "
+            "the rung after 3 epochs of the trials from 0 on promoted trial 1, but that is pruned after 3 "
             "epochs"
         ),
     ]
-    assert found(trials, 2)[1].endswith("left behind trial 2, which is complete after 9 epochs")
+    assert found(trials, 2)[1].endswith("left behind trial 2, but that is complete after 9 epochs")
 
 
 def test_a_member_that_was_left_out_is_found() -> None:

@@ -300,7 +300,7 @@ def test_fresh_begins_anew_and_keeps_the_old_study_readable(call: Call, finished
     assert "said before" in call("logs", "edits~1", "0").out
     refused = call("resume", "edits~1")
     assert refused.code == 2
-    assert "was set aside" in refused.err
+    assert "was renamed" in refused.err
 
 
 def test_rm_asks_and_removes_rows_and_files(

@@ -167,7 +167,7 @@ def test_a_copy_that_arrives_otherwise_is_refused_and_leaves_nothing(
         real(connection, table, rows[:-1] if table.name == "sweeper_epochs" else rows)
 
     monkeypatch.setattr(copying, "_insert", lossy)
-    with pytest.raises(StorageError, match="the copy of sweeper_epochs is not what was sent"):
+    with pytest.raises(StorageError, match="the copy of sweeper_epochs differs from the original"):
         copy_database(sqlite_source.database, database)
     assert not any(everything(database))
 

@@ -68,7 +68,7 @@ def defined(**changes: object) -> StudyDefinition:
         ({"enqueue": [1]}, r"enqueue\[0\]=1; give a mapping"),
         ({"enqueue": [{}, {"x": [1]}]}, r"enqueue\[1\]\['x'\] is \[1\]; values are None"),
         ({"enqueue": [{"x": float("inf")}]}, "values must be finite"),
-        ({"enqueue": [{}] * 5}, "enqueue= holds 5 trials, and trials=4"),
+        ({"enqueue": [{}] * 5}, "enqueue= has 5 trials, but trials=4"),
         ({"enqueue": [{}], "sampler": "grid", "grid": {"x": [1]}}, "together with sampler='grid'"),
         ({"concurrency": 0}, "concurrency=0"),
         ({"seed": -1}, "seed=-1"),

@@ -76,14 +76,14 @@ def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> Non
     assert load_definition(str(file), study_name="two").name == "two"
     with pytest.raises(StudyFileError, match=r"no study called 'three'; it holds study \('one'\)"):
         load_definition(str(file), study_name="three")
-    with pytest.raises(StudyFileError, match="is now a study called 'two', and 'one' was expected"):
+    with pytest.raises(StudyFileError, match="is now a study called 'two'; expected 'one'"):
         load_definition(f"{file}:other", study_name="one")
 
 
 @pytest.mark.parametrize(
     ("more", "target", "message"),
     [
-        ("", "d.py:missing", "no name 'missing'"),
+        ("", "d.py:missing", "nothing under the name 'missing'"),
         ("x = 3\n", "d.py:x", "a int under the name 'x'"),
         ("del study\n", "d.py", "holds no study"),
     ],

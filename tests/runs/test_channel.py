@@ -250,7 +250,7 @@ def test_text_that_is_not_utf8_arrives() -> None:
 def test_what_is_no_message_is_refused_and_shown(sent: bytes) -> None:
     one, other = pair()
     one.connection.send_bytes(sent)
-    with pytest.raises(ExecutionError, match="is no message") as refusal:
+    with pytest.raises(ExecutionError, match="is not a message") as refusal:
         other.receive(30)
     assert repr(sent) in str(refusal.value)
     one.close()

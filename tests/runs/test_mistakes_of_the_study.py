@@ -18,7 +18,7 @@ MISTAKES = {
     "an objective that is misspelt": (
         "'val_loss'",
         WELL.arguments.replace('"val_loss"', '"val_los"'),
-        "the objective is 'val_los'",
+        "the model does not report the objective 'val_los'",
     ),
     "a choice that cannot be stored": (
         'trial.suggest_categorical("rate", [keras.optimizers.Adam, 0.1])',

@@ -82,7 +82,7 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(
             server.start()
             workers[0].wait_for("Notice", "the database is reachable again after")
         assert [worker.end() for worker in workers] == [0, 0]
-        away = [n for w in workers for n in w.notices if "the database is away" in n]
+        away = [n for w in workers for n in w.notices if "the database is unreachable" in n]
     trials = trials_of(options)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}

@@ -237,7 +237,7 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
         for worker in workers:
             worker.wait_for("Notice", "the database is reachable again after")
         assert [worker.end() for worker in workers] == [0, 0]
-        away = [n for worker in workers for n in worker.notices if "database is away" in n]
+        away = [n for worker in workers for n in worker.notices if "database is unreachable" in n]
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
@@ -257,7 +257,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
         worker.wait_for("CheckpointKept")
         with server.shut():
             assert worker.end() == 1
-        assert any("has been away for" in notice for notice in worker.notices), worker.notices
+        assert any("was unreachable for" in notice for notice in worker.notices), worker.notices
     assert repository.status(options.study).running == 0
     with FakeWorker(options) as again:
         assert again.end() == 0

@@ -161,7 +161,7 @@ def test_a_study_of_two_objectives_is_the_same_sweep_on_any_number_of_workers(
 
 def test_cma_es_refuses_two_objectives() -> None:
     spec = replace(spec_of("cmaes"), further_directions=("maximize",))
-    with pytest.raises(DefinitionError, match="knows one objective"):
+    with pytest.raises(DefinitionError, match="supports one objective"):
         open_search(spec, 0)
 
 

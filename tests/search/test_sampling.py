@@ -128,7 +128,7 @@ def test_a_window_with_a_trial_missing_is_refused() -> None:
     open_search(spec, 5, seen)
     with pytest.raises(ValueError, match=r"exactly the 5 trials below 5.*\[0, 1, 3, 4\]"):
         open_search(spec, 5, [o for o in seen if o.number != 2])
-    with pytest.raises(DefinitionError, match="the window is None"):
+    with pytest.raises(DefinitionError, match="and it is None"):
         open_search(replace(TPE, window=None), 0)
 
 

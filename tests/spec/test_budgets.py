@@ -108,7 +108,7 @@ def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
             "the first rung is after 9 epochs, so no trial would ever pause",
         ),
         (Halving, 9, "budget=Halving is not a budget; give an object, such as Halving()"),
-        ({"factor": 3}, 9, "budget={'factor': 3} is no budget"),
+        ({"factor": 3}, 9, "budget={'factor': 3} is not a budget"),
     ],
 )
 def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str) -> None:
@@ -118,7 +118,7 @@ def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str)
 
 
 def test_a_budget_stands_beside_no_pruner_and_no_second_objective() -> None:
-    with pytest.raises(DefinitionError, match="beside pruner=object: both end trials early"):
+    with pytest.raises(DefinitionError, match="together with pruner=object: both end trials early"):
         described(Halving(), pruner=object())
     with pytest.raises(DefinitionError, match="a rung ranks trials by one value"):
         describe_budget(

@@ -110,7 +110,7 @@ def test_an_impossible_population_is_refused_with_what_to_do(
 def test_a_population_stands_beside_no_pruner_and_one_objective() -> None:
     import optuna
 
-    with pytest.raises(DefinitionError, match="beside pruner=MedianPruner"):
+    with pytest.raises(DefinitionError, match="together with pruner=MedianPruner"):
         study(pruner=optuna.pruners.MedianPruner())
     with pytest.raises(DefinitionError, match="with the objectives 'a', 'b'"):
         study(objective=["a", "b"], direction=["minimize", "minimize"])

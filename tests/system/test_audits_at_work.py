@@ -261,7 +261,7 @@ def test_processes_that_are_killed_and_a_database_that_is_away_lose_no_verdict_a
     assert outcomes == [["dropped", "alike"]] * 2
     assert "was killed by SIGKILL" in notices(swept)
     assert "(3 tries)" in notices(swept)
-    assert "the database is away" in notices(swept)
+    assert "the database is unreachable" in notices(swept)
     assert without_times(swept) == without_times(clean[1])
 
 

@@ -16,7 +16,7 @@ from sweeper.api.collection import collect
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_reading import RemoteListing, load_remote
-from sweeper.checks.kept_checkpoints import what_is_kept
+from sweeper.checks.kept_checkpoints import kept_checkpoints_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.spec.checkpointing import Keep
@@ -105,7 +105,7 @@ def check_gc(database: Path, runs: Path) -> None:
         repository = Repository(opened)
         before = repository.trial("small", 0).checkpoints
         assert len(before) == 2
-        kept = what_is_kept(repository.trial("small", 0), RunPaths(runs, "small"))
+        kept = kept_checkpoints_of(repository.trial("small", 0), RunPaths(runs, "small"))
         assert [(k.recorded, k.damage) for k in kept] == [(record, None) for record in before]
         assert all(k.manifest is not None for k in kept), "verify reads them"
         assert collect(repository, "small", runs) == ()

@@ -237,7 +237,7 @@ def test_orbax_is_refused_with_the_reason() -> None:
         def __init__(self) -> None:
             keras.callbacks.Callback.__init__(self)
 
-    assert "its writes in the background" in refusal(lambda: [Pretends()])
+    assert "its background writes" in refusal(lambda: [Pretends()])
 
 
 def test_two_callbacks_that_share_a_list_share_it_again(resumed: dict[str, Any]) -> None:

@@ -90,7 +90,7 @@ def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
 @pytest.mark.parametrize(
     ("train", "message"),
     [
-        (lambda: iter([(X, Y)]), r"whose position no checkpoint can hold.*lambda epoch: …"),
+        (lambda: iter([(X, Y)]), r"whose position cannot be saved.*lambda epoch: …"),
         (lambda: ((x, y) for x, y in [(X, Y)]), "is a builtins.generator"),
         (object, r"is a builtins.object; expected arrays as \(x, y\).*PyDataset.*grain"),
         (lambda: 7, r"builtins.int; expected arrays"),
@@ -122,7 +122,7 @@ def test_validation_data_without_end_need_a_number_of_steps() -> None:
 @pytest.mark.parametrize(
     ("batches", "message"),
     [
-        (list, "gave no batch"),
+        (list, "has no batch"),
         (lambda: [(X, Y, Y, Y)], "a batch is a tuple of 4"),
         (lambda: ["text"], "a batch is a str"),
         (lambda: [(X, Y), (X,)], "different structures"),

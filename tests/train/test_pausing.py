@@ -96,5 +96,7 @@ def test_a_rung_whose_epoch_reports_no_objective_is_refused_before_any_step() ->
         "there is no validation then; leave validation_freq out, or choose the budget's "
         "min_epochs and factor so that each rung follows an epoch with validation"
     )
-    with pytest.raises(ObjectiveError, match="after epoch 3, which reported 'loss'; report it"):
+    with pytest.raises(
+        ObjectiveError, match="after epoch 3, but that epoch reported only 'loss'; report it"
+    ):
         check_rung("score", EpochRecord(2, {"loss": 0.5}))

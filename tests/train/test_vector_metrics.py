@@ -351,7 +351,7 @@ def test_a_whole_vector_as_objective_is_refused_with_its_components(model: Any) 
     ],
 )
 def test_a_component_that_is_not_there_is_refused_before_training(objective: str) -> None:
-    with pytest.raises(ObjectiveError, match=r"no such metric.*'val_f1_score\[3\]'"):
+    with pytest.raises(ObjectiveError, match=r"does not report the objective.*'val_f1_score\[3\]'"):
         train(plan(model=classifier, data=data, objective=objective), Watcher())
 
 

@@ -254,11 +254,11 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path:
     two("encoder", "decoder").save_weights(path)
     with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path), two("decoder", "encoder"))
-    assert "decoder/kernel is layers/dense/vars/0 in it is of the layer 'encoder'" not in str(
+    assert "decoder/kernel is layers/dense/vars/0 in it belongs to the layer 'encoder'" not in str(
         raised.value
     )
     assert (
-        "two/decoder/kernel is called otherwise: layers/dense/vars/0 in it is of the layer "
+        "two/decoder/kernel is named differently: layers/dense/vars/0 in it belongs to the layer "
         "'encoder', and this is 'decoder'"
     ) in str(raised.value)
     assert equal(begun(path, two("encoder", "decoder")), begun(path, two("encoder", "decoder")))
@@ -310,7 +310,7 @@ def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.weights.h5", "a") as file:
         del file["l1/vars/0"]
         file["l1/vars/0"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/a")
-    with pytest.raises(WarmStartError, match=r"l1/vars/0 in .* leads out of the file"):
+    with pytest.raises(WarmStartError, match=r"l1/vars/0 in .* is a link to another file"):
         match_warm_start(WarmStart(tmp_path / "x.weights.h5"), model)
 
 

@@ -190,6 +190,6 @@ def test_importance_says_when_there_is_too_little_to_go_by() -> None:
     assert "9 complete trials are too few" in said(few)
     one = FloatRange(0.0, 99.0)
     alone = [trial(n, [n], params={"x": n}, distributions={"x": one}) for n in range(20)]
-    assert "one parameter only (x)" in said(importances(results(*alone)))
+    assert "only one parameter (x)" in said(importances(results(*alone)))
     with pytest.raises(UsageError, match="'ped-anova' or 'fanova'"):
         importances(results(*alone), method="guess")

@@ -146,7 +146,7 @@ def test_interruptions_verdicts_spread_environment_and_commands_are_there(
     ]
     assert spread[2][1:5] == ["the last 5 epochs of the best trial, 11", "5", "0.63", "0.67"]
     assert spread[3][2] == "0"
-    environment = found["Where the attempts ran"]
+    environment = found["Environments of the attempts"]
     assert environment[0][1:3] == ["python 3.11.0, tensorflow 2.21.0", f"CPU {NASTY}"]
     commands = written.read_text(encoding="utf-8")
     assert f"sweeper verify recorded --trial 11 --storage {url}" in commands

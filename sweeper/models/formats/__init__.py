@@ -27,14 +27,14 @@ SUFFIXES = {
     "tf-checkpoint": "",
     "safetensors": ".safetensors",
 }
-"""Every form by name, with what its path ends with; empty for a directory."""
+"""Suffix of each format's path by the format's name; empty for a directory."""
 
 
 def check_format(name: str, path: str) -> None:
-    """Check that there is such a form, and that ``path`` is called as it is.
+    """Check the format's name and the suffix of ``path``.
 
     Raises:
-        UsageError: One of the two is not so.
+        UsageError: One of the two is wrong.
     """
     if name not in SUFFIXES:
         msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
@@ -51,12 +51,12 @@ class Leaving:
 
     Attributes:
         model: Built, with its variables.
-        loaded: What these variables were read from.
-        training: The checkpoint, or several, oldest first, that hold the whole training: the
-            optimizer's variables too. The last one belongs to ``loaded``.
-        rebuilt: Gives a fresh model of the same study, with other values and new variables.
+        loaded: The stored variables.
+        training: One or more checkpoints with the optimizer's variables, oldest first. The last one
+            belongs to ``loaded``.
+        rebuilt: Returns a new model of the same study, with other values.
         batch: Inputs of the study's data.
-        signature: Gives the names and types of the inputs.
+        signature: Returns the names and types of the inputs.
         name: Of TensorFlow's checkpoints.
     """
 
@@ -74,20 +74,20 @@ class Written:
     """Description of a written file, for the report and the card.
 
     Attributes:
-        details: By what they are called; JSON.
+        details: JSON values by name.
     """
 
     details: dict[str, Any] = field(default_factory=dict)
 
 
 class ExportFormat(Protocol):
-    """One form. It is written under another name, read again, compared, and then renamed.
+    """An export format. Its file is written under a temporary name, read again, compared, and renamed.
 
     Attributes:
-        name: As ``--format`` has it.
-        suffix: What the path ends with; empty for a directory.
-        tolerance: By how much predictions may differ, relative and absolute; 0 where it runs the
-            same operations, so that every bit is the same.
+        name: Name for ``--format``.
+        suffix: Suffix of the path; empty for a directory.
+        tolerance: Allowed difference of predictions, relative and absolute; 0 for bit-identical
+            predictions.
     """
 
     name: str
@@ -95,19 +95,19 @@ class ExportFormat(Protocol):
     tolerance: float
 
     def write(self, leaving: Leaving, path: Path) -> Written:
-        """Write the model to ``path``, where nothing is."""
+        """Write the model to ``path``, which does not exist."""
         ...
 
     def predict(self, leaving: Leaving, path: Path, written: Written) -> list[Any]:
-        """Read ``path`` afresh, and give what it predicts for the batch: one array an output.
+        """Read ``path`` again and return its predictions for the batch, one array for each output.
 
         Args:
-            leaving: The model that was written, for its batch and for fresh models of its kind.
-            path: Where it was written.
-            written: What `write` said.
+            leaving: The exported model, with its batch and a source of new models.
+            path: The written file or directory.
+            written: Result of `write`.
 
         Raises:
-            ExportError: It cannot be read; says what its reader needs.
+            ExportError: It cannot be read; the message says what a reader needs.
         """
         ...
 

@@ -57,14 +57,14 @@ class SavedModel:
 
 
 def shown(spec: Any) -> str:
-    """Return a tensor's type and shape, for a person: ``float32[?, 10]``."""
+    """Return a tensor's dtype and shape for display: ``float32[?, 10]``."""
     sizes = ", ".join("?" if size is None else str(size) for size in spec.shape)
     return f"{spec.dtype.name}[{sizes}]"
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without TensorFlow's own report of what it wrote, which goes to the process's outputs."""
+    """Context manager that suppresses TensorFlow's output about the export."""
     logger = tf.get_logger()
     before = logger.level
     logger.setLevel(os.environ.get("SWEEPER_TF_LOG", "ERROR"))

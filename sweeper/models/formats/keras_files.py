@@ -1,11 +1,12 @@
 """Keras's own files: ``.keras`` and ``.weights.h5``.
 
 A ``.keras`` file has architecture, weights and how the model is compiled, and is read by
-``keras.saving.load_model``. It names classes and holds none of their code. Where a reader cannot import the
-study's own layers, they must be registered there, so every class that is not Keras's is named in the card.
+``keras.saving.load_model``. It has the names of classes but not their code. Readers have to import
+or register the study's own classes, so the card lists every class that is not Keras's.
 
-A ``.weights.h5`` file has the weights alone, for ``model.load_weights`` of a model of the same code. Keras
-leaves out the states of seed generators (dropout and the like), which no prediction reads.
+A ``.weights.h5`` file has the weights alone, for ``model.load_weights`` of a model of the same
+code. Keras leaves out the states of seed generators (such as dropout's), which predictions do not
+use.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class KerasFile:
 
 
 def _own_classes(config: Any) -> Iterator[str]:
-    """Yield the classes and functions in a config that are not Keras's own."""
+    """Yield the classes and functions in a config that do not belong to Keras."""
     if isinstance(config, dict):
         module = config.get("module")
         name = config.get("class_name")

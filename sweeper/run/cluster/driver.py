@@ -1,4 +1,4 @@
-"""A run on a cluster: place worker hosts there, and follow the study from its database.
+"""Driver of a run on a cluster: placement of worker hosts, and progress from the database.
 
 The driver runs no trial and holds none: it may die at any moment, and the hosts go on to the end.
 Another run of the same study finds them in the list of workers, places only what is missing, and
@@ -44,13 +44,13 @@ from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.support.paths import absolute_location
 
 _LOOK = 0.5
-"""Seconds between two looks at the study."""
+"""Seconds between two queries of the study."""
 
 _INTERRUPTED = Interrupted.exit_code
 
 
 def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
-    """Have a cluster run the study's trials, tell what happens, and return how the study stands.
+    """Run the study's trials on a cluster, report events, and return the study's status.
 
     Raises:
         Interrupted: The study was stopped; every trial can be resumed.
@@ -108,7 +108,7 @@ class _Drive:
             self._request.listener(event)
 
     def _slots_there(self) -> int:
-        """Slots of the hosts that an earlier driver has placed."""
+        """Return the slots of the hosts that an earlier driver has placed."""
         workers = self._repository.workers(self._study)
         return sum(w.slots for w in workers if w.live and w.engine == self._request.engine)
 
@@ -147,7 +147,7 @@ class _Drive:
         return placement
 
     def _follow(self, follower: StudyFollower, placement: _Placement | None) -> None:
-        """Tell what is new until the hosts that were placed have ended, or all workers have."""
+        """Report events until the placed hosts, or all workers, have ended."""
         contact = DatabaseHealth(self._tell)
         looked_for_workers = time.monotonic()
         last = False
@@ -252,7 +252,7 @@ class _Drive:
 
 
 class _Placement(threading.Thread):
-    """The worker hosts of one run, placed; alive until all have ended.
+    """Thread that places the worker hosts of a run and waits for their ends.
 
     Attributes:
         ends: How they ended.
@@ -280,7 +280,7 @@ class _Placement(threading.Thread):
 
 @dataclass(frozen=True)
 class _TheStudy:
-    """Target of a signal to the driver: the study, on every machine."""
+    """Target of a signal to the driver: the study on every machine."""
 
     repository: Repository
     study: str

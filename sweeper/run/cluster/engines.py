@@ -217,7 +217,7 @@ def _join(address: str | None, hosts: int) -> None:
 
 
 def _let_nobody_else_in(*, imported: bool) -> None:
-    """Have the cluster that this process is about to make, and its clients, use a token.
+    """Make the cluster that this process starts, and its clients, use a token.
 
     Ray reads that when it is imported.
 
@@ -240,7 +240,7 @@ def _let_nobody_else_in(*, imported: bool) -> None:
 
 
 def _check_on_loopback() -> None:
-    """Leave a cluster that was made here and listens elsewhere than on the loopback.
+    """Refuse a cluster of this process that listens on other interfaces than the loopback.
 
     Raises:
         UsageError: It does, because another version of Ray goes by another setting.
@@ -264,24 +264,24 @@ CLUSTERS = {"dask": "distributed", "ray": "ray"}
 
 
 class Cluster(Protocol):
-    """A cluster that is there, or that was made here; to be closed."""
+    """A connection to an existing cluster, or to one started here."""
 
     @property
     def nodes(self) -> int:
-        """Return how many tasks it runs side by side at most, as far as it knows now."""
+        """Return the known maximum number of parallel tasks."""
         ...
 
     def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-        """Within it, joblib's tasks run there: so many, each worth ``slots`` processors."""
+        """Context manager in which joblib runs tasks there, each with ``slots`` processors."""
         ...
 
     def close(self) -> None:
-        """Leave the cluster; end it, if it was made here."""
+        """Close the connection, and end a cluster that was started here."""
         ...
 
 
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:
-    """Check that an engine can be used with what is asked of it.
+    """Check that an engine can be used with the other options.
 
     Raises:
         UsageError: There is no engine of that name, its package is not installed, or it cannot do
@@ -310,7 +310,7 @@ def check_engine(name: str, *, isolation: str = "auto", address: str | None = No
 
 
 def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
-    """Join the cluster at ``address``, or make one on this machine for so many hosts.
+    """Connect to the cluster at ``address``, or start one on this machine.
 
     Raises:
         UsageError: There is no cluster at that address.
@@ -324,7 +324,7 @@ def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
 def run_tasks(
     cluster: Cluster, task: Callable[[str], str], specs: Sequence[str], slots: int
 ) -> list[str]:
-    """Run ``task`` once for each spec, all side by side, and return what all have returned.
+    """Run ``task`` for each spec in parallel, and return the results.
 
     Args:
         cluster: Where.

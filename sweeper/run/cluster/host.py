@@ -1,4 +1,4 @@
-"""A worker host: this machine's slots, for a study that is in a shared database already.
+"""A worker host: this machine's slots for a study in a shared database.
 
 It changes nothing of the study: the definition, the total and the path of the study's file are
 what the run that began it wrote down. The file must be the same here, byte for byte, or the trials
@@ -21,7 +21,7 @@ from sweeper.run.signals import early_termination
 
 
 def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
-    """Run trials until the study is done; return how it stands.
+    """Run trials until the study is done; return its status.
 
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
@@ -51,7 +51,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
 
 
 def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
-    """Clear a request to stop; or return how the study stands, where that is to be heeded."""
+    """Clear a request to stop; if it has to be obeyed, return the study's status."""
     with Database.open(spec.options.storage, create=False) as database:
         repository = Repository(database)
         if spec.unless_stopped and repository.stop_requested(spec.study) is not None:
@@ -67,7 +67,7 @@ def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
 
 
 def _check_machine(repository: Repository, spec: HostSpec) -> None:
-    """Check that a database which is a file is used by one machine alone.
+    """Check that only one machine uses a database file.
 
     Raises:
         ExecutionError: The run that placed this host is on another machine.

@@ -1,4 +1,4 @@
-"""A worker host on a node of a cluster: its `HostSpec` as text, and the task that starts it there.
+"""Placement of a worker host on a cluster's node: its `HostSpec` as text, and the task that starts it.
 
 The text goes through the host's standard input, never onto its command line: it holds the
 database's URL, and the definition of a study from a notebook, which no file has. The host is
@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from sweeper.run.options import HostSpec
 
 _LAST_LINES = 20
-"""So many of a failed host's last lines are shown."""
+"""Number of a failed host's last lines that are shown."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class HostEnd:
     last_lines: str
 
     def to_text(self) -> str:
-        """As `HostEnd.read` reads it."""
+        """Return the text for `HostEnd.read`."""
         return _ENDS.dump_json(self).decode()
 
     @classmethod
@@ -48,7 +48,7 @@ _ENDS: TypeAdapter[HostEnd] = TypeAdapter(HostEnd)
 
 
 def write_spec(spec: HostSpec) -> str:
-    """As `read_spec` reads it."""
+    """Return the text for `read_spec`."""
     return _SPECS.dump_json(spec).decode()
 
 
@@ -62,7 +62,7 @@ def read_spec(text: str) -> HostSpec:
 
 
 def run_host(text: str) -> str:
-    """Start the worker host of a spec on this machine, and wait for its end; how that was."""
+    """Start the worker host of a spec on this machine, wait for its end, and return that."""
     spec = read_spec(text)
     machine = socket.gethostname()
     log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")
@@ -77,7 +77,7 @@ def run_host(text: str) -> str:
 
 
 def _run_detached(words: list[str], text: str, log: Path) -> int:
-    """Run Python with ``words``, given ``text``, in a detached process; its exit code."""
+    """Run Python with ``words`` and input ``text`` in a detached process; return its exit code."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ended:
         try:

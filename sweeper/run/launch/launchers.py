@@ -42,7 +42,7 @@ from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
 
 _MOST_SERVERS = 3
-"""So many warm servers may die before one of them has forked a trial that is asked for."""
+"""Number of warm servers that may die in a row without forking a trial."""
 
 
 _WAKES_EVERY = 0.2
@@ -256,7 +256,7 @@ class _ForkedTrial:
 
 
 class _ServedLauncher:
-    """Has a server start trials, and starts the server again should it die."""
+    """Launcher with a server, which is started again if it dies."""
 
     def __init__(self, server: WarmServer | None = None) -> None:
         self._server = server
@@ -292,7 +292,7 @@ class _ServedLauncher:
 
 
 class ForkLauncher(_ServedLauncher):
-    """Forks trials from a `WarmServer` that has imported the study."""
+    """Launcher that forks trials from a `WarmServer` with the imported study."""
 
     isolation: Isolation = "fork"
 
@@ -304,7 +304,7 @@ class ForkLauncher(_ServedLauncher):
 
 
 class SpawnLauncher(_ServedLauncher):
-    """Starts every trial from nothing; each imports TensorFlow and the study by itself."""
+    """Launcher that starts a new Python for every trial."""
 
     isolation: Isolation = "spawn"
 
@@ -323,7 +323,7 @@ class SpawnLauncher(_ServedLauncher):
 def choose_launcher(
     server: WarmServer, loaded: Loaded, isolation: str, refusal: str = ""
 ) -> Launcher:
-    """Fork trials from ``server`` wherever that is safe and asked for; else close it, and spawn.
+    """Return a launcher that forks from ``server`` if that is safe and requested; otherwise one that spawns.
 
     Args:
         server: It has imported the study.
@@ -349,7 +349,7 @@ def open_launcher(
     notice: Callable[[str], None],
     what: str = "replay",
 ) -> Iterator[tuple[Launcher, Loaded]]:
-    """Give what starts trial processes, and what the study's module says.
+    """Context manager for a launcher and the loaded study.
 
     Args:
         source: Where the study is defined.

@@ -1,4 +1,4 @@
-"""The imports of libraries with which a study's file begins, before it does anything else.
+"""Imports of libraries at the beginning of a study's file.
 
 They may be done once for all trials, by a process that does not import the study: nothing of the
 file that could change what they do stands before them.
@@ -23,7 +23,7 @@ from sweeper.run.protocol.messages import StudySource
 from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
 _MOST = 255
-"""So many statements at most."""
+"""Maximum number of statements."""
 
 
 def leading_imports(source: StudySource) -> Sequence[ast.stmt]:
@@ -46,7 +46,7 @@ def leading_imports(source: StudySource) -> Sequence[ast.stmt]:
 
 
 def execute_all(steps: Sequence[ast.stmt], fit: Callable[[], bool]) -> int:
-    """Execute `leading_imports`, as long as what they do can be done before the study is imported.
+    """Execute `leading_imports`, as far as they may run before the study is imported.
 
     Args:
         steps: The statements.

@@ -26,10 +26,10 @@ from sweeper.support.processes import adopt_orphans, die_with_parent
 
 _TRACKER = "multiprocessing.resource_tracker"
 _PATIENCE = 2.0
-"""Seconds after which processes are given up that another user has, which cannot be killed."""
+"""Seconds after which processes of other users, which cannot be killed, are ignored."""
 
 _PATIENCE_WITH_OURS = 30.0
-"""Seconds that killed processes have to be gone; on a busy machine that may take a few."""
+"""Seconds for killed processes to end."""
 
 _LOOK = 0.005
 
@@ -58,7 +58,7 @@ def kill_orphans(but: Collection[int]) -> set[int]:
 
 
 def start_watcher(driver: int, close: Callable[[], None]) -> int | None:
-    """Have this process, and all below it, killed once the process ``driver`` is gone.
+    """Start a watcher that kills this process and its descendants when the process ``driver`` ends.
 
     To be called while this process has one thread and no child.
 

@@ -28,11 +28,11 @@ from sweeper.errors import ExecutionError
 from sweeper.run.signals import signals_held
 
 HASH_SEED = {"PYTHONHASHSEED": "0"}
-"""In the environment of a Python that runs trials, whatever hash seed this one was given."""
+"""Hash seed in the environment of a Python that runs trials."""
 
 
 def hashes_differ() -> bool:
-    """Return whether this process hashes strings otherwise than the processes of trials do.
+    """Return whether this process hashes strings differently from processes of trials.
 
     The environment does not say so: a script that sets the variable itself changes nothing.
     """
@@ -50,12 +50,12 @@ _CREDENTIALS = re.compile(
 
 
 def is_credential(variable: str) -> bool:
-    """Return whether an environment variable of that name opens the database or the cluster."""
+    """Return whether an environment variable of that name gives access to the database or the cluster."""
     return _CREDENTIALS.fullmatch(variable) is not None
 
 
 def trial_environment() -> dict[str, str]:
-    """Return the environment for a Python that runs trials: this one's, without what opens doors."""
+    """Return the environment for a Python that runs trials: this one's, without credentials."""
     kept = {name: value for name, value in os.environ.items() if not is_credential(name)}
     return {**kept, **HASH_SEED}
 
@@ -65,7 +65,7 @@ _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
 
 
 class ServerProcess:
-    """A process that runs `sweeper.run.launch.warm_server`, and the socket to it.
+    """A warm server's process and the socket to it.
 
     As a context it ends, at the latest, with the block.
 
@@ -112,11 +112,11 @@ class ServerProcess:
         return self._process.pid
 
     def wait(self) -> int:
-        """Wait for its end, and return how it ended, as `subprocess` says it."""
+        """Wait for its end, and return its exit code as `subprocess` does."""
         return self._process.wait()
 
     def end(self, *, patience: float) -> None:
-        """Wait so many seconds for its end, then kill it. May be called again."""
+        """Wait for its end, then kill it. May be called again."""
         try:
             self._process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
@@ -132,7 +132,7 @@ class ServerProcess:
 
 
 def begin_server(isolation: str) -> AbstractContextManager[ServerProcess | None]:
-    """Return the process for a run whose trials are isolated so, begun; ``None`` for inline ones."""
+    """Start the server for this isolation; return None for inline trials."""
     return contextlib.nullcontext() if isolation == "inline" else ServerProcess()
 
 

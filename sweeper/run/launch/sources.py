@@ -51,7 +51,7 @@ def target_source(target: str, study: str | None = None) -> StudySource:
 
 
 def source_of(definition: StudyDefinition) -> StudySource:
-    """Return the source of a study object of this process: by value, or else the file it is in.
+    """Return the source of a study object of this process: by value, otherwise its file.
 
     A `tf.data` dataset, for one, cannot be sent; importing the file makes it anew.
 
@@ -94,7 +94,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
 
 
 def _imported_from(definition: StudyDefinition) -> str | None:
-    """Return what another process can import the same definition from; None where there is nothing."""
+    """Return the file or module from which another process can import the definition, or None."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     # A script's arguments may change what it defines, and no other process has them.
     script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
@@ -102,7 +102,7 @@ def _imported_from(definition: StudyDefinition) -> str | None:
 
 
 def pickle_by_value(value: object) -> str:
-    """``value`` by cloudpickle, in base64; with the code of modules that no import would find.
+    """Return ``value`` pickled by cloudpickle, in base64, with the code of modules that cannot be imported.
 
     Code keeps the file that it names, by which its text is found: cloudpickle 3.1.3 and later puts
     ``<dynamic-code>`` in its place, and a notebook's study would read as edited where its trials run.
@@ -136,12 +136,12 @@ def pickle_by_value(value: object) -> str:
 def code_of_file(
     make: Callable[..., types.CodeType], arguments: tuple[Any, ...], file: str
 ) -> types.CodeType:
-    """Return what `pickle_by_value` makes of code, undone."""
+    """Return the code from a result of `pickle_by_value`."""
     return make(*arguments).replace(co_filename=file)
 
 
 def load_source(source: StudySource) -> StudyDefinition:
-    """Return the definition that ``source`` leads to, with the code that ``source`` says it has.
+    """Return the definition of ``source``, and check its code.
 
     Raises:
         StudyFileError, StudyImportError: See `load_definition`.
@@ -165,7 +165,7 @@ def load_source(source: StudySource) -> StudyDefinition:
 
 
 def import_study(source: StudySource) -> StudyDefinition:
-    """`load_source` in a process of the study's trials: what its top level draws is the same in each."""
+    """Load the source in a trial's process, with seeded generators for its top level."""
     from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
     seed_everything(IMPORT_SEED)
@@ -173,7 +173,7 @@ def import_study(source: StudySource) -> StudyDefinition:
 
 
 def file_of(source: StudySource) -> str | None:
-    """Return the file that the study is defined in; None where it is in none, or not found."""
+    """Return the file that defines the study; None if there is none."""
     location, _ = split_target(source.target)
     if location and Path(location).is_file():
         return str(Path(location).resolve())
@@ -198,7 +198,7 @@ def _load(source: StudySource) -> StudyDefinition:
 
 
 def describe_source(source: StudySource) -> dict[str, Any]:
-    """Return what the database keeps of a source, so that a later ``resume`` finds the code."""
+    """Return the stored form of a source, with which a later ``resume`` finds the code."""
     location, name = split_target(source.target)
     if location and Path(location).is_file():
         location = str(Path(location).resolve())
@@ -218,7 +218,7 @@ def check_unchanged(
     source: StudySource,
     code: CodeFingerprint | None = None,
 ) -> None:
-    """Check that a study's file on this machine says what the one says that it is run from.
+    """Check that a study's file on this machine equals the one from which it is run.
 
     Byte for byte, or but for comments, docstrings and formatting, which run nothing.
 
@@ -307,7 +307,7 @@ def recall_source(
 
 
 def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
-    """Return what differs between the text of the file and the stored code; it is not run."""
+    """Return the differences between the file's text and the stored code, without running it."""
     file = location if Path(location).is_file() else _file_of(location, path)
     if file is None or code is None:
         return ()
@@ -319,13 +319,13 @@ def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -
 
 
 def _digest(location: str, path: Sequence[str] = ()) -> str | None:
-    """SHA-256 of the file at ``location``, or of the module of that name; None if there is none."""
+    """Return the SHA-256 of the file at ``location`` or of the module of that name, or None."""
     file = location if location and Path(location).is_file() else _file_of(location, path)
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
-    """Digest of what the same file says to Python; None where that cannot be known."""
+    """Return the digest of the file's code without comments and formatting; None if unknown."""
     file = location if location and Path(location).is_file() else _file_of(location, path)
     try:
         return None if file is None else digest_of(meaning(ast.parse(Path(file).read_bytes())))

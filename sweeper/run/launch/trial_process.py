@@ -1,4 +1,4 @@
-"""A trial's process as its worker sees it: its channel, the conversation with it, its end.
+"""A trial's process for its worker: channel, conversation and exit status.
 
 Whoever starts a trial process, a worker, a replay or a rehearsal, receives its messages, answers
 its questions, and sees to it that nothing of it is left. What differs between them is a
@@ -44,7 +44,7 @@ class ExitStatus:
     code: int | None
 
     def describe(self) -> str:
-        """For a person, such as ``was killed by SIGSEGV`` or ``exited with code 3``."""
+        """Return a description, such as ``was killed by SIGSEGV`` or ``exited with code 3``."""
         if self.code is None:
             return "vanished (its exit status is unknown)"
         if self.code >= 0:
@@ -71,11 +71,11 @@ class TrialProcess(Protocol):
     def pid(self) -> int: ...
 
     def wait(self, timeout: float) -> ExitStatus | None:
-        """Return how it ended, or None if it still runs after ``timeout`` seconds."""
+        """Return its exit status, or None if it still runs after ``timeout`` seconds."""
         ...
 
     def kill(self) -> None:
-        """Kill it and everything that it started."""
+        """Kill it and all processes that it started."""
         ...
 
 
@@ -105,7 +105,7 @@ def running(pid: int) -> psutil.Process | None:
 
 
 def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
-    """Kill a process and everything that it started; None is killed already.
+    """Kill a process and all processes that it started; None is ignored.
 
     Args:
         process: The process.
@@ -136,25 +136,25 @@ def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
 
 
 POLL_INTERVAL = 0.1
-"""Seconds that a supervisor usually waits for a message before it looks at other things again."""
+"""Seconds that a supervisor usually waits for a message."""
 
 _REST_OF_MESSAGE = 60.0
-"""Seconds after which the rest of a message that a running trial began will not come."""
+"""Seconds to wait for the rest of a message."""
 
 _EXIT_PATIENCE = 10.0
-"""Seconds that a process has, after its last message or the end of its pipe, to exit by itself."""
+"""Seconds for a process to exit after its last message or the end of its pipe."""
 
 
 class TrialSupervisor(ABC):
-    """Handler of one trial process: it is given what the process asks and reports."""
+    """Handler of the messages of one trial process."""
 
     def started(self, pid: int, isolation: Isolation) -> None:
-        """Called once the process is there, before anything is received."""
+        """Called once the process has started, before a message is received."""
         del pid, isolation
 
     @abstractmethod
     def poll(self, process: TrialProcess) -> float | None:
-        """Called before each wait for a message. It may send, kill, or raise to end it all.
+        """Called before each wait for a message. It may send, kill, or raise.
 
         Returns:
             Seconds to wait; None where nothing more is needed, and the process is killed.
@@ -162,11 +162,11 @@ class TrialSupervisor(ABC):
 
     @abstractmethod
     def handle(self, message: Message) -> Message | None:
-        """Take one message; the answer, where the trial asked something."""
+        """Handle one message, and return the answer to a request."""
 
 
 class Stopping(Protocol):
-    """Request to end at once; a `threading.Event` is one."""
+    """Interface of a request to end at once, such as a `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
@@ -212,7 +212,7 @@ class WithoutDatabase(TrialSupervisor):
 
     @abstractmethod
     def receive(self, message: Message) -> None:
-        """Take a message that asks nothing."""
+        """Handle a message that needs no answer."""
 
     def is_pruned(self, question: Judge) -> bool:
         """Return whether the trial ends here."""
@@ -220,12 +220,12 @@ class WithoutDatabase(TrialSupervisor):
         return False
 
     def is_enough(self) -> bool:
-        """Return whether nothing more is needed of the process."""
+        """Return whether the process may end."""
         return False
 
 
 def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor) -> ExitStatus:
-    """Start a trial process, receive what it sends until it ends, and return how it ended.
+    """Start a trial process, handle its messages until it ends, and return its exit status.
 
     However this ends, the process and all that it started are killed by then. A process that was
     killed has its pipe read to the end, since its last message may be in there.
@@ -252,20 +252,20 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
 
 
 def progress_of(message: Preparing | StepsReached, trial: int) -> Doing | StepsDone:
-    """Return the event for a message that says how far ``trial`` is."""
+    """Return the event for a message on the progress of ``trial``."""
     if isinstance(message, Preparing):
         return Doing(message.stage, trial)
     return StepsDone(trial, message.epoch, message.step)
 
 
 def send(process: TrialProcess, message: Message) -> None:
-    """Send, unless the trial is gone: the end of its pipe will tell."""
+    """Send a message; ignore a closed pipe."""
     with contextlib.suppress(OSError):
         process.channel.send(message, waits=False)
 
 
 def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
-    """Receive until the last message or the end of the pipe; False where it came to neither."""
+    """Receive until the last message or the end of the pipe; return False if neither was reached."""
     while True:
         wait = supervisor.poll(process)
         if wait is None:
@@ -280,7 +280,7 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
 
 
 def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
-    """Return the next message, None after ``timeout`` seconds, and whether no other can come."""
+    """Return the next message (None after ``timeout`` seconds), and whether it is the last."""
     channel, message = process.channel, None
     try:
         # A process that is gone may have started one that lives on and holds the pipe open.

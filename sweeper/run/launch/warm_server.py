@@ -1,4 +1,4 @@
-"""The warm server: a process that has imported TensorFlow, Keras and the study, and run nothing.
+"""The warm server: a process that has imported TensorFlow, Keras and the study, and has run no op.
 
 Each trial is forked from it, fresh and isolated, in a hundredth of the time that importing
 TensorFlow takes. That is safe only while TensorFlow has run no op: a process that has cannot be
@@ -51,7 +51,7 @@ from sweeper.support.processes import adopt_orphans, die_with_parent
 
 
 def log_to(path: str) -> None:
-    """Send this process's output to a log, whose directory the worker has made."""
+    """Redirect this process's output to a log, whose directory the worker has made."""
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -93,7 +93,7 @@ class _Server:
         self._definition: StudyDefinition | None = None
 
     def load(self, source: StudySource) -> None:
-        """Have the study imported, and the worker told how that went.
+        """Import the study in a child, and report the result to the worker.
 
         Returns only in the process that is to serve; another one ends.
         """
@@ -118,7 +118,7 @@ class _Server:
             steps = steps[: unfit - 1]
 
     def end(self, code: int) -> NoReturn:
-        """End this process and what its trials have left; a negative code is a signal."""
+        """End this process and orphans of its trials; a negative code is a signal."""
         kill_orphans(but=self._not_orphans)
         if code < 0:
             with contextlib.suppress(OSError):
@@ -167,7 +167,7 @@ class _Server:
         return unfit[0]
 
     def _import(self, source: StudySource, cannot_fork: str = "") -> str:
-        """Import the study here, and tell the worker how that went.
+        """Import the study in this process, and report the result to the worker.
 
         Returns:
             Why trials cannot be forked from this process now; empty where they can.
@@ -199,7 +199,7 @@ class _Server:
         return unfit
 
     def serve(self) -> None:
-        """Fork a trial at each request, and tell of each that ends, until the worker is gone."""
+        """Fork a trial at each request, and report each end, until the worker is gone."""
         wake_read, wake_write = socket.socketpair()
         for end in (wake_read, wake_write):
             end.settimeout(0)
@@ -284,7 +284,7 @@ class _Server:
             self._tell(event="exited", pid=pid, code=os.waitstatus_to_exitcode(status))
 
     def read_line(self) -> dict[str, Any] | None:
-        """Return the next request; None when the worker is gone. Descriptors are queued as they come."""
+        """Return the next request; None when the worker is gone. Received descriptors are queued."""
         while b"\n" not in self._buffer:
             try:
                 data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 16)
@@ -327,14 +327,14 @@ def _assignment(values: dict[str, Any]) -> Assignment:
 
 
 def _become_trial(descriptor: int) -> NoReturn:
-    """Have this process be a Python that has imported nothing, and runs one trial."""
+    """Reset this process to the state of a new Python, and run one trial."""
     os.set_inheritable(descriptor, True)
     words = [sys.executable, "-P", "-m", "sweeper.run.launch.spawned_trial", str(descriptor)]
     os.execv(sys.executable, words)  # noqa: S606 - no shell is meant
 
 
 def _why_not_fork(importing: str = "") -> str:
-    """Why children of this process could hang, or an empty string.
+    """Return the reason for which children of this process could hang, or an empty string.
 
     Args:
         importing: What has been imported, as the subject of the reason.

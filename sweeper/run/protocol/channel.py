@@ -1,4 +1,4 @@
-"""The pipe between a trial process and its worker: whole messages, each after its length.
+"""Pipe between a trial process and its worker, with messages after their lengths.
 
 The pipe is a socket pair. When its other end is closed, the worker is gone.
 
@@ -33,11 +33,11 @@ _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
 _MOST = (1 << 31) - 1
 _LONGEST_LOOK = 1.0
-"""Seconds between two looks beyond which whoever looks stood still itself."""
+"""Seconds between two checks above which this process itself was suspended."""
 
 
 class GarbledError(ExecutionError):
-    """Bytes from a pipe are no message, so nothing after them can be read either."""
+    """Bytes from a pipe that are not a message, so the pipe is unusable."""
 
 
 class MessagePipe:
@@ -63,7 +63,7 @@ class MessagePipe:
 
     @property
     def is_within_message(self) -> bool:
-        """Return whether a part of a message is there, and its rest is not."""
+        """Return whether a message was received partly."""
         return bool(self._received)
 
     def send_bytes(self, message: bytes, *, waits: bool = True) -> None:
@@ -85,7 +85,7 @@ class MessagePipe:
                 self._flush()
 
     def receive_bytes(self, timeout: float | None) -> bytes | None:
-        """Return the next message, or None if there is no whole one after ``timeout`` seconds.
+        """Return the next message, or None if none is complete after ``timeout`` seconds.
 
         Raises:
             EOFError: The other end is gone, and every whole message of it has been received.
@@ -110,7 +110,7 @@ class MessagePipe:
         return self._end.fileno()
 
     def close(self) -> None:
-        """Close this end; the other one learns of it."""
+        """Close this end, which the other end notices."""
         self._end.close()
 
     def _take(self) -> bytes | None:
@@ -146,7 +146,7 @@ class MessagePipe:
         self._looked = now
 
     def _wait(self, what: int, timeout: float | None) -> bool:
-        """Wait until the other end has sent something, or has room; whether it has."""
+        """Wait until the other end has sent data, or can receive; return whether it has."""
         if self._end.fileno() < 0:
             msg = "the pipe is closed"
             raise OSError(msg)
@@ -164,7 +164,7 @@ class MessagePipe:
             self._send_more()
 
     def _send_more(self) -> None:
-        """Send what waits; if the other end is gone, reading is what tells."""
+        """Send buffered data; a closed pipe is noticed when reading."""
         if self._sending.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
@@ -188,7 +188,7 @@ class MessagePipe:
 
 
 _MOST_BYTES = 1 << 28
-"""Bytes that one message of a trial has at most."""
+"""Maximum size of a trial's message in bytes."""
 
 _WHAT_TO_DO = (
     "both ends must run the same sweeper, and the trial's code must not read from or write to files "
@@ -200,10 +200,10 @@ _adapter: TypeAdapter[Message] = TypeAdapter(
 
 
 class Link(Protocol):
-    """The trial's side of the conversation, whatever carries it."""
+    """Interface of the trial's side of the conversation."""
 
     def send(self, message: Message) -> None:
-        """Tell the worker."""
+        """Send a message to the worker."""
         ...
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
@@ -215,7 +215,7 @@ class Link(Protocol):
         ...
 
     def judge(self, question: Judge) -> Judged:
-        """Ask the worker whether to end, and wait for its answer."""
+        """Ask the worker whether to prune, and wait for its answer."""
         ...
 
     def stop_requested(self) -> bool:
@@ -256,7 +256,7 @@ class Channel:
         self.connection.send_bytes(encoded, waits=waits)
 
     def receive(self, timeout: float | None = None) -> Message | None:
-        """Return the next message, or None when ``timeout`` seconds have passed without a whole one.
+        """Return the next message, or None if none is complete after ``timeout`` seconds.
 
         Raises:
             EOFError: The other end is gone, and every whole message it sent has been received.
@@ -280,7 +280,7 @@ class Channel:
             raise GarbledError(msg) from error
 
     def check_coming(self, patience: float) -> None:
-        """Check that the rest of a message came within ``patience`` seconds of looking for it.
+        """Check that the rest of a message was received within ``patience`` seconds.
 
         Raises:
             GarbledError: It did not.

@@ -300,7 +300,7 @@ class ExportOrder:
         training: The checkpoints that hold the optimizer too, oldest first; the last of them goes
             with ``checkpoint``.
         card: What is known of the model beyond what writing it tells.
-        force: Whether what is at ``path`` is replaced.
+        force: Whether an existing file is replaced.
         name: Of TensorFlow's checkpoints.
     """
 

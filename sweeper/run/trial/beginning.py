@@ -227,7 +227,7 @@ def own_initial(beginning: Beginning | None, plan: TrainingPlan) -> Initial | No
     return None if beginning is None or beginning.parent is None else Initial.of(plan)
 
 
-def said(report: BranchReport, start: BranchStart) -> dict[str, object]:
+def branch_surroundings(report: BranchReport, start: BranchStart) -> dict[str, object]:
     """Return what an attempt's surroundings say of the beginning; the log has it in words."""
     print(report.text(start.parent, start.step), flush=True)  # noqa: T201 - the trial's log
     return {"branch_report": report.to_json()}

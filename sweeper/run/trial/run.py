@@ -47,7 +47,7 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.beginning import Beginning, own_initial, said
+from sweeper.run.trial.beginning import Beginning, branch_surroundings, own_initial
 from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.pinning import AuditPins, PinningStore
@@ -196,7 +196,7 @@ def run_trial(
         }
         if beginning is not None and loaded is not None:
             loaded, report = beginning.merged(loaded, loop, initial)
-            surroundings |= said(report, beginning.start)
+            surroundings |= branch_surroundings(report, beginning.start)
         link.send(Surroundings(surroundings))
         if loaded is not None:
             observer.resumed(loaded, own=beginning is None)

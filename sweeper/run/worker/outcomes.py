@@ -254,7 +254,7 @@ def _again(left: int, allowed: int, kept: int | None) -> str:
     return f"{how} (retry {allowed - left + 1} of {allowed})"
 
 
-def said_of(rung: DecidedRung) -> RungDecided:
+def rung_event(rung: DecidedRung) -> RungDecided:
     """Format a rung decision for the log."""
     going = ", ".join(map(str, rung.promoted)) or "none"
     compared = len(rung.promoted) + len(rung.ended)

@@ -45,7 +45,7 @@ from sweeper.run.worker.outcomes import (
     check_not_all_alike,
     end_of,
     out_of_memory_kills,
-    said_of,
+    rung_event,
 )
 from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.train.randomness.seeds import TrialSeeds
@@ -308,7 +308,7 @@ class AttemptSupervisor(MessageHandler):
         line = None if end.error is None else end.error.strip().splitlines()[-1]
         self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
         for rung in decided:
-            self._context.tell(said_of(rung))
+            self._context.tell(rung_event(rung))
 
     def epoch_reported(self) -> None:
         """Bring TensorBoard's file up to date, now and then."""

@@ -1,4 +1,4 @@
-"""Values to JSON beside named tensors, and back: what a checkpoint can hold of objects in Python."""
+"""Codec of Python values as JSON and named tensors, for checkpoints."""
 
 from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.codec.decoder import Decoder, decode

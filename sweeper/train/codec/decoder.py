@@ -1,4 +1,4 @@
-"""The inverse of the encoder: values from JSON and named tensors.
+"""Decoder of values from JSON and named tensors, the inverse of the encoder.
 
 Nothing is imported, unpickled or called by name, and no method of the user's is run: an object is made by
 `object.__new__`, of a class of a module that is loaded already, and its attributes are set below its own
@@ -55,14 +55,14 @@ def decode(encoded: Json, tensors: Mapping[str, Any]) -> Any:
 
 
 class Decoder:
-    """Decoder of the values of one capture; objects that were shared are shared again.
+    """Decoder of the values of one capture, which restores shared objects.
 
     Args:
         tensors: The arrays, by name.
     """
 
     readers: Mapping[str, Callable[[Any, Any], Any]]
-    """Methods that read a node, by its tag."""
+    """Methods that decode a node, by its tag."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self.tensors = tensors
@@ -83,7 +83,7 @@ class Decoder:
         return self.keep(node, read(self, node))
 
     def keep(self, node: Json, made: Any) -> Any:
-        """Note the object of ``node``, which others may refer to; return it."""
+        """Record the object of ``node``, to which others may refer, and return it."""
         if "id" in node:
             self._made[node["id"]] = made
         return made
@@ -95,7 +95,7 @@ class Decoder:
         return self._made[node["as"]]
 
     def class_of(self, node: Json) -> Any:
-        """Return the class that an object of ``node`` has."""
+        """Return the class of the object of ``node``."""
         cls = None if isinstance(node["class"], str) else self.decode(node["class"])
         if not isinstance(cls, type):
             msg = f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
@@ -114,7 +114,7 @@ class Decoder:
         return tuple.__new__(self.class_of(node), parts) if "class" in node else tuple(parts)
 
     def container_class(self, node: Json) -> Any:
-        """Return the class of a container that is none of Python's own; None for those."""
+        """Return the class of a container that is not Python's own; None for Python's."""
         return self.class_of(node) if "class" in node else None
 
     def _dict(self, node: Json) -> Any:
@@ -146,14 +146,14 @@ class Decoder:
         return frozen_set(members, Filling.from_json(node, len(members)))
 
     def ordered(self, node: Json, key: str) -> list[Any]:
-        """Return items that stand under ``key``, or in an array."""
+        """Return the items under ``key``, or in an array."""
         if "packed" in node:
             packed: list[Any] = take_array(node["packed"], self.tensors).tolist()
             return packed
         return [self.decode(each) for each in node[key]]
 
     def with_attributes(self, made: Any, attributes: Mapping[str, Json]) -> Any:
-        """Give ``made`` its attributes; return it."""
+        """Set the attributes of ``made``, and return it."""
         for name, value in [(n, self.decode(each)) for n, each in attributes.items()]:
             set_field(made, name, value)
         return made
@@ -199,7 +199,7 @@ class Decoder:
 
 
 def set_state_of_generator(generator: Any, state: Any) -> None:
-    """Give a generator of Python's or NumPy's the state that `state_of_generator` returned."""
+    """Set the state of a Python or NumPy generator to the result of `state_of_generator`."""
     if isinstance(generator, random.Random):
         generator.setstate(state)
     elif isinstance(generator, np.random.RandomState):
@@ -214,7 +214,7 @@ EARLIER = (
     "sweeper 0.1.0 wrote objects in another format before the first release: finish the trial "
     "with the version that began it, or start it again with this one"
 )
-"""Advice for a checkpoint whose objects are in the layout of an earlier version."""
+"""Advice for a checkpoint in an earlier version's format."""
 
 Decoder.readers = {
     **dict.fromkeys(_DICTS, Decoder._dict),

@@ -1,4 +1,4 @@
-"""Values to JSON beside named tensors: what a checkpoint can hold of objects in Python.
+"""Encoder of Python values as JSON and named tensors, for checkpoints.
 
 Nothing here can run code when it is read, which is why checkpoints hold no pickle. What has no plain form is
 refused with the path that leads to it. An object that is held in several places is written where it is first
@@ -29,10 +29,10 @@ from sweeper.train.codec.sets import Filling, filling_of, filling_of_frozen
 
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _OPEN = (types.SimpleNamespace,)
-"""Classes that are not written in Python, and hold nothing but attributes."""
+"""Classes written in C whose objects have only attributes."""
 
 _MANY = 256
-"""Numbers of one type from which a list is written as an array."""
+"""Minimum length of a list of numbers that is written as an array."""
 
 
 def encode(value: Any, path: str, tensors: Tensors) -> Json:
@@ -45,7 +45,7 @@ def encode(value: Any, path: str, tensors: Tensors) -> Json:
 
 
 class Encoder:
-    """Encoder of the values of one capture, which knows the objects that they share.
+    """Encoder of the values of one capture, with their shared objects.
 
     Args:
         tensors: Receives the arrays.
@@ -58,9 +58,9 @@ class Encoder:
         self._written: dict[int, tuple[dict[str, Json], str]] = {}
         self._ids: set[str] = set()
         self._copied: dict[int, list[tuple[str, Any]]] = {}
-        """The arrays that were written, and their paths, by the array that owns the memory."""
+        """The written arrays and their paths, by the array that owns the memory."""
         self._alive: list[Any] = []
-        """Keeps what was encoded: the id of an object that is gone can be another one's."""
+        """References to encoded objects, so that their ids are not reused."""
 
     def encode(self, value: Any, path: str) -> Json:
         """Return ``value`` as JSON.
@@ -92,7 +92,7 @@ class Encoder:
         return node
 
     def _immutable(self, value: Any, path: str) -> Json:
-        """Return the node of a value that is known by what it is made of; None for others."""
+        """Return the node of an immutable value; None for others."""
         if isinstance(value, enum.Enum):
             return {TAG: "enum", "class": self._class(type(value), path), "v": value.name}
         if isinstance(value, tuple):
@@ -118,7 +118,7 @@ class Encoder:
         return None
 
     def _fill(self, node: dict[str, Json], value: Any, path: str) -> None:
-        """Write an object that can be shared into ``node``."""
+        """Encode an object that can be shared into ``node``."""
         if isinstance(value, np.ndarray):
             self._fill_array(node, value, path)
         elif isinstance(value, _CONTAINERS):
@@ -136,7 +136,7 @@ class Encoder:
             self._fill_object(node, value, path)
 
     def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
-        """Write an object whose whole state is in its attributes.
+        """Encode an object whose state is only in its attributes.
 
         Raises:
             NotPlainError: There is more to it, or its class could not be found again.
@@ -187,7 +187,7 @@ class Encoder:
             node.update({"v" if name == "values" else name: each for name, each in written.items()})
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
-        """Note what tells a container of Keras's from a plain one: here nothing."""
+        """Encode the kind of a Keras container; here nothing."""
 
     def _pairs(self, items: Sequence[tuple[Any, Any]], path: str) -> list[Json]:
         written = []
@@ -200,7 +200,7 @@ class Encoder:
         return [self.encode(each, f"{path}[{index}]") for index, each in enumerate(values)]
 
     def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
-        """Return the items of ``thing``, or an array of them where they are many numbers of one type."""
+        """Return the items of ``thing``, or an array if they are many numbers of one type."""
         if isinstance(thing, set):
             filling = self._filling(thing, values, path)
             return {"values": self._items(values, path), **filling.to_json()}
@@ -271,7 +271,7 @@ def owner_of(array: Any) -> Any:
 
 
 def state_of_generator(generator: Any) -> Any:
-    """Return the state of a generator of Python's or NumPy's, as its own interface tells it."""
+    """Return the state of a Python or NumPy generator, from its public interface."""
     if isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.RandomState):
@@ -282,7 +282,7 @@ def state_of_generator(generator: Any) -> Any:
 
 
 def seeds_of(generator: Any) -> Any:
-    """Return the seed sequence that a generator of NumPy's spawns others from; None where it has none."""
+    """Return the seed sequence from which a NumPy generator spawns others; None if it has none."""
     if isinstance(generator, np.random.Generator):
         generator = generator.bit_generator
     elif isinstance(generator, np.random.RandomState):

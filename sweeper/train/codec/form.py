@@ -1,4 +1,4 @@
-"""Form shared by the encoder and the decoder: errors, digests, arrays, and names of classes and functions.
+"""Common parts of encoder and decoder: errors, digests, arrays, names of classes and functions.
 
 What was there at the beginning is referred to by its path. Of the rest, only what a loaded module
 of the user's has under its own name, and functions and classes of the libraries that compute, can
@@ -36,7 +36,7 @@ TAG = "!"
 
 
 class NotPlainError(Exception):
-    """``path`` leads to ``value``, which has no plain form."""
+    """A value at ``path`` that cannot be encoded."""
 
     def __init__(self, path: str, value: object, reason: str = "") -> None:
         what = reason or f"a {class_name(type(value))}"
@@ -46,11 +46,11 @@ class NotPlainError(Exception):
 
 
 class UnplaceableError(ValueError):
-    """A value was saved that has no place in what is there now."""
+    """A saved value that does not fit the present objects."""
 
 
 def digest_of(array: Any) -> str:
-    """XXH3-128 of an array's shape, type and bytes."""
+    """Return the XXH3-128 of an array's shape, dtype and bytes."""
     values = np.ascontiguousarray(array)
     digest = xxhash.xxh3_128(values.reshape(-1).view(np.uint8).data)
     digest.update(f"{values.dtype}{values.shape}".encode())
@@ -58,7 +58,7 @@ def digest_of(array: Any) -> str:
 
 
 def hold(variable: Any) -> Any:
-    """Return the variable's value as it is now; it stays that value when the variable is next written.
+    """Return the variable's present value, which later writes of the variable do not change.
 
     The tensor shares the variable's buffer, and TensorFlow copies a shared buffer before writing
     to it, so holding costs no copy of its own.
@@ -76,7 +76,7 @@ _LIBRARIES = frozenset(
 
 
 def name_of(thing: Any) -> str | None:
-    """``module:qualified.name`` of a class or function; None where that does not lead to it."""
+    """Return ``module:qualified.name`` of a class or function; None if it cannot be found by it."""
     module = getattr(thing, "__module__", None)
     if module is None and isinstance(thing, types.BuiltinFunctionType):
         module = "builtins"
@@ -90,7 +90,7 @@ def name_of(thing: Any) -> str | None:
 
 
 def find_named(name: str) -> Any:
-    """Return the inverse of `name_of`; None where there is no such thing, or where it may not be named."""
+    """Return the class or function of a name from `name_of`; None if there is none or it is not allowed."""
     module_name, _, qualified = name.partition(":")
     if module_name.partition(".")[0] not in _LIBRARIES and not is_users_module(module_name):
         return None
@@ -106,7 +106,7 @@ def find_named(name: str) -> Any:
 
 
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
-    """Write any array but one of objects down; text, dates and records as their bytes."""
+    """Encode an array, except for one of objects; text, dates and records as bytes."""
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.kind == "O":
         raise NotPlainError(key, array, "an array of Python objects")
@@ -140,7 +140,7 @@ def _as_lists(described: Any) -> Any:
 
 
 def _described(lists: Any) -> Any:
-    """NumPy's description of a type, whose fields JSON has as lists."""
+    """Return NumPy's description of a dtype from JSON, which has its fields as lists."""
     if isinstance(lists, str):
         return lists
     return [
@@ -150,7 +150,7 @@ def _described(lists: Any) -> Any:
 
 
 class _Missing:
-    """Stands where nothing is."""
+    """Placeholder for a missing value."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -187,13 +187,13 @@ PLAIN = frozenset(
 
 
 def is_plain(value: object) -> bool:
-    """Return whether ``value`` is a leaf with a form of its own in JSON."""
+    """Return whether ``value`` is a leaf that JSON represents."""
     cls = type(value)
     return cls in PLAIN or isinstance(value, np.generic | PurePath | tf.DType | np.dtype)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are one object, or leaves or tuples of leaves with the same bits."""
+    """Return whether two values are the same object, or equal leaves or tuples of leaves."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -255,11 +255,11 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 
 
 AS_TEXT = frozenset({decimal.Decimal, fractions.Fraction, uuid.UUID})
-"""Types of values that are written as their text."""
+"""Types of values that are encoded as text."""
 
 
 def hashes_alike(value: object) -> bool:
-    """Return whether the hash comes of what the value is, and not of where it lies in memory."""
+    """Return whether the hash depends on the value and not on its address."""
     if isinstance(value, tuple | frozenset):
         return all(map(hashes_alike, value))
     if value is None or value is Ellipsis or value is NotImplemented:

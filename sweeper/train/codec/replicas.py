@@ -1,4 +1,4 @@
-"""Variables that have a value on each replica of a `tf.distribute.Strategy`: held and put back, each.
+"""Capture and restore of variables with a value on each replica of a `tf.distribute.Strategy`.
 
 Under a strategy one variable stands for several, one a replica. What is written in step with the
 others (weights, optimizer slots) is the same on all; BatchNorm's moving statistics, seed generators'
@@ -21,7 +21,7 @@ _BELOW = "replica-"
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
-    """Return the variables that ``variable`` stands for here, by replica; itself alone where there is one."""
+    """Return the variables of ``variable`` by replica; only itself if there is one."""
     import tensorflow as tf
 
     inner = _inner(variable)
@@ -31,7 +31,7 @@ def replicas_of(variable: Any) -> tuple[Any, ...]:
 
 
 def is_replicated(variable: Any) -> bool:
-    """Return whether ``variable`` stands for several, one per replica."""
+    """Return whether ``variable`` has one variable for each replica."""
     return len(replicas_of(variable)) > 1
 
 
@@ -51,7 +51,7 @@ def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
 
 
 def refuse_replicated(value: object, path: str) -> None:
-    """Refuse a variable, or what has one, that came during training and has a value on each replica.
+    """Refuse an object made during training that has a variable with a value on each replica.
 
     A fresh process has none to give the values back to, and could make none but under the strategy.
 
@@ -64,7 +64,7 @@ def refuse_replicated(value: object, path: str) -> None:
 
 
 def held_tensors(key: str, tensors: Mapping[str, Any]) -> list[Any]:
-    """Return what `hold_replicas` put under ``key``, by replica; only the first's where all were equal."""
+    """Return the tensors that `hold_replicas` put under ``key``; only the first if all were equal."""
     found = [tensors[key]]
     while _key(key, len(found)) in tensors:
         found.append(tensors[_key(key, len(found))])
@@ -72,7 +72,7 @@ def held_tensors(key: str, tensors: Mapping[str, Any]) -> list[Any]:
 
 
 def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None:
-    """Give ``variable`` what `hold_replicas` put under ``key``, replica by replica.
+    """Assign to each replica of ``variable`` the tensor that `hold_replicas` put under ``key``.
 
     Where there are more or fewer replicas now, or none, it gets what TensorFlow would give a reader
     of the variable: the sum or the mean of one that is read so, else the first replica's value.
@@ -89,7 +89,7 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 
 
 def as_one(variable: Any, key: str, tensors: Mapping[str, Any]) -> Any:
-    """Return the one value that a reader of ``variable`` gets of what `hold_replicas` put under ``key``."""
+    """Return the value for readers of ``variable``, from the tensors that `hold_replicas` put under ``key``."""
     values = held_tensors(key, tensors)
     if len(values) == 1 or not _is_made_on_read(variable):
         return values[0]
@@ -107,7 +107,7 @@ def _as_read(variable: Any, values: list[Any]) -> Any:
 
 
 def _is_made_on_read(variable: Any) -> bool:
-    """Return whether each replica writes the variable for itself, and a reader gets all of them in one."""
+    """Return whether each replica writes its own value, which are aggregated on read."""
     of_keras = _name(getattr(variable, "_synchronization", None))
     return "on_read" in (of_keras, _name(getattr(_inner(variable), "synchronization", None)))
 

@@ -1,4 +1,4 @@
-"""Sets, which a checkpoint holds only where filling a new one gives the same.
+"""Capture of sets, which needs an order of insertion that gives the same order of iteration.
 
 A set gives its members in the order of a table inside it, and which place a member has there depends on the
 others that were there when it came, on how far the table had grown, and on the members that have left. No
@@ -20,10 +20,10 @@ from typing import Any
 from sweeper.train.codec.form import UnplaceableError, hashes_alike
 
 _MOST_INSERTIONS = 2_000_000
-"""Insertions that one search makes at most; at about 30 million a second."""
+"""Maximum number of insertions of one search, at about 30 million a second."""
 
 _SMALL, _OTHERS = 20, 40
-"""Members of a set of which other orders of insertion are tried, and how many are."""
+"""Largest set for which other orders of insertion are tried, and their number."""
 
 _TINY, _ROUNDS = 8, 30
 """Members of a set whose table soon grows, so that it is compared in so many rounds."""
@@ -34,7 +34,7 @@ _SEEN, _MOST_PROBES = 64, 256
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """Order of insertion that gives a set with the order of another.
+    """Order of insertion that gives a set the order of another.
 
     Attributes:
         order: Positions of the members, in the order in which they are inserted.
@@ -45,7 +45,7 @@ class Filling:
     at_once: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is not as by default: one after the other, in the order of the set."""
+        """Return the order of insertion, unless it is the set's order of iteration."""
         written: dict[str, Any] = {"at_once": True} if self.at_once else {}
         if any(position != index for index, position in enumerate(self.order)):
             written["order"] = list(self.order)
@@ -58,7 +58,7 @@ class Filling:
 
 
 def filling_of(thing: Any, members: Sequence[Any]) -> Filling | None:
-    """Return how to fill a set so that it is like ``thing``; None if no way was found, or none is certain."""
+    """Return an order of insertion for a set like ``thing``; None if none was found or certain."""
     by_default = Filling(range(len(members)))
     if not has_an_order(members):
         return by_default
@@ -71,7 +71,7 @@ def filling_of(thing: Any, members: Sequence[Any]) -> Filling | None:
 
 
 def filling_of_frozen(members: Sequence[Any]) -> Filling | None:
-    """Return how to make a frozenset with the order of ``members``; None if no way was found."""
+    """Return an order of insertion for a frozenset with the order of ``members``; None if none was found."""
     if not has_an_order(members):
         return Filling(range(len(members)))
     for at_once in (False, True):
@@ -88,7 +88,7 @@ def frozen_set(members: Sequence[Any], filling: Filling) -> frozenset[Any]:
 
 
 def _certain(thing: Any, members: Sequence[Any], found: Filling) -> Filling | None:
-    """Return the filling after which later members come to stand as in ``thing``; None if it is not certain.
+    """Return the filling after which later members have the same places as in ``thing``, or None.
 
     Sets with the same order may differ in the places of their members, which later ones show. Python copies the
     places of some sets, so copies are compared; and where another order of insertion gives the same order of
@@ -109,7 +109,7 @@ def _certain(thing: Any, members: Sequence[Any], found: Filling) -> Filling | No
 
 
 def _others(members: Sequence[Any], found: Filling) -> Iterator[Filling]:
-    """Yield other fillings of a small set that give the same order of its members."""
+    """Yield other fillings of a small set with the same order of members."""
     if len(members) > _SMALL:
         return
     draws = random.Random(0)  # noqa: S311 - the search is the same each time
@@ -121,7 +121,7 @@ def _others(members: Sequence[Any], found: Filling) -> Iterator[Filling]:
 
 
 class _Probe:
-    """Member that comes later, at a place of its own."""
+    """Later member of a set, with a chosen hash."""
 
     def __init__(self, value: int) -> None:
         self._hash = value
@@ -131,7 +131,7 @@ class _Probe:
 
 
 def _go_on_alike(make_one: Callable[[], set[Any]], make_other: Callable[[], set[Any]]) -> bool:
-    """Return whether two sets give the same order while the same members are added to both."""
+    """Return whether two sets keep the same order while the same members are added to both."""
     draws = random.Random(1)  # noqa: S311 - the search is the same each time
     for _ in range(_ROUNDS if len(make_one()) <= _TINY else 1):
         one, other = make_one(), make_other()
@@ -173,7 +173,7 @@ def order_of_insertion(members: Sequence[Any], *, at_once: bool = False) -> list
 
 
 def has_an_order(members: Sequence[Any]) -> bool:
-    """Return whether a set of these members has the same order in every process that makes it alike."""
+    """Return whether a set of these members has the same order in every process."""
     return all(map(hashes_alike, members))
 
 

@@ -1,1 +1,1 @@
-"""The training loop: stoppable after any step, and the same as Keras's `fit` in all else."""
+"""The training loop, which can be stopped after any step and otherwise equals Keras's `fit`."""

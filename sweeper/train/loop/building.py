@@ -28,7 +28,7 @@ from sweeper.train.step import TrainingStep
 _LOG = logging.getLogger(__name__)
 
 _NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)
-"""Errors that Keras raises if shapes and types are wrong, or do not suffice."""
+"""Errors that Keras raises if shapes and dtypes are wrong or insufficient."""
 
 
 def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | None = None) -> None:
@@ -68,7 +68,7 @@ def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | N
 
 
 def _build_optimizer_of(step: TrainingStep) -> None:
-    """Create the slots that the step's first trace would create, if none of its own methods says which."""
+    """Create the slots that the step's first trace would create."""
     if step._overrides("train_step", "trainable_variables", "update"):
         return
     # What is frozen now, a method of the step may free before its gradients are applied.
@@ -80,7 +80,7 @@ def _build_optimizer_of(step: TrainingStep) -> None:
 
 
 def _build_in_scope(model: keras.Model, arrays: Any) -> None:
-    """Create them in the scope of the model's strategy, as ``fit`` does, for any step.
+    """Create variables in the scope of the model's strategy, as ``fit`` does.
 
     A trace would create an optimizer's slots on one replica only, and outside the scope nothing is
     created at all.
@@ -99,7 +99,7 @@ def _build_in_scope(model: keras.Model, arrays: Any) -> None:
 
 
 def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
-    """Refuse optimizers whose slots a trace would make on one replica only.
+    """Refuse optimizers whose slots a trace would make only on one replica.
 
     Raises:
         FactoryError: One is not built, and is named.

@@ -1,4 +1,4 @@
-"""Effects of two of Keras's callbacks on the loop: averaged weights, and summaries of a model's own code.
+"""Effects of two Keras callbacks on the loop: averaged weights, and summaries in a model's code.
 
 A call of ``tf.summary`` in a graph writes where the default writer was when the graph was traced.
 ``fit`` traces in the first batch, when ``TensorBoard(update_freq=…)`` has made its writer the default.

@@ -1,4 +1,4 @@
-"""Snapshots on their way to the disk: when one is due, what it cost, and who writes it."""
+"""Schedule of checkpoints, their measured cost, and the transfer of snapshots to the writer."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sweeper.spec.checkpointing import CheckpointEvery, Every
 from sweeper.train.state.state import Position
 
 _AUTO_SHARE = 0.01
-"""The part of training time that ``"auto"`` lets checkpoints take."""
+"""Share of training time for checkpoints with ``"auto"``."""
 
 _AUTO_LEAST_SECONDS = 1.0
 
 
 class CheckpointSchedule:
-    """Follows one `Every`, or finds the shortest interval that costs under 1% of the training.
+    """Schedule of an `Every`, or of the shortest interval that costs less than 1% of the training.
 
     Args:
         every: The interval, or ``"auto"``.
@@ -32,16 +32,16 @@ class CheckpointSchedule:
         self._cost = 0.0
 
     def begin(self, step: int, epoch: int) -> None:
-        """Note that training begins, or goes on from a checkpoint, here."""
+        """Record the start or resume of the training."""
         self._step, self._epoch, self._at = step, epoch, self._clock()
 
     def taken(self, step: int, epoch: int, *, stalled_seconds: float) -> None:
-        """A checkpoint was taken here, and training stood still for so long because of it."""
+        """Record a checkpoint and the time that training waited for it."""
         self.begin(step, epoch)
         self._cost = max(stalled_seconds, self._cost / 2)
 
     def is_due(self, step: int, epoch: int) -> bool:
-        """Return whether one is due at this step; never twice at the same one."""
+        """Return whether a checkpoint is due at this step; never twice at the same step."""
         if step == self._step and epoch == self._epoch:
             return False
         since = self._clock() - self._at
@@ -52,13 +52,13 @@ class CheckpointSchedule:
         return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
 
     def steps_left(self, step: int) -> int:
-        """Return steps that may run before one is due by steps; a large number where none ever is."""
+        """Return the number of steps before a checkpoint may be due; a large number if never."""
         due = self._every.next_step(step) if isinstance(self._every, Every) else None
         return 1 << 30 if due is None else due - step
 
 
 class SnapshotKeeper:
-    """The half of an `Observer` that keeps snapshots; a trial's and `sweeper.fit`'s are the same.
+    """The part of an `Observer` that keeps snapshots, for trials and `sweeper.fit`.
 
     Args:
         every: When a snapshot is due.
@@ -79,20 +79,20 @@ class SnapshotKeeper:
         self._asked_at = clock()
 
     def begin(self, position: Position) -> None:
-        """Note that training begins, or goes on, here."""
+        """Record the start or resume of the training."""
         self._schedule.begin(position.step, position.epoch)
 
     def steps_until_due(self, position: Position) -> int:
-        """Return steps that may run before the next snapshot by steps is due; at least 1."""
+        """Return the number of steps before the next snapshot may be due; at least 1."""
         return self._schedule.steps_left(position.step)
 
     def is_due(self, position: Position) -> bool:
-        """Return whether a snapshot is due here. What is taken now counts as the snapshot's cost."""
+        """Return whether a snapshot is due now. If so, time from now on counts as its cost."""
         self._asked_at = self._clock()
         return self._schedule.is_due(position.step, position.epoch)
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Hand ``snapshot`` to the writer, after the one before it has been written.
+        """Pass ``snapshot`` to the writer, after the previous one has been written.
 
         Raises:
             CheckpointError: Writing failed.

@@ -1,4 +1,4 @@
-"""Numbers of steps and epochs: as callbacks get them, as they are stored, and as an objective.
+"""Logs of steps and epochs: forms for callbacks and for storage, and checks of objectives.
 
 A metric may be a vector, such as ``keras.metrics.F1Score()``. Callbacks and the history get it whole,
 as ``fit`` gives it; what is stored and shown, compared and chosen by is numbers, so each component
@@ -21,14 +21,14 @@ from sweeper.train.data import Data
 from sweeper.train.sources.runner import Shapes
 
 MOST_COMPONENTS = 1000
-"""Of a metric that is stored number by number; each is a value of every epoch in the database."""
+"""Largest number of components of a metric that are stored."""
 
 _NUMBERS = "biuf"
 _SHOWN = 12
 
 
 def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the model's metrics, unless a custom step reports others; as ``fit`` decides it.
+    """Return the model's metrics, unless a custom step reports others, as ``fit`` does.
 
     Args:
         taken: The model, or the `TrainingStep` that is taken instead of the model's own: then the
@@ -42,14 +42,14 @@ def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
-    """Logs as Keras gives them to callbacks: floats, and arrays where a metric is a vector."""
+    """Return logs in Keras's form for callbacks: floats, and arrays for vector metrics."""
     from keras.src.utils.python_utils import pythonify_logs
 
     return dict(pythonify_logs(logs))
 
 
 def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the numbers of a metric, each with its name; none where it is neither a number nor an array.
+    """Yield the components of a metric with their names; none if it is neither a number nor an array.
 
     Args:
         name: The metric's.
@@ -69,7 +69,7 @@ def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
 
 
 def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
-    """Return the shapes of what a traced step returns, nested dicts flattened as callbacks see them."""
+    """Return the shapes of a traced step's logs, with nested dicts flattened as for callbacks."""
     found: dict[str, tuple[int | None, ...]] = {}
     for name, output in outputs.items():
         if isinstance(output, Mapping):
@@ -135,7 +135,7 @@ def _listed(names: list[str]) -> str:
 
 
 def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
-    """Refuse a budget at whose rungs there is no value to compare, before any step runs.
+    """Refuse a budget with a rung without a value to compare, before any step runs.
 
     Args:
         rungs: After how many epochs trials pause.
@@ -159,7 +159,7 @@ def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
 
 
 def check_rung(objective: str, last: EpochRecord) -> None:
-    """Refuse to pause after an epoch that did not report what trials are compared by.
+    """Refuse to pause after an epoch that did not report the objective.
 
     Raises:
         ObjectiveError: It did not.
@@ -198,7 +198,7 @@ class Reported:
         self._too_large: set[str] = set()
 
     def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
-        """Return what is stored of a metric: each number, or of a large array the objectives alone."""
+        """Return the stored numbers of a metric: all components, or only the objectives of a large array."""
         numbers = named_numbers(metric, value)
         if np.size(value) <= MOST_COMPONENTS:
             return numbers
@@ -232,7 +232,7 @@ class Reported:
             check_objective(objective, shapes, hint)
 
     def check_vectors(self, logs: Mapping[str, Any]) -> None:
-        """Refuse an objective that a model that runs eagerly reports as a vector."""
+        """Refuse an objective that an eager model reports as a vector."""
         for objective in self._objectives:
             if np.ndim(logs.get(objective, 0.0)):
                 check_objective(objective, {objective: np.shape(logs[objective])})
@@ -276,7 +276,7 @@ class Reported:
 
 
 def check_value(objective: str, value: float, at: At, epochs: int) -> None:
-    """Refuse a trial's value that is NaN or infinite: no trial can be ranked by it.
+    """Refuse a trial's value that is NaN or infinite.
 
     Args:
         objective: The metric.

@@ -1,4 +1,4 @@
-"""The training loop: everything ``model.fit`` does and calls back, stoppable after any step.
+"""The training loop: the computations and callbacks of ``model.fit``, stoppable after any step.
 
 The order of calls is ``fit``'s, and so are their values; the tests hold it against ``fit`` itself,
 bit for bit. What ``fit`` cannot do is begin in the middle of an epoch: here a training starts from
@@ -42,15 +42,15 @@ from sweeper.train.warmstart.beginning import WarmBeginning
 _LOG = logging.getLogger(__name__)
 
 _BLOCK_SECONDS = 0.2
-"""Seconds that a block of steps should take: a request to stop may have to wait for so long."""
+"""Target duration of a block of steps in seconds, which a request to stop may have to wait."""
 
 
 _NO_END = 1 << 40
-"""More steps than any epoch has."""
+"""Number larger than the steps of any epoch."""
 
 
 class TrainingLoop:
-    """One training, from its beginning or from a checkpoint to its end.
+    """A training, from its beginning or a checkpoint to its end.
 
     Args:
         plan: What to train.
@@ -158,7 +158,7 @@ class TrainingLoop:
         )
 
     def _trace_summaries(self) -> None:
-        """Trace again, once the callbacks know the model, where one of them writes its summaries."""
+        """Trace again after the callbacks have the model, if one of them writes its summaries."""
         board = writing_by_batch(self._callbacks.callbacks)
         if board is None or self._plan.model.run_eagerly:
             return
@@ -170,16 +170,16 @@ class TrainingLoop:
 
     @property
     def position(self) -> Position:
-        """Return where training stands."""
+        """Return the position of the training."""
         return self._position
 
     @property
     def epochs(self) -> Sequence[EpochRecord]:
-        """Return the epochs that are over, with every number that they reported."""
+        """Return the finished epochs with all reported numbers."""
         return tuple(self._record.epochs)
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
-        """Train to the end and return where that is; ``pruned`` says whether the judge ended it.
+        """Train to the end and return the final position; ``pruned`` is whether the pruner ended it.
 
         Args:
             loaded: The checkpoint to go on from, or None to begin.
@@ -277,16 +277,16 @@ class TrainingLoop:
         return record
 
     def _is_last(self) -> bool:
-        """Return whether the epoch that is over was the last one."""
+        """Return whether the finished epoch was the last."""
         return self._position.stopped or self._position.epoch == self._plan.epochs
 
     def _is_to_pause(self) -> bool:
-        """Return whether training has come to where it pauses, and has not ended there."""
+        """Return whether the training pauses here and has not ended."""
         due = self._position.epoch == self._plan.pause_after and self._position.step_in_epoch == 0
         return due and not self.pruned and not self._is_last()
 
     def _is_to_end(self) -> bool:
-        """Return whether the judge ends training here; after the last epoch there is nothing to ask."""
+        """Return whether the pruner ends the training here; after the last epoch it is not asked."""
         judge, over = self._plan.judge, self._record.epochs
         if judge is None or not over or self._is_last():
             return False
@@ -317,12 +317,12 @@ class TrainingLoop:
         return logs
 
     def _callback_step(self, step: int) -> int:
-        """Return what ``fit`` calls ``step``: it counts whole executions, the last short one included."""
+        """Return the ``step`` of ``fit``, which counts complete executions, including a short last one."""
         execution = int(self._plan.model.steps_per_execution)
         return -(-step // execution) * execution
 
     def _more_steps(self) -> bool:
-        """Return whether the epoch may have a step left; only its end tells where it has no length."""
+        """Return whether the epoch may have another step; if its length is unknown, until its end."""
         return self._position.step_in_epoch < (self._train.limit or _NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
@@ -337,14 +337,14 @@ class TrainingLoop:
             raise Stopped
 
     def _block_size(self) -> int:
-        """Return steps for the next graph call: to the epoch's end, the next snapshot or 0.2 s away."""
+        """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
         left = (self._train.limit or _NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
     def _adapt_block(self, steps: int, logs: Mapping[str, Any], started: float) -> None:
-        """Grow or shrink blocks towards `_BLOCK_SECONDS`; their size changes no result."""
+        """Adapt the block size to `_BLOCK_SECONDS`; it does not affect results."""
         for value in logs.values():
             np.asarray(value)
         seconds = max(time.monotonic() - started, 1e-6)

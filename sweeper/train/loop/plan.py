@@ -1,4 +1,4 @@
-"""Plan of a training: what to train, who watches it and keeps its snapshots, and where its objects are."""
+"""Plan of a training: model, data and callbacks, its observer, and the roots of its objects."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ from sweeper.train.userstate import Roots
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
-    """Training was stopped on request, and its snapshot handed over."""
+    """Exception: training was stopped on request, and its snapshot passed on."""
 
 
 class Paused(Stopped):
-    """Training has come to where it pauses; its snapshot was handed over."""
+    """Exception: training pauses, and its snapshot was passed on."""
 
 
 class Observer(Protocol):
     """Observer of a training, which keeps its snapshots."""
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
-        """The first step is about to run, at ``position``.
+        """Called before the first step, at ``position``.
 
         ``steps_per_epoch`` is 0 where only an epoch's end tells how many steps it has.
         """
         ...
 
     def steps_done(self, position: Position) -> None:
-        """A block of steps is over."""
+        """Called after a block of steps."""
         ...
 
     def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
-        """An epoch is over at ``step``, validation and callbacks included, after so many seconds."""
+        """Called after an epoch with its validation and callbacks, at ``step``, with its seconds."""
         ...
 
     def steps_until_due(self, position: Position) -> int:
-        """Return steps that may run before the next snapshot by steps is due; at least 1."""
+        """Return the number of steps before the next snapshot may be due; at least 1."""
         ...
 
     def is_due(self, position: Position) -> bool:
-        """Return whether a snapshot is due here."""
+        """Return whether a snapshot is due now."""
         ...
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Write it; it may still be on its way when this returns."""
+        """Start writing the snapshot; it may be unfinished when this returns."""
         ...
 
     def stop_requested(self) -> bool:
@@ -100,17 +100,17 @@ class TrainingPlan:
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
-        """Return whose ``train_step`` and ``test_step`` are taken: the step's, or the model's own."""
+        """Return the object with ``train_step`` and ``test_step``: the training step, or the model."""
         return self.model if self.step is None else self.step
 
     @property
     def beside(self) -> Mapping[str, Any]:
-        """Return what is tracked, and the step, by name: all that is no model, data or callback."""
+        """Return the tracked objects and the training step by name."""
         return self.tracked if self.step is None else {**self.tracked, "step": self.step}
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """Return all metrics that the logs must have."""
+        """Return the names of the required metrics."""
         return (*(() if self.objective is None else (self.objective,)), *self.further_objectives)
 
 

@@ -1,4 +1,4 @@
-"""One runner for each way of getting a batch into the step.
+"""Runners of steps, one for each way of passing a batch to the step.
 
 - `IndexRunner`: arrays, gathered by index inside the graph;
 - `DatasetRunner`: a ``tf.data`` iterator, drawn from inside the graph;
@@ -34,16 +34,16 @@ from sweeper.train.sources.runner import Logs, Reader, Runner, Shapes
 from sweeper.train.sources.tfdata import TfDataPass, TfDataSource
 
 MOST_ON_GPU = 2**30
-"""Bytes of one data set that are placed on a GPU at most."""
+"""Maximum size in bytes of a data set on a GPU."""
 
 _SHARE = 4
-"""Of a GPU whose memory is limited for this process, a data set takes this fraction at most."""
+"""Maximum share of a process's limited GPU memory for a data set."""
 
 _HOST = "/device:CPU:0"
 
 
 class ArrayPlacement:
-    """Holds arrays as tensors where `put_arrays` put them, and gathers from them there.
+    """Tensors of arrays on the device chosen by `put_arrays`, which gathers rows there.
 
     Args:
         arrays: A structure of arrays and Nones.
@@ -59,7 +59,7 @@ class ArrayPlacement:
             )
 
     def gather(self, indices: Any) -> Any:
-        """Return the rows of those indices, of every array."""
+        """Return the rows with these indices of every array."""
         with self._there():
             return tf.nest.map_structure(
                 lambda tensor: None if tensor is None else tf.gather(tensor, indices), self._tensors
@@ -70,7 +70,7 @@ class ArrayPlacement:
 
 
 def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPlacement:
-    """Keep ``arrays`` on the GPU where there is one and they are small, else where they are.
+    """Place ``arrays`` on the GPU if there is one and they are small, otherwise in host memory.
 
     Args:
         arrays: A structure of arrays and Nones.
@@ -94,7 +94,7 @@ def _size(array: Any) -> int:
 
 
 def _room_on_gpu() -> int | None:
-    """Bytes that a data set may take of the first GPU; None where there is none."""
+    """Return the bytes for a data set on the first GPU; None without a GPU."""
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return None
@@ -139,7 +139,7 @@ def make_runner(
 
 
 class IndexRunner:
-    """Runs consecutive steps over an `ArraySource`, whose arrays are gathered in the graph.
+    """Runner over an `ArraySource`, whose rows are gathered in the graph.
 
     Args:
         model: A compiled model.
@@ -301,7 +301,7 @@ class _ReadingRunner:
 
     @property
     def reader(self) -> Reader:
-        """Follows the source."""
+        """Reader of the source."""
         return self._reader
 
     @property
@@ -347,7 +347,7 @@ class _ReadingRunner:
 
 
 class BatchRunner(_ReadingRunner):
-    """Runs consecutive steps over batches that Python code makes, one call of the graph a batch."""
+    """Runner over batches from Python code, with one graph call for each batch."""
 
     _call: Any = None
 
@@ -370,7 +370,7 @@ class BatchRunner(_ReadingRunner):
 
 
 class DatasetRunner(_ReadingRunner):
-    """Runs consecutive steps over a ``tf.data`` iterator, which the graph draws from."""
+    """Runner over a ``tf.data`` iterator, from which the graph draws."""
 
     _block: Any = None
 

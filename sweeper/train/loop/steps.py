@@ -25,7 +25,7 @@ StepFunction = Callable[[Any], Logs]
 
 
 class GraphStep:
-    """The step for one batch: a function of a graph, or of Python for a model that runs eagerly.
+    """The step for one batch: a graph function, or a Python function for an eager model.
 
     Args:
         model: A compiled model.
@@ -57,7 +57,7 @@ class GraphStep:
         return self._call(*arguments)
 
     def trace(self, signature: Sequence[Any]) -> None:
-        """Trace for arguments of this ``signature``; a model that runs eagerly stays as it is."""
+        """Trace for arguments of this ``signature``; an eager model is not traced."""
         if self.eager:
             return
         self._call = tf.function(
@@ -83,7 +83,7 @@ class GraphStep:
         self.zeros = tf.nest.map_structure(_zeros, outputs)
 
     def specialized(self) -> Callable[..., Any]:
-        """Return the same function without the look-up of its trace at every call; after `trace`."""
+        """Return the same function without the lookup of its trace at every call; call it after `trace`."""
         return self if self.eager else self._call.get_concrete_function()
 
     def _owner(self) -> object:
@@ -97,12 +97,12 @@ class GraphStep:
 
 
 def _zeros(spec: Any) -> Any:
-    """Return what a loop in the graph begins with; nothing, along what only the step's results tell."""
+    """Return the initial values of a loop in the graph; dimensions that are unknown are empty."""
     return tf.zeros([size or 0 for size in spec.shape.as_list()], spec.dtype)
 
 
 class Blocks:
-    """Runs blocks of steps, and calls `EverySteps`, `AtStep` and their like in between.
+    """Runner of blocks of steps, which calls `EverySteps`, `AtStep` and similar in between.
 
     Args:
         model: Whose ``stop_training`` ends a block.

@@ -1,4 +1,4 @@
-"""Measuring the checkpoints of one model on held-out data: built once, traced once, weights swapped.
+"""Evaluation of checkpoints on held-out data, with one model that is built and traced once.
 
 What a checkpoint gives must not depend on which others were measured before it. So each time the
 model's variables are the checkpoint's, those that only attributes lead to are too, metrics begin at
@@ -31,11 +31,11 @@ from sweeper.train.sources.runner import Logs
 from sweeper.train.state.variables import Reach, Variables, load_variables
 
 _NO_END = 1 << 40
-"""More steps than any data have."""
+"""Number larger than the batches of any data."""
 
 
 class CheckpointTests:
-    """One model, and the data that its checkpoints are measured on.
+    """A model and the data on which its checkpoints are measured.
 
     Args:
         plan: Of the trial; its model is compiled, if its test step needs that. The test step of
@@ -84,7 +84,7 @@ class CheckpointTests:
             self._runner.trace()
 
     def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
-        """Return what the checkpoint gives, number by number, each under the name that epochs give it.
+        """Return the checkpoint's metrics, with the names as in an epoch.
 
         Raises:
             RestoreError: It does not fit the model; every mismatch is named.
@@ -103,7 +103,7 @@ class CheckpointTests:
         return dict(chain.from_iterable(numbers))
 
     def _complete(self, loaded: LoadedCheckpoint) -> None:
-        """Have the model make the variables that it makes when it is first trained or run."""
+        """Make the variables that the model's first training step or call makes."""
         saved = len(loaded.state["model"])
         if self._model.run_eagerly and len(self._model.variables) < saved:
             tensors: Tensors = {}
@@ -125,7 +125,7 @@ class CheckpointTests:
         )
 
     def _restore_loose(self, loaded: LoadedCheckpoint) -> None:
-        """Assign what the checkpoint has of variables that are in none of Keras's lists.
+        """Assign the checkpoint's variables that are in none of Keras's lists.
 
         A training may have had more of them, in callbacks or in what its own step made; a test
         step reaches none of those.
@@ -150,7 +150,7 @@ class CheckpointTests:
 
 
 def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]) -> None:
-    """Make the variables that only a training step makes: trace one, or run it where nothing is traced."""
+    """Make the variables that only a training step makes, by tracing one, or running it if eager."""
     model, data, train_step = plan.model, plan.data, plan.steps_of.train_step
     source, _ = open_sources(data, plan.order_seed, notice)
     runner = make_runner(
@@ -165,7 +165,7 @@ def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]
 
 
 class _Reading:
-    """Position of the data, set back for every checkpoint."""
+    """Position of the data, reset for every checkpoint."""
 
     name = "test"
 
@@ -180,7 +180,7 @@ class _Reading:
 
 
 class _Beginning:
-    """The state of everything that one measurement can change and no checkpoint decides."""
+    """State outside of checkpoints that a measurement can change."""
 
     def __init__(self, components: Sequence[Any]) -> None:
         self._saved = []

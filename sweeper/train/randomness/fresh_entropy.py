@@ -1,4 +1,4 @@
-"""Entropy of generators without a seed: a stream of the trial's own, in place of the system's.
+"""Entropy for generators without a seed, from the trial's seed instead of the system.
 
 ``np.random.default_rng()``, ``SeedSequence()``, ``RandomState()`` and ``random.Random()`` ask the
 operating system for entropy, and would make another split in each process. While a trial's code
@@ -32,15 +32,15 @@ from sweeper.inspection.sources import is_users, outward, users_line
 from sweeper.train.codec import Json, Tensors
 
 _OF_THE_LIBRARIES = ("numpy", "random")
-"""Modules that hand a request on: who asks stands further out."""
+"""Modules that pass a request on, and are skipped when its caller is looked up."""
 
 _OF_THE_SYSTEM = ("random", "secrets", "uuid")
-"""Modules that hand on a request for the system's random numbers."""
+"""Modules that pass on a request for the system's random numbers."""
 
 _NOT_THE_TRIALS = frozenset({"sweeper", *sys.stdlib_module_names}) - {"__main__"}
 
 _SEED_BITS = 256
-"""So many bits begin an unseeded ``random.Random``."""
+"""Number of bits that seed an unseeded ``random.Random``."""
 
 _numpy: Any = bit_generator
 _python: Any = random
@@ -51,7 +51,7 @@ _seed_of_module = random.seed
 
 
 class FreshEntropy:
-    """One stream, given out while it is entered, in the thread that entered it.
+    """A stream of entropy, which is used while it is entered, in the thread that entered it.
 
     Args:
         sequence: The trial's.
@@ -70,7 +70,7 @@ class FreshEntropy:
         self._entropy = sequence.entropy
         self._key = (*sequence.spawn_key, zlib.crc32(f"fresh entropy of {use}".encode()))
         self.drawn = 0
-        """Count of the numbers that were given so far."""
+        """Number of values drawn so far."""
         self._tell = tell
         self._taken: str | None = None
         self._of: tuple[int, int] | None = None
@@ -89,7 +89,7 @@ class FreshEntropy:
             _uninstall()
 
     def bits(self, count: int) -> int | None:
-        """Return the next number of ``count`` bits; None where the system's is to be taken."""
+        """Return the next number of ``count`` bits; None for the system's entropy."""
         pid, thread = self._of or (0, 0)
         asker = _asker(_OF_THE_LIBRARIES)
         if pid != os.getpid() or asker is None or _root_of(asker) in _NOT_THE_TRIALS:
@@ -105,7 +105,7 @@ class FreshEntropy:
         return int.from_bytes(words.astype("<u4").tobytes(), "little") >> (-count % 32)
 
     def note_system(self) -> None:
-        """Tell the user's line that asks for the system's random numbers, if one does."""
+        """Report the user's line that requests the system's random numbers, if any."""
         asker, (pid, thread) = _asker(_OF_THE_SYSTEM), self._of or (0, 0)
         if self._tell is None or asker is None or pid != os.getpid():
             return
@@ -152,7 +152,7 @@ class FreshEntropy:
 
 @contextmanager
 def system_entropy() -> Iterator[None]:
-    """The system's entropy again, for what is none of the trial's business."""
+    """Context manager that uses the system's entropy, for code that is not the trial's."""
     _streams.append(None)
     try:
         yield
@@ -161,7 +161,7 @@ def system_entropy() -> Iterator[None]:
 
 
 _streams: list[FreshEntropy | None] = []
-"""The streams that are entered, the innermost last; None where the system's entropy is wanted."""
+"""The entered streams, the innermost last; None for the system's entropy."""
 
 
 def _install() -> None:
@@ -202,7 +202,7 @@ def _urandom(size: int) -> bytes:
 
 
 def _asker(handing_on: tuple[str, ...]) -> types.FrameType | None:
-    """Return the innermost frame that is neither this module's nor of a module that hands requests on."""
+    """Return the innermost frame outside of this module and modules that pass requests on."""
     for frame in outward(sys._getframe(1)):
         if frame.f_globals is not globals() and _root_of(frame) not in handing_on:
             return frame

@@ -25,7 +25,7 @@ from sweeper.train.codec import (
 from sweeper.train.randomness.tracing import Trace, TracedFunctions
 
 _WORDS = 624
-"""Of 32 bits, in a Mersenne twister's state as NumPy keeps it; Python adds the position."""
+"""Number of 32-bit words of a Mersenne twister's state in NumPy; Python adds the position."""
 
 
 class GlobalSeedGenerator:
@@ -49,7 +49,7 @@ class GlobalSeedGenerator:
     def __init__(self, functions: TracedFunctions | None = None) -> None:
         self._traced = global_seed_generator()
         self._later: list[tuple[weakref.ref[Any], str, Any]] = []
-        """Graphs that took in a global generator later, their functions' names, and which it was."""
+        """Graphs that captured a global generator later, with their functions' names and the generator."""
         if functions is not None:
             functions.on_trace(self._note)
 
@@ -159,7 +159,7 @@ class NumpyRandom:
 
 
 class TensorFlowRandom:
-    """TensorFlow's global seed and generator, and what gives eager random ops their seeds.
+    """TensorFlow's global seed and generator, and the source of seeds for eager random ops.
 
     Only what Python reaches: a stateful random op inside a graph keeps its state in its kernel,
     where no API reads it; `sweeper.train.loop.steps` refuses those.
@@ -228,7 +228,7 @@ class TensorFlowRandom:
 
 
 def global_seed_generator() -> Any:
-    """Keras's global seed generator of this thread; None where nothing has asked for it yet."""
+    """Return Keras's global seed generator of this thread; None if it was not used yet."""
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
@@ -236,7 +236,7 @@ def global_seed_generator() -> Any:
 
 
 def set_global_seed_generator(generator: Any) -> None:
-    """Have Keras use ``generator``, or make one when it is asked for, in this thread."""
+    """Set Keras's global seed generator of this thread; with None Keras makes one when needed."""
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 

@@ -1,4 +1,4 @@
-"""Random state that no object of a training holds: of NumPy, Keras, TensorFlow and its eager ops.
+"""Random state outside of a training's objects: of NumPy, Keras, TensorFlow and its eager ops.
 
 `HiddenState` is entered while the training is prepared and while it runs, and left between the two and
 afterwards: then the libraries are as they were, for whatever else this process does.
@@ -34,13 +34,13 @@ from sweeper.train.randomness.graph_generators import GraphGenerators
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM, TracedFunctions
 
 _MODULES: tuple[Any, ...] = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
-"""Modules in which Python hands stateful random operations to TensorFlow."""
+"""Modules with stateful random operations of TensorFlow."""
 
 _CONTEXT: Any = context
 _FallbackError: Any = core._FallbackException
 
 _SEEDS = 1 << 31
-"""Derived seeds are below; so are those that users give, once TensorFlow has cut them."""
+"""Upper bound of derived seeds, as of users' seeds in TensorFlow."""
 
 
 class EagerSeeds:
@@ -55,7 +55,7 @@ class EagerSeeds:
         self._began: Any = None
         """Generator of seeds for operations without one; ``tf.random.set_seed`` makes another."""
         self._drawn = threading.local()
-        """The last seed that it drew, in each thread, until an operation takes it."""
+        """The last drawn seed of each thread, until an operation uses it."""
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class EagerSeeds:
         self._replaced = []
 
     def _exchange(self) -> None:
-        """Put what is held in the place of what is there, and hold that."""
+        """Exchange the replaced functions and their replacements."""
         self._replaced = [
             (owner, name, _exchanged(owner, name, value)) for owner, name, value in self._replaced
         ]
@@ -145,7 +145,7 @@ class EagerSeeds:
 
 
 class _Replaced:
-    """A module with one function replaced; everything else is the module's own."""
+    """A module with one replaced function."""
 
     def __init__(self, original: Any, name: str, function: Callable[..., Any]) -> None:
         self._original = original
@@ -174,7 +174,7 @@ def _exchanged(owner: Any, name: str, value: Any) -> Any:
 
 
 def _fast(module: Any) -> Callable[..., Any]:
-    """Return what sends random operations the slow way, where their seeds are attributes like others."""
+    """Return a function that makes random operations take the slow path, where seeds are attributes."""
     execute = module.pywrap_tfe.TFE_Py_FastPathExecute
 
     def fast_path(ctx: Any, op: str, *arguments: Any) -> Any:
@@ -203,7 +203,7 @@ class HiddenState:
 
     @property
     def components(self) -> tuple[FreshEntropy | EagerSeeds, ...]:
-        """Return those with state, in the order in which it is captured and restored."""
+        """Return the parts with state, in the order of capture and restore."""
         return (self.fresh_entropy, self.eager_seeds)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Everything random in a trial: where its seeds come from, and how each generator is set.
+"""Seeds of a trial, and seeding of all generators.
 
 A trial's randomness is a pure function of (study seed, trial number). Each use has a named child
 of it, so that a factory which draws one more number changes nothing for the others.
@@ -29,7 +29,7 @@ class TrialSeeds:
 
     @property
     def root(self) -> int:
-        """Return the trial's own seed, below 2**32: what `Trial.seed` and the records show."""
+        """Return the trial's seed, below 2**32, which `Trial.seed` and the records show."""
         return int(np.random.SeedSequence([self.study_seed, self.number]).generate_state(1)[0])
 
     def child(self, name: str) -> int:
@@ -37,7 +37,7 @@ class TrialSeeds:
         return int(self.sequence(name).generate_state(1)[0])
 
     def sequence(self, name: str) -> np.random.SeedSequence:
-        """Return the seed sequence of the use called ``name``, for a NumPy generator of its own."""
+        """Return the seed sequence of the use called ``name``, for a separate NumPy generator."""
         key = zlib.crc32(name.encode())
         return np.random.SeedSequence([self.study_seed, self.number], spawn_key=(key,))
 

@@ -1,4 +1,4 @@
-"""Every function that TensorFlow traces or runs during a training, and its random ops.
+"""Observation of the functions that TensorFlow traces or runs during a training, and their random ops.
 
 A random operation inside such a function keeps its state in its kernel, where no interface reads
 it. Where that is possible, a generator is traced in its place (`sweeper.train.randomness.graph_generators`);
@@ -62,7 +62,7 @@ _VARIABLE: Any = resource_variable_ops.BaseResourceVariable
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One function, just traced.
+    """A newly traced function.
 
     Attributes:
         number: How many were traced before it in this training.
@@ -92,7 +92,7 @@ class CapturedVariable:
 
 
 class TracedFunctions:
-    """Watches TensorFlow trace and run functions, while it is entered.
+    """Observer of TensorFlow's tracing and running of functions, while it is entered.
 
     Args:
         generators: Told which function is being traced; by default ones that nobody captures.
@@ -109,7 +109,7 @@ class TracedFunctions:
         self._originals: list[tuple[Any, Any, Any]] = []
 
     def on_trace(self, listener: Callable[[Trace], None]) -> None:
-        """Have ``listener`` called with every function that is traced from now on."""
+        """Call ``listener`` with every function that is traced from now on."""
         self._listeners.append(listener)
 
     def captured(self) -> list[CapturedVariable]:
@@ -164,7 +164,7 @@ class TracedFunctions:
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:
-    """Refuse a function with a random operation whose state lives in its kernel.
+    """Refuse a function with a random operation whose state is in its kernel.
 
     Args:
         graph: A ``FuncGraph``; the functions that it calls are looked into as well.
@@ -200,7 +200,7 @@ def _random_operations(graph: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _variables(graph: Any) -> list[Any]:
-    """Return those that still exist; TensorFlow's own list of them has no order that is kept."""
+    """Return the existing variables in a stable order, which TensorFlow's own list does not have."""
     used = [variable for each in graph._weak_variables if (variable := each()) is not None]
     turns = {id(external): turn for turn, (external, _) in enumerate(graph.captures)}
     last = len(turns)

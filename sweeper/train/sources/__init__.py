@@ -1,1 +1,1 @@
-"""One file a kind of data; `sweeper.train.sources.opening` chooses among them."""
+"""Data sources, one module for each kind of data; `sweeper.train.sources.opening` chooses one."""

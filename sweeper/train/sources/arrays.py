@@ -1,4 +1,4 @@
-"""Arrays in memory, visited by permuted indices: the kind of data that trains fastest.
+"""Source of arrays in memory, whose samples are visited by permuted indices.
 
 The order of a pass is a pure function of (seed, pass), so a resumed pass skips indices and decodes
 nothing twice. `sweeper.train.loop.steps` gathers the batches inside the graph.
@@ -53,7 +53,7 @@ class ArraySource:
         self.samples = _common_length(self.arrays, name)
         alone = len(self.arrays) == 1 and not isinstance(self.arrays[0], tuple)
         self.packed: Any = self.arrays[0] if alone else self.arrays
-        """The arrays as ``model.fit`` packs them for a model's own ``train_step``: ``x`` alone is not in a tuple."""
+        """The arrays in ``model.fit``'s form for ``train_step``: a single ``x`` is not in a tuple."""
         self._seed = seed
 
     @property
@@ -78,7 +78,7 @@ class ArraySource:
 def permutation(
     seed: np.random.SeedSequence | None, pass_: int, length: int
 ) -> npt.NDArray[np.int64]:
-    """``range(length)`` in the order of ``pass_``; in its own order without a seed."""
+    """Return the permutation of ``range(length)`` of ``pass_``; ``range(length)`` without a seed."""
     if seed is None:
         return np.arange(length)
     entropy = [int(word) for word in seed.generate_state(4)]
@@ -86,7 +86,7 @@ def permutation(
 
 
 def is_arrays(given: object) -> bool:
-    """Return whether the user means arrays: one, or a tuple, list or dict that should hold such."""
+    """Return whether the value is an array, or a tuple, list or dict for arrays."""
     arrays = isinstance(given, tuple | list | Mapping) or hasattr(given, "__array__")
     return arrays or is_ragged(given)
 

@@ -1,4 +1,4 @@
-"""Batches that Python code makes: their form, their class weights, and their specification.
+"""Batches from Python code: form, class weights and specification.
 
 A graph is traced once, for one specification; a batch of another form would be traced anew, with
 other bits in a resumed trial than in one that was never interrupted, so it is an error.
@@ -19,7 +19,7 @@ from sweeper.train.data import Batch
 
 @dataclass(frozen=True)
 class BatchSpec:
-    """The form of every batch of a source.
+    """The common form of a source's batches.
 
     Attributes:
         structure: A batch with specifications in place of arrays, and None where there is none.
@@ -35,7 +35,7 @@ class BatchSpec:
         return [spec for spec in tf.nest.flatten(self.structure) if _is_spec(spec)]
 
     def example(self) -> Any:
-        """Two samples of zeros in the form of a batch; None where some size is not known."""
+        """Return two samples of zeros in the form of a batch; None if a size is unknown."""
         specs = [spec for spec in tf.nest.flatten(self.structure) if _is_spec(spec)]
         if any(
             not isinstance(s, tf.TensorSpec) or s.shape.rank is None or None in s.shape[1:]
@@ -45,11 +45,11 @@ class BatchSpec:
         return self.pack(*(np.zeros([2, *s.shape[1:]], s.dtype.as_numpy_dtype) for s in specs))
 
     def zeros(self) -> Any:
-        """Return two samples of zeros in the form of a batch, with 1 for each size that is not known."""
+        """Return two samples of zeros in the form of a batch, with 1 for each unknown size."""
         return self.pack(*map(_zeros, self.signature))
 
     def leaves(self, batch: Batch) -> list[Any]:
-        """Return the tensors of a batch that is known to fit, in order."""
+        """Return the tensors of a fitting batch, in order."""
         flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
@@ -98,7 +98,7 @@ class BatchSpec:
 
 
 def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name: str) -> Batch:
-    """Return a batch in the form that ``train_step`` takes, with class weights as sample weights.
+    """Return a batch in the form for ``train_step``, with class weights as sample weights.
 
     Raises:
         DataError: It is no array, dict, or tuple of one to three.
@@ -128,7 +128,7 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
 
 
 def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
-    """Return what the first ``batches`` have in common; the number of samples is left open.
+    """Return the common specification of the first ``batches``, with any number of samples.
 
     Raises:
         DataError: There is none, or they differ in more than lengths.
@@ -145,7 +145,7 @@ def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
 
 
 def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
-    """Return a map from ``(x, y)`` to ``(x, y, weights)``; a class that is not named weighs 1."""
+    """Return a map from ``(x, y)`` to ``(x, y, weights)``; other classes have weight 1."""
     classes = max(class_weight, default=0) + 1
     table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
 
@@ -208,7 +208,7 @@ def _zeros(spec: Any) -> Any:
 
 
 def _form(value: Any) -> str:
-    """Return the form of a tensor, or of the specification of one, for errors."""
+    """Return the form of a tensor or specification, for errors."""
     if isinstance(value, tf.SparseTensor | tf.SparseTensorSpec):
         return "a sparse tensor"
     if isinstance(value, tf.RaggedTensor | tf.RaggedTensorSpec):
@@ -217,7 +217,7 @@ def _form(value: Any) -> str:
 
 
 def _sparse_or_same(leaf: Any) -> Any:
-    """Return SciPy's and JAX's sparse arrays as a ``tf.SparseTensor``, and all else as it is."""
+    """Return SciPy's and JAX's sparse arrays as a ``tf.SparseTensor``, and other values unchanged."""
     from keras.src.trainers.data_adapters import data_adapter_utils as keras_adapters
 
     if keras_adapters.is_scipy_sparse(leaf):

@@ -1,4 +1,4 @@
-"""A function ``epoch -> iterable of batches``: a generator for every epoch, say.
+"""Source of a function ``epoch -> iterable of batches``, such as a generator function.
 
 The function must give the same batches whenever it is called with the same epoch. Then a resumed
 epoch draws and drops the batches that were trained on already, and nothing needs to be captured.
@@ -16,7 +16,7 @@ from sweeper.train.data import Batch
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
 _PEEKED = 2
-"""Batches of epoch 0 that tell the form of all, as in ``model.fit``."""
+"""Number of batches of epoch 0 that define the form of all, as in ``model.fit``."""
 
 
 class EpochFunctionSource:
@@ -80,7 +80,7 @@ class EpochFunctionSource:
             batches.close()
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        """As `DataSource.open`; the first ``step`` batches are drawn and dropped.
+        """Return the batches, as `DataSource.open`; the first ``step`` batches are drawn and dropped.
 
         Raises:
             DataError: There is no iterable, or it is shorter than it was.

@@ -1,4 +1,4 @@
-"""A grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches, by its iterator's state.
+"""Source of a grain ``MapDataset``, ``IterDataset`` or ``DataLoader``, with its iterator's state.
 
 Grain's iterators tell their position through ``get_state()`` and take it back through
 ``set_state()``. A finite ``MapDataset`` is opened at pass p as grain itself repeats it, so its
@@ -25,7 +25,7 @@ _DISCARDS = ("Filter", "FlatMap")
 
 
 def is_grain(given: object) -> bool:
-    """Return whether ``given`` is grain's; without importing grain, which then nobody else did."""
+    """Return whether ``given`` belongs to grain, without importing grain."""
     grain = sys.modules.get("grain")
     return grain is not None and isinstance(
         given, grain.MapDataset | grain.IterDataset | grain.DataLoader
@@ -157,7 +157,7 @@ def _discards(dataset: Any) -> bool:
 
 
 def _same_addresses(state: Any, fresh: Any) -> Any:
-    """Return a loader's state with the addresses of this process, which its ``repr`` of the data source holds."""
+    """Return a loader's state with this process's addresses in the ``repr`` of its data source."""
     now = fresh.get_state()
     if not isinstance(state, bytes) or not isinstance(now, bytes):
         return state

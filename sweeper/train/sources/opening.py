@@ -1,4 +1,4 @@
-"""Choice of the source that reads what the user gave as data, and the identity of that data.
+"""Choice of the data source for the user's data, and fingerprints of data.
 
 Arrays are distinguished by what is in them. Of data that come in batches only the form is looked at:
 to read one batch of them can change what the next ones are.
@@ -28,7 +28,7 @@ KINDS = (
 def open_sources(
     data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
-    """Return the sources of ``data.train`` and of what to validate on, if anything.
+    """Return the sources of the training data and of the validation data, if any.
 
     Args:
         data: What the data factory returned.
@@ -74,7 +74,7 @@ def open_sources(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Data that checkpoints are measured on.
+    """Data on which checkpoints are measured.
 
     Attributes:
         name: What of `Data` they are: ``"test"`` or ``"validation"``.
@@ -90,7 +90,7 @@ class HeldOut:
 
 
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
-    """Return what ``data`` holds out: its test split, else what it validates on; None where it has neither.
+    """Return the held-out data: the test split, otherwise the validation data, or None.
 
     Raises:
         DataError: A form that cannot be read, or that gives another order each time it is read.
@@ -192,7 +192,7 @@ def _open(
 
 
 def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
-    """Refuse to train and validate on parts of one dataset that is shuffled anew every epoch."""
+    """Refuse to train and validate on parts of one dataset that is reshuffled every epoch."""
     from sweeper.train.sources.tfdata import TfDataSource
 
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
@@ -211,7 +211,7 @@ def _what(value: object) -> str:
 
 
 _MOST = 1 << 30
-"""Bytes of one array that are looked at; of a larger one, whole samples in equal distances."""
+"""Maximum hashed bytes of an array; of a larger one, samples at equal distances are hashed."""
 
 _BLOCK = 1 << 22
 
@@ -227,7 +227,7 @@ _SETTINGS = (
 
 
 def data_fingerprint(data: Data) -> str:
-    """XXH3-128 (hex) of what ``data`` trains and validates on."""
+    """Return the XXH3-128 (hex) of the training and validation data."""
     digest = xxhash.xxh3_128()
     for use, given in (("train", data.train), ("validation", data.validation)):
         digest.update(f"{use}:".encode())
@@ -236,14 +236,14 @@ def data_fingerprint(data: Data) -> str:
 
 
 def held_out_fingerprint(held_out: HeldOut, batch_size: int) -> str:
-    """XXH3-128 (hex) of data that checkpoints are measured on: what is read of them, in which batches."""
+    """Return the XXH3-128 (hex) of held-out data, with their batches."""
     digest = xxhash.xxh3_128(f"{batch_size}:{held_out.limit}:".encode())
     _update(digest, held_out.given)
     return digest.hexdigest()
 
 
 def data_settings(data: Data) -> dict[str, Any]:
-    """Return the numbers of ``data`` that decide what a step is, as plain values by name."""
+    """Return the settings of ``data`` that affect steps, as plain values by name."""
     settings = {name: getattr(data, name) for name in _SETTINGS}
     return {name: value if _is_plain(value) else repr(value) for name, value in settings.items()}
 
@@ -283,7 +283,7 @@ def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
 
 
 def _form(given: Any) -> str:
-    """Return what is known of data that come in batches, without reading one."""
+    """Return the known form of data in batches, without reading one."""
     kind = type(given)
     name = f"{kind.__module__}.{getattr(given, '__qualname__', kind.__qualname__)}"
     form = [getattr(given, what, None) for what in ("element_spec", "num_batches")]

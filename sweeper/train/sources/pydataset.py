@@ -1,4 +1,4 @@
-"""A ``keras.utils.PyDataset``: batches by index, in an order of ours, read ahead by threads.
+"""Source of a ``keras.utils.PyDataset``: batches by index in a seeded order, read ahead by threads.
 
 ``on_epoch_begin`` and ``on_epoch_end`` are called exactly once an epoch, also when the epoch ended
 just before a checkpoint: what they change in the dataset is captured (`userstate`), never replayed,
@@ -29,7 +29,7 @@ from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 from sweeper.train.userstate.walk import Watch
 
 _PEEKED = 2
-"""Batches that tell the form of all, as in ``model.fit``."""
+"""Number of batches that define the form of all, as in ``model.fit``."""
 
 
 class PyDatasetSource:
@@ -52,7 +52,7 @@ class PyDatasetSource:
 
     @property
     def reads_ahead(self) -> bool:
-        """Return whether threads make batches before the training wants them."""
+        """Return whether threads make batches ahead of the training."""
         return self._ahead
 
     def __init__(
@@ -108,7 +108,7 @@ class PyDatasetSource:
         return self._spec
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        """As `DataSource.open`; of a dataset without end, pass 0 is all there is."""
+        """Return the batches, as `DataSource.open`; an endless dataset has only pass 0."""
         indices = islice(self._indices(pass_), step, None)
         return self._read_ahead(indices) if self._ahead else map(self._batch, indices)
 

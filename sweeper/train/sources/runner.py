@@ -1,4 +1,4 @@
-"""A source of data through a training's epochs, and what runs the steps over it.
+"""Reader of a data source over a training's epochs, and the interface of runners.
 
 Without ``steps_per_epoch`` every epoch is a pass. With it, a pass that an epoch does not finish
 goes on in the next epoch, and one that ends inside an epoch is followed by the next pass; so the
@@ -17,7 +17,7 @@ from sweeper.train.data import Batch, CapturableSource, DataSource, HooksEpochs
 
 
 def continued_epoch(steps_per_epoch: int, batches: int) -> str:
-    """Return the notice of epochs that a pass of so many ``batches`` ends inside."""
+    """Return the notice that a pass of ``batches`` ends inside of epochs."""
     return (
         f"Data(steps_per_epoch={steps_per_epoch:,}): a pass over the training data has "
         f"{batches:,} batches, so a pass ends inside an epoch, and the epoch continues with the "
@@ -28,7 +28,7 @@ def continued_epoch(steps_per_epoch: int, batches: int) -> str:
 
 @dataclass
 class _NextBatch:
-    """The next batch: ``drawn`` of ``pass_`` are behind it, and ``step`` of ``epoch``."""
+    """Position of the next batch: number ``drawn`` of ``pass_``, and ``step`` of ``epoch``."""
 
     epoch: int = 0
     step: int = 0
@@ -72,7 +72,7 @@ class Reader:
 
     @property
     def is_open(self) -> bool:
-        """Return whether a pass has begun and is not over."""
+        """Return whether a pass has begun and has not ended."""
         return self._iterator is not None
 
     @property
@@ -81,17 +81,17 @@ class Reader:
         return bool(getattr(self.source, "is_read_again", False))
 
     def watch_openings(self, opened: Callable[[], None]) -> None:
-        """Have ``opened`` called just before a pass is opened that a resume would read again."""
+        """Call ``opened`` just before a pass is opened that a resume would read again."""
         self._opened = opened
 
     def reopen(self) -> None:
-        """Open the pass where the training stands, now."""
+        """Open the pass at the position of the training now."""
         self._iterator = self.source.open(self._at.pass_, self._at.drawn)
         self._first = False
 
     @property
     def steps(self) -> int | None:
-        """Return batches in an epoch; None where only its end tells."""
+        """Return the number of batches in an epoch; None if unknown."""
         steps = self.source.steps
         if self._goes_on or self.source.endless:
             return self._limit
@@ -101,22 +101,22 @@ class Reader:
 
     @property
     def limit(self) -> int | None:
-        """Return batches in an epoch at most, however long the source is; None where only its end tells."""
+        """Return the maximum number of batches in an epoch, whatever the source's length; None if unknown."""
         return self._limit if self.steps is None else self.steps
 
     def within(self, step: int) -> int:
-        """``step``, or the epoch's limit where that comes first: nobody reads past it."""
+        """Return ``step``, but at most the epoch's limit."""
         return step if self.limit is None else min(step, self.limit)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell the source that ``epoch`` begins; once, whatever is resumed."""
+        """Tell the source once that ``epoch`` begins, also after a resume."""
         if self._at.begun != epoch:
             if isinstance(self.source, HooksEpochs):
                 self.source.begin_epoch()
             self._at.begun = epoch
 
     def end_epoch(self, epoch: int) -> None:
-        """Tell the source that ``epoch`` is over; once, whatever is resumed."""
+        """Tell the source once that ``epoch`` has ended, also after a resume."""
         if self._at.ended == epoch:
             return
         if not self._goes_on:
@@ -126,7 +126,7 @@ class Reader:
         self._at.ended = epoch
 
     def at(self, epoch: int, step: int) -> Iterator[Batch] | None:
-        """The open iterator whose next batch is number ``step`` of ``epoch``; None at its end."""
+        """Return the open iterator whose next batch is number ``step`` of ``epoch``; None at its end."""
         at = self._at
         if at.ended == epoch or (self._limit is not None and step >= self._limit):
             return None
@@ -143,12 +143,12 @@ class Reader:
         return self._iterator
 
     def drew(self, batches: int) -> None:
-        """So many batches were drawn from what `at` returned."""
+        """Record the number of batches that were drawn from the iterator."""
         self._at.step += batches
         self._at.drawn += batches
 
     def exhausted(self) -> bool:
-        """Note that `at` has no more; return whether the epoch goes on with another pass.
+        """Record that the iterator is exhausted; return whether the epoch continues with another pass.
 
         Raises:
             DataError: A whole pass had no batch.
@@ -170,7 +170,7 @@ class Reader:
         return True
 
     def next(self, epoch: int, step: int) -> Batch | None:
-        """Batch ``step`` of ``epoch``, or None where the epoch has no more."""
+        """Return batch ``step`` of ``epoch``, or None at the epoch's end."""
         while (iterator := self.at(epoch, step)) is not None:
             for batch in iterator:
                 self.drew(1)
@@ -180,7 +180,7 @@ class Reader:
         return None
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return where it stands, and the source's own state where it has one."""
+        """Return the position, and the source's state if it has one."""
         own = None
         if isinstance(self.source, CapturableSource):
             own = self.source.capture(name, tensors)
@@ -196,7 +196,7 @@ class Reader:
         return self.source.describe()
 
     def _close(self) -> None:
-        """Let a generator that reads ahead end its threads now."""
+        """Close a generator that reads ahead, to end its threads."""
         close = getattr(self._iterator, "close", None)
         if callable(close):
             close()
@@ -206,7 +206,7 @@ class Reader:
 Logs = Mapping[str, Any]
 
 Shapes = Mapping[str, tuple[int | None, ...]]
-"""The shape of each metric; None for a size that only its values tell."""
+"""The shape of each metric; None for an unknown size."""
 
 
 class Runner(Protocol):
@@ -214,22 +214,22 @@ class Runner(Protocol):
 
     @property
     def steps(self) -> int | None:
-        """Return steps in an epoch; None where only its end tells."""
+        """Return the number of steps in an epoch; None if unknown."""
         ...
 
     @property
     def limit(self) -> int | None:
-        """Return steps in an epoch at most, where data of unknown length may have fewer; None for no limit."""
+        """Return the maximum number of steps in an epoch, for data of unknown length; None for no limit."""
         ...
 
     @property
     def one_by_one(self) -> bool:
-        """Return whether a step calls Python, which may ask for an end after any step; after `trace`."""
+        """Return whether a step calls Python, which may request a stop; known after `trace`."""
         ...
 
     @property
     def log_shapes(self) -> Shapes | None:
-        """Return what the step reports, known after `trace`; None for a model that runs eagerly."""
+        """Return the shapes of the step's logs, known after `trace`; None for an eager model."""
         ...
 
     @property
@@ -239,19 +239,19 @@ class Runner(Protocol):
 
     @property
     def reader(self) -> Reader | None:
-        """Follows the source; None where an order of indices tells all."""
+        """Reader of the source; None for arrays, whose order is a function of the position."""
         ...
 
     def example(self) -> Any:
-        """Arrays in the form of a batch, for shapes and types; None where they are not known."""
+        """Arrays in the form of a batch, for shapes and dtypes; None if unknown."""
         ...
 
     def trial_batch(self) -> Any:
-        """Return a batch for a step that only creates variables; sizes that are not known are 1."""
+        """Return a batch for a step that only creates variables; unknown sizes are 1."""
         ...
 
     def trace(self) -> None:
-        """Build the graphs, and with them every variable that training will change.
+        """Build the graphs and every variable that training will change.
 
         Raises:
             DataError: The batches have no form that a graph could be traced for.
@@ -261,11 +261,11 @@ class Runner(Protocol):
         ...
 
     def begin_epoch(self, epoch: int) -> None:
-        """``epoch`` begins; called again for the same one after a resume, to no effect."""
+        """Begin ``epoch``; a repeated call after a resume has no effect."""
         ...
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
-        """Run steps ``begin`` to ``end`` (excluded) of ``epoch``.
+        """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``.
 
         Never runs past the epoch's limit, whatever ``end`` is: callers ask for as much as fits
         into a span of time, so results would depend on the clock.
@@ -277,17 +277,17 @@ class Runner(Protocol):
         ...
 
     def end_epoch(self, epoch: int) -> None:
-        """``epoch`` is over; called again for the same one after a resume, to no effect."""
+        """End ``epoch``; a repeated call after a resume has no effect."""
         ...
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return where the source stands, beyond the position; see `CapturableSource.capture`."""
+        """Return the source's state besides the position; see `CapturableSource.capture`."""
         ...
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Bring back what was captured."""
+        """Restore the captured state."""
         ...
 
     def describe(self) -> str:
-        """Return the source, for a person."""
+        """Return a description of the source."""
         ...

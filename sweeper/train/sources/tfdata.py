@@ -1,4 +1,4 @@
-"""A ``tf.data.Dataset`` of batches: its iterator is checkpointed where TensorFlow can, else skipped.
+"""Source of a ``tf.data.Dataset``: the iterator is serialized if possible, otherwise batches are skipped.
 
 What makes this hard, and was measured with TensorFlow 2.21:
 
@@ -75,7 +75,7 @@ _ONCE = frozenset(
         "_ZipDataset",
     }
 )
-"""Datasets whose iterator makes the iterators of its inputs once, when it is made itself."""
+"""Datasets whose iterator makes its inputs' iterators when it is made."""
 
 _INTERLEAVES = frozenset({"_InterleaveDataset", "_ParallelInterleaveDataset"})
 _AUTOTUNE = -1
@@ -84,7 +84,7 @@ _IGNORE_STATE = 1
 
 
 def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
-    """The dataset and all that it is made of, each once."""
+    """Yield the dataset and all of its inputs, each once."""
     seen = set() if seen is None else seen
     if id(dataset) in seen:
         return
@@ -95,14 +95,14 @@ def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def made_within(dataset: Any, reshuffling: set[int]) -> bool:
-    """Return whether an iterator of a reshuffling node may be made in the course of a pass."""
+    """Return whether an iterator of a reshuffling node may be made during a pass."""
     if type(dataset).__name__ in _ONCE:
         return any(made_within(part, reshuffling) for part in dataset._inputs())
     return any(id(node) in reshuffling for node in nodes(dataset))
 
 
 def made_when_read(dataset: Any) -> Iterator[Any]:
-    """Yield the inputs whose iterator a shuffle makes when it is first read, if that draws seeds."""
+    """Yield the inputs whose iterator a shuffle makes at its first read, if that draws seeds."""
     for part in dataset._inputs():
         if type(dataset).__name__ == "_ShuffleDataset" and any(
             type(node).__name__ in SEEDED for node in nodes(part)
@@ -112,7 +112,7 @@ def made_when_read(dataset: Any) -> Iterator[Any]:
 
 
 def cached_order(dataset: Any, reshuffling: set[int]) -> bool:
-    """Return whether a cache keeps what a reshuffling node before it gave first."""
+    """Return whether a cache stores the order of a reshuffling node before it."""
     return any(
         type(node).__name__ == "CacheDataset"
         and any(id(part) in reshuffling for part in nodes(node))
@@ -139,19 +139,19 @@ def captured_shuffle(node: Any) -> str | None:
 
 
 def repeats_for_ever(dataset: Any) -> bool:
-    """Return whether something in it is repeated without end, whatever its length is said to be."""
+    """Return whether a part of it is repeated endlessly, whatever its cardinality."""
     return any(
         type(node).__name__ == "_RepeatDataset" and int(node._count) < 0 for node in nodes(dataset)
     )
 
 
 def sized_by_processors(node: Any) -> bool:
-    """Return whether it reads as many inputs side by side as the machine has processors, in their order."""
+    """Return whether it interleaves as many inputs as the machine has processors."""
     return type(node).__name__ in _INTERLEAVES and int(node._cycle_length) == _AUTOTUNE
 
 
 def ops(graph: Any) -> Iterator[Any]:
-    """The ops of a ``GraphDef``, those of its functions included."""
+    """Yield the ops of a ``GraphDef`` and its functions."""
     yield from graph.node
     for function in graph.library.function:
         yield from function.node_def
@@ -161,7 +161,7 @@ _WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip",
 
 
 def refuse_captured_shuffle(node: Any, name: str) -> None:
-    """Refuse a function of a dataset that reads another, reshuffling one from outside it.
+    """Refuse a function of a dataset that reads a reshuffling dataset made outside of it.
 
     Args:
         node: A dataset that the source consists of.
@@ -182,7 +182,7 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
 
 
 def refuse_unseeded(op: Any, node: Any, name: str) -> None:
-    """Refuse a random op without a seed, which draws other numbers in another process.
+    """Refuse a random op without a seed, which draws other numbers in each process.
 
     Args:
         op: An op of a function of the dataset ``node``.
@@ -222,7 +222,7 @@ _EXTERNAL_STATE_FAILS = 2
 
 
 class Rewinding:
-    """Puts the seeds of reshuffling nodes where a pass that begins needs them.
+    """Control of the seeds of reshuffling nodes at the beginning of each pass.
 
     Args:
         parts: The reshuffling nodes.
@@ -235,14 +235,14 @@ class Rewinding:
         self._states: list[Any] = []
 
     def begin_pass(self) -> None:
-        """Take the seeds on to the next pass, wherever reading has left them."""
+        """Set the seeds for the next pass, wherever the last one ended."""
         for part, state in zip(self._parts, self._states, strict=False):
             deserialize(iter(part), state, self._name)
         self._states = [serialized(iter(part)) for part in self._parts]
 
 
 def rewinding_for(dataset: Any, parts: Mapping[int, Any], name: str) -> Rewinding | None:
-    """Return what rewinds ``dataset``; None where each pass has to be read to its end after all.
+    """Return the control of the seeds of ``dataset``; None if each pass has to be read to its end.
 
     Args:
         dataset: What is read, of which iterators of ``parts`` are made in the course of a pass.
@@ -273,7 +273,7 @@ def serialized(iterator: Any) -> Any:
 
 
 def deserialize(iterator: Any, state: Any, name: str) -> None:
-    """Put an iterator into ``state``: what `serialized` gave, or the bytes of it.
+    """Restore an iterator from ``state``: the result of `serialized`, or its bytes.
 
     Raises:
         RestoreError: It is of another dataset.
@@ -298,7 +298,7 @@ _LARGE_BYTES = 64 << 20
 
 
 class TfDataSource:
-    """The batches of a dataset, which has an order of its own.
+    """Source of a dataset, in the dataset's own order.
 
     Args:
         dataset: Its elements are batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
@@ -338,7 +338,7 @@ class TfDataSource:
         """The nodes that draw a new seed for every iterator, by identity."""
         writing = {id(node): written_by(node) for node in parts}
         self.written: dict[int, Any] = {k: v for each in writing.values() for k, v in each.items()}
-        """The TensorFlow variables that its functions may write, ahead of the training, by identity."""
+        """The TensorFlow variables that its functions may write ahead of the training, by identity."""
         moved = {key for key, written in writing.items() if written}
         within = made_within(dataset, set(self.reshuffling))
         in_part = limit is not None and not 0 <= self._cardinality <= limit
@@ -412,7 +412,7 @@ class TfDataSource:
 
     @property
     def reads_ahead(self) -> bool:
-        """Return whether TensorFlow's threads read it, further than the training is."""
+        """Return whether TensorFlow's threads read it ahead of the training."""
         return self._calls_python
 
     @property
@@ -424,7 +424,7 @@ class TfDataSource:
         return BatchSpec(self._dataset.element_spec, self._name)
 
     def open(self, pass_: int, step: int) -> TfDataPass:
-        """As `DataSource.open`; each pass of a reshuffling dataset once, in rising order."""
+        """Return the batches, as `DataSource.open`; passes of a reshuffling dataset in ascending order."""
         iterator = self._iterator_of(pass_)
         restored, self._restored = self._restored, None
         if step and restored is not None and restored[0] == pass_:
@@ -444,7 +444,7 @@ class TfDataSource:
         return {**(position or {}), "processors": self._processors}
 
     def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
-        """Return where the open iterator stands, if TensorFlow can save that."""
+        """Return the position of the open iterator, if TensorFlow can save it."""
         opened = self._open
         if not self._captures or opened is None or opened.closed:
             return None
@@ -495,7 +495,7 @@ class TfDataSource:
         return f"tf.data.Dataset, {steps}, {position}"
 
     def _iterator_of(self, pass_: int) -> Any:
-        """Return the fresh iterator of ``pass_``, with every one before it made, as if it were read."""
+        """Return a new iterator of ``pass_``, after making those of all earlier passes."""
         if not self.reshuffling:
             return iter(self._dataset)
         if self._made > pass_:
@@ -513,7 +513,7 @@ class TfDataSource:
         return iter(self._dataset)
 
     def _leave_open_pass(self, pass_: int) -> None:
-        """Have every seed drawn that belongs to the passes before ``pass_``, and no other."""
+        """Draw exactly the seeds of the passes before ``pass_``."""
         left, self._open = self._open, None
         if self._replays and left is not None:
             _exhaust(left.iterator)
@@ -526,7 +526,7 @@ class TfDataSource:
         self._undo = []
 
     def _pass_over(self) -> None:
-        """Draw a pass's seeds without reading it, where they can be had so."""
+        """Draw a pass's seeds without reading it, if possible."""
         self._made += 1
         if self._rewinding is not None:
             self._rewinding.begin_pass()
@@ -571,7 +571,7 @@ class TfDataSource:
         return kind == "_RandomDataset" or bool(node._reshuffle_each_iteration)
 
     def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
-        """Return what keeps TensorFlow from saving a position, but gives the same when read again.
+        """Return the ops that prevent TensorFlow from saving a position.
 
         Returns:
             Kinds of ops, and what each comes from, in words.
@@ -594,7 +594,7 @@ class TfDataSource:
 
 
 def _origin(op: Any) -> str:
-    """Return in words what the user wrote that an op with state comes from."""
+    """Return the user's construct from which an op with state comes."""
     if "PyFunc" in op.op:
         return "a Python function"
     if op.op in STATEFUL_RANDOM:
@@ -605,7 +605,7 @@ def _origin(op: Any) -> str:
 
 
 class TfDataPass:
-    """An open iterator; batches are drawn from ``iterator`` by a graph, or from here one by one."""
+    """An open iterator; batches are drawn from ``iterator`` by a graph, or one by one from this object."""
 
     def __init__(self, iterator: Any, pass_: int) -> None:
         self.iterator = iterator
@@ -619,12 +619,12 @@ class TfDataPass:
         return next(self.iterator)
 
     def close(self) -> None:
-        """The pass is over: there is no position in it to capture."""
+        """End the pass, after which it has no position."""
         self.closed = True
 
 
 def _processors() -> int:
-    """As many as TensorFlow sees: those that this process may run on."""
+    """Return TensorFlow's number of processors, on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

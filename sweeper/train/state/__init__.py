@@ -1,1 +1,1 @@
-"""Everything that a training changes, as components that are captured and restored."""
+"""State of a training, as components that are captured and restored."""

@@ -1,4 +1,4 @@
-"""State of callbacks beside their attributes: states of their own methods, and files that they write.
+"""State of callbacks besides attributes: results of ``get_state``, and files.
 
 What a callback holds is found by the walk over all of the user's objects (`userstate`). Here is what
 that cannot know: a callback with ``get_state()`` and ``set_state(state)`` tells its state itself, the
@@ -35,13 +35,13 @@ from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
 
 
 def size_of(logger: keras.callbacks.CSVLogger) -> int:
-    """Bytes in the logger's file; 0 where there is none."""
+    """Return the size of the logger's file; 0 if there is none."""
     file = Path(logger.filename)
     return file.stat().st_size if file.exists() else 0
 
 
 def remember_start(logger: keras.callbacks.CSVLogger) -> None:
-    """A training begins anew: drop the rows of attempts that were lost before it."""
+    """Prepare a training from its start: drop the rows of lost attempts."""
     if not logger.append:
         return
     note = _note(logger)
@@ -58,12 +58,12 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
 
 
 def forget_start(logger: keras.callbacks.CSVLogger) -> None:
-    """The training has ended: its rows stay, whatever is appended later."""
+    """Record that the training has ended, so that its rows are kept."""
     _note(logger).unlink(missing_ok=True)
 
 
 def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
-    """Cut the file back to ``size`` bytes, and have the logger append to it.
+    """Truncate the file to ``size`` bytes, and make the logger append to it.
 
     Raises:
         RestoreError: The file is shorter than that.
@@ -107,7 +107,7 @@ def flushed_sizes(board: keras.callbacks.TensorBoard) -> dict[str, int]:
 
 
 def cut_event_files(board: keras.callbacks.TensorBoard, sizes: Mapping[str, int]) -> None:
-    """Cut each event file in ``sizes`` back to its size there; ignore files that are gone."""
+    """Truncate each event file to its size in ``sizes``; ignore missing files."""
     for name, size in sizes.items():
         use, _, file = name.partition("/")
         path = _directories(board)[use] / file
@@ -146,7 +146,7 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
 
 
 def _waits_for_the_epoch(callback: keras.callbacks.Callback) -> bool:
-    """Return whether it is a ModelCheckpoint that saves by epochs, whose batch hook does nothing."""
+    """Return whether it is a ModelCheckpoint that saves by epochs, whose batch hook has no effect."""
     return type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch"
 
 
@@ -221,7 +221,7 @@ class CallbackStates:
                 cut_event_files(callback, saved[index].get("event_files", {}))
 
     def after_train_end(self) -> None:
-        """The training is over, and nothing will be restored into it."""
+        """Called after the training, which will not be resumed."""
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 forget_start(callback)
@@ -239,7 +239,7 @@ class CallbackStates:
 def without_superfluous(
     callbacks: Iterable[keras.callbacks.Callback], notice: Callable[[str], None]
 ) -> tuple[keras.callbacks.Callback, ...]:
-    """Return ``callbacks`` without those that do what sweeper does; ``notice`` is called with each."""
+    """Return ``callbacks`` without superfluous ones; ``notice`` is called with each."""
     kept = []
     for callback in callbacks:
         reason = LEFT_OUT.get(type(callback))

@@ -1,4 +1,4 @@
-"""Position of the sources of data, and data that are read again from the beginning of a pass.
+"""Position of the data sources, and state of data that are read again after a resume.
 
 A function of the epoch, or a dataset with Python functions, cannot be made to go on in the middle:
 it is called again, and the batches before are dropped. What it draws from, a generator in a closure
@@ -24,7 +24,7 @@ from sweeper.train.userstate import UserState
 
 
 class DataPosition:
-    """Position of the sources of data, beyond the epoch and step of `Position`.
+    """Component with the state of the data sources besides epoch and step.
 
     Most have nothing to add: they give the same batches whenever they are opened at a step.
     """
@@ -70,15 +70,15 @@ class ReopenedData(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Return whether a pass has begun and is not over."""
+        """Return whether a pass has begun and has not ended."""
         ...
 
     def watch_openings(self, opened: Any) -> None:
-        """Have ``opened`` called just before a pass is opened that a resume would read again."""
+        """Call ``opened`` just before a pass is opened that a resume would read again."""
         ...
 
     def reopen(self) -> None:
-        """Open the pass where the training stands, now."""
+        """Open the pass at the position of the training now."""
         ...
 
 
@@ -94,7 +94,7 @@ class _Generator(Protocol):
 
 
 class Reopening:
-    """The component that has the state at the opening of each pass that would be read again.
+    """Component with the state at the beginning of each pass that a resume reads again.
 
     Args:
         data: By use, ``train`` and ``validation``: those that are read again.
@@ -118,7 +118,7 @@ class Reopening:
             each.watch_openings(lambda use=use: self._note(use))
 
     def _note(self, use: str) -> None:
-        """A pass of ``use`` is about to be opened."""
+        """Record the state before a pass of ``use`` is opened."""
         tensors: Tensors = {}
         saved = {
             "user_state": self._user_state.capture_data(use, tensors),
@@ -138,7 +138,7 @@ class Reopening:
         return found
 
     def in_flight(self) -> frozenset[str]:
-        """Return the uses whose pass is open; what only their functions reach is nowhere in particular."""
+        """Return the uses of data with an open pass, whose functions read ahead of the training."""
         return frozenset(self._open())
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
@@ -150,7 +150,7 @@ class Reopening:
         ]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Read the data again up to where the training was."""
+        """Read the data again up to the training's position."""
         self._opened = {}
         for use, opened in saved.items():
             prefix = f"{self.name}/{use}/"

@@ -1,4 +1,4 @@
-"""Parts that may not be exchanged once training has begun, and Keras's process-wide settings.
+"""Parts that must not be replaced during training, and Keras's global settings.
 
 A traced step goes on with what it was traced with, and a checkpoint names variables by their position
 in Keras's lists; a fresh process has only those that the factory makes. So a model that is compiled
@@ -21,13 +21,13 @@ from sweeper.train.codec import Json, Tensors
 from sweeper.train.state.variables import Reach
 
 _ATTRIBUTES = ("global_random_seed", "flash_attention")
-"""Of Keras's global state, as they are: numbers, booleans or None."""
+"""Names of Keras's global settings with plain values."""
 
 _POLICY = "dtype_policy"
 
 
 class KerasSettings:
-    """Number formats, epsilon, layout of images, dtype policy, and the seed last set."""
+    """Component of Keras's number format, epsilon, image layout, dtype policy and last seed."""
 
     name = "keras_settings"
 
@@ -76,7 +76,7 @@ _TWO_PHASES = (
 
 
 class FixedParts:
-    """The component of the parts that stay as they are: it holds their classes, and refuses others.
+    """Component with the classes of parts that must not be replaced during training.
 
     Args:
         model: A compiled model.
@@ -93,18 +93,18 @@ class FixedParts:
         self._unbuilt: list[Any] = []
 
     def begin(self) -> None:
-        """Note that training begins: what becomes reachable from here on is the user's own state."""
+        """Record the start of training: objects that become reachable later are the user's state."""
         self._reach.begin()
 
     def settle(self) -> None:
-        """From here on nothing is exchanged."""
+        """Record the parts, which must not be replaced from now on."""
         self._reach.settle()
         self._parts, self._lists = self._now(), self._variables()
         self._unbuilt = [o for _, o in self._reach.optimizers() if not o.built]
 
     @property
     def settled(self) -> bool:
-        """Return whether every variable that training makes is there."""
+        """Return whether all variables have been made."""
         return bool(self._lists)
 
     def capture(self, tensors: Tensors) -> Json:
@@ -123,7 +123,7 @@ class FixedParts:
         return {"parts": parts, "built": self._built_on()}
 
     def _built_on(self) -> dict[str, Json]:
-        """For each optimizer the positions of its variables among the model's; None if not built."""
+        """Return for each optimizer the positions of its variables in the model's; None if not built."""
         indices = {id(variable): index for index, variable in enumerate(self._model.variables)}
         found: dict[str, Json] = {}
         for name, optimizer in self._reach.optimizers():
@@ -153,7 +153,7 @@ class FixedParts:
         ]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Nothing was captured that could be put back."""
+        """Do nothing: classes cannot be restored."""
         del saved, tensors
 
     def describe(self) -> str:

@@ -1,4 +1,4 @@
-"""Everything that training changes, as a list of components that are captured and restored.
+"""State of a training: a list of components that are captured and restored.
 
 What a component leaves out, a resumed trial gets wrong without a word, so a restore is complete or
 an error: every missing, extra or misshapen entry is named before anything is assigned. Capturing
@@ -57,7 +57,7 @@ class Position:
     logs: Mapping[str, Any] | None = None
 
     def capture(self, tensors: Tensors) -> Json:
-        """As JSON; arrays go into ``tensors``."""
+        """Return the position as JSON; arrays go into ``tensors``."""
         logs = None
         if self.logs is not None:
             logs = {
@@ -79,7 +79,7 @@ class Position:
 
 
 class Component(Protocol):
-    """One kind of state. Tensors go under names that start with the component's own."""
+    """One kind of state. Names of its tensors begin with the component's."""
 
     @property
     def name(self) -> str: ...
@@ -89,20 +89,20 @@ class Component(Protocol):
         ...
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        """Return what of ``saved`` does not fit, a sentence each; nothing is changed yet."""
+        """Return the mismatches of ``saved``, a sentence each, without changing anything."""
         ...
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Bring back what was captured."""
+        """Restore the captured state."""
         ...
 
     def describe(self) -> str:
-        """Return what is captured, for a person."""
+        """Return a description of the captured state."""
         ...
 
 
 class HistoryRecord:
-    """``model.history``, and each epoch's own logs, with what callbacks added to them.
+    """Component of ``model.history`` and each epoch's logs, with the callbacks' additions.
 
     Keras's history keeps one list a metric, and a metric that only some epochs report no longer
     tells which; so the epochs are kept beside it.
@@ -138,7 +138,7 @@ class HistoryRecord:
 
 
 def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
-    """Return the epochs that a checkpoint knows to be over."""
+    """Return the finished epochs in a checkpoint."""
     saved = loaded.state[HistoryRecord.name]["epochs"]
     return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
 
@@ -233,7 +233,7 @@ class TrainingState:
         metrics: Mapping[str, float],
         history: Sequence[Mapping[str, float]] = (),
     ) -> Snapshot:
-        """Return everything as it is now. The variables' values are held, not copied.
+        """Return a snapshot of all components, with references to the variables' values.
 
         Args:
             position: Where training stands.
@@ -280,13 +280,13 @@ class TrainingState:
                 component.before_train_begin(saved)
 
     def after_train_end(self) -> None:
-        """The training has come to its end, and its last snapshot is taken."""
+        """Called after the last snapshot of a training that has ended."""
         for component in self.components:
             if isinstance(component, CallbackStates):
                 component.after_train_end()
 
     def begin(self) -> None:
-        """Remember what there is: the callbacks have had their ``on_train_begin``."""
+        """Record the initial state, after the callbacks' ``on_train_begin``."""
         for component in self.components:
             if isinstance(component, UserState):
                 component.begin()
@@ -296,7 +296,7 @@ class TrainingState:
                     component.settle()
 
     def first_step_done(self) -> None:
-        """Every variable that training makes is there, for a step that runs eagerly as well."""
+        """Called after the first step, when all variables have been made."""
         if self._makes_variables_late:
             self._makes_variables_late = False
             for component in self.components:
@@ -304,7 +304,7 @@ class TrainingState:
                     component.settle()
 
     def prepared(self, prepare: Callable[[], None]) -> None:
-        """Run ``prepare``, a step that is there for the variables it makes, and undo the rest."""
+        """Run ``prepare``, a step that makes variables, and undo its other effects."""
         self.begin()
         prepare()
         for component in self.components:
@@ -313,7 +313,7 @@ class TrainingState:
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
-        """Bring everything back, and return where training stood.
+        """Restore all components, and return the position.
 
         Raises:
             RestoreError: The checkpoint does not fit; every mismatch is named.
@@ -325,7 +325,7 @@ class TrainingState:
         return Position.restored(loaded.state["position"], loaded.tensors)
 
     def misfits(self, loaded: LoadedCheckpoint) -> list[str]:
-        """Return what of a checkpoint does not fit, a sentence each; no value is changed.
+        """Return the mismatches of a checkpoint, a sentence each, without changing anything.
 
         A step that runs eagerly makes its variables when it first runs: before, nothing is known.
         """

@@ -27,7 +27,7 @@ from sweeper.train.userstate.values import Generator
 
 
 class Tracked:
-    """Objects that the user registered with ``Trial.track``, by name."""
+    """Component of the objects registered with ``Trial.track``, by name."""
 
     name = "tracked"
 
@@ -100,7 +100,7 @@ class Tracked:
         *,
         dry: bool = False,
     ) -> None:
-        """Give the object its state; when ``dry``, only see whether it has its place there."""
+        """Restore the object's state; when ``dry``, only check that it fits."""
         value, path = self._objects[name], f"{self.name}/{name}"
         if _has_own_state(value):
             state = decoder.decode(node)
@@ -137,7 +137,7 @@ class Tracked:
 
 
 def check_trackable(name: str, value: object) -> None:
-    """Refuse an object whose state could not be brought back into it.
+    """Refuse an object whose state cannot be restored.
 
     Raises:
         UncapturableError: It is none of the kinds that can be tracked; ``name`` is in the message.

@@ -33,7 +33,7 @@ from sweeper.train.step import TrainingStep
 
 
 class Variables:
-    """A list of variables by position: names that Keras makes up differ from process to process.
+    """Component of a list of variables by position, because Keras's names differ between processes.
 
     Args:
         name: ``model``, ``optimizer`` or ``metrics``.
@@ -93,7 +93,7 @@ class Variables:
             assign_replicas(each.value, self._key(index), tensors)
 
     def restore_by_path(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Assign those that are in the checkpoint under the same path, shape and type."""
+        """Assign the variables with the same path, shape and dtype in the checkpoint."""
         index_of = {path: index for index, path in enumerate(saved)}
         for each in self._labelled():
             key = self._key(index_of.get(each.path, -1))
@@ -147,7 +147,7 @@ _PARTS = keras.layers.Layer | keras.optimizers.Optimizer | keras.metrics.Metric
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object, and the attributes that lead to it from the model."""
+    """An object with its path of attributes from the model."""
 
     path: str
     value: Any
@@ -155,7 +155,7 @@ class Found:
 
 @dataclass(frozen=True)
 class _Map:
-    """Result of one walk, and what shows that it is out of date."""
+    """Result of one walk, with a check whether it is out of date."""
 
     own_optimizer: list[Any]
     optimizers: list[tuple[str, Any]]
@@ -168,7 +168,7 @@ class _Map:
 
 
 class Reach:
-    """Sorts what is reachable from a model into what the training's components capture.
+    """Assignment of the objects reachable from a model to components.
 
     A walk costs milliseconds and a capture must not, so one walk serves until something grows.
 
@@ -185,12 +185,12 @@ class Reach:
         self._began: frozenset[int] | None = None
 
     def begin(self) -> None:
-        """Note that training begins: what is new from here on is the user's own state, unless it is in Keras's lists."""
+        """Record the start of training: later objects are the user's state, unless they are in Keras's lists."""
         if self._began is None:
             self._began = frozenset(id(found.value) for found in self._current().loose)
 
     def settle(self) -> None:
-        """Keras's lists are complete."""
+        """Record that Keras's lists are complete."""
         self._settled = False
         self._current()
         self._settled = True
@@ -253,7 +253,7 @@ class Reach:
         return self._current().other_optimizers
 
     def optimizers(self) -> list[tuple[str, Any]]:
-        """Return every optimizer that the model leads to, with its path; the model's own first."""
+        """Return every optimizer reachable from the model, with its path; the model's own first."""
         return self._current().optimizers
 
     def loose(self) -> list[Found]:
@@ -265,7 +265,7 @@ class Reach:
         return self._current().covered
 
     def custom_parts(self) -> list[Found]:
-        """Return the model, layers, optimizers and metrics whose classes are the user's own."""
+        """Return the model, layers, optimizers and metrics with classes of the user."""
         return self._current().custom_parts
 
 
@@ -277,7 +277,7 @@ def _sizes(model: keras.Model, watched: list[Any]) -> list[int]:
 
 
 def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
-    """Return everything that can hold variables and is reachable through attributes, each once."""
+    """Return all objects with variables that are reachable through attributes, each once."""
     found: list[Found] = []
 
     def visit(edge: Edge, _: int) -> list[Edge]:
@@ -292,7 +292,7 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
 
 
 def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
-    """Yield what ``value`` has, whatever Keras keeps for itself; its own lists come last.
+    """Yield the attributes of ``value`` that may have variables; Keras's own lists come last.
 
     A name that the user gave reads better. The order is that of the variables in checkpoints.
     """
@@ -328,7 +328,7 @@ def _is_opened(value: Any) -> bool:
 
 
 def _new(each: Found, known: set[int]) -> list[Found]:
-    """Return the object's variables that are not known yet, which they then are."""
+    """Return the object's variables that are not yet known, and record them."""
     found = []
     for variable in framework_variables(each.value) or ():
         if id(variable) not in known:

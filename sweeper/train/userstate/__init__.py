@@ -1,4 +1,4 @@
-"""State that the user's code keeps from step to step, wherever it is: found, compared and restored.
+"""State of the user's objects: walk, comparison, capture and restore.
 
 One walk (`walk`) goes from everything that the factories gave through attributes, containers,
 closures, classes and module variables, and makes a holder of each object that can hold state. As

@@ -1,4 +1,4 @@
-"""The Python values that a traced function has in its graph for good.
+"""Python values that a traced function has as constants in its graph.
 
 TensorFlow traces a function once and bakes in every number, string and flag that its code reads on
 the way. A fresh process traces it again, with the values of then. So what was read is remembered at
@@ -19,19 +19,19 @@ from sweeper.inspection.sorts import fields_of, is_users_module
 from sweeper.train.codec.form import MISSING, same
 
 _MOST = 2_000
-"""Values that are remembered of one function."""
+"""Maximum number of recorded values of a function."""
 
 _LEAVES = (bool, int, float, str, np.generic)
 
 
 class BakedFunctions:
-    """The functions that were traced since training began, with the values that they read."""
+    """The functions that were traced since the start of training, with the values that they read."""
 
     def __init__(self) -> None:
         self._traced: list[tuple[Any, dict[str, Any]]] = []
 
     def traced(self, function: Any) -> None:
-        """``function`` was just traced."""
+        """Record a newly traced ``function``."""
         if isinstance(getattr(function, "__code__", None), types.CodeType) or hasattr(
             function, "__func__"
         ):
@@ -40,7 +40,7 @@ class BakedFunctions:
                 self._traced.append((function, values))
 
     def changed(self) -> tuple[str, str, Any, Any] | None:
-        """Return the first function with a value that is another now: its name, the value's, both."""
+        """Return the first function with a changed value: its name, the value's name, and both values."""
         for function, values in self._traced:
             now = _values_read(function)
             for path, was in values.items():
@@ -79,7 +79,7 @@ _UNREAD = (
     tf.Tensor,
     np.ndarray,
 )
-"""Classes of values that a graph reads when it runs, or that hold more than the function's names tell."""
+"""Classes of values that a graph reads when it runs, or that are too complex to compare."""
 
 
 def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:

@@ -99,5 +99,5 @@ REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
 
 
 def base_of(callback: keras.callbacks.Callback) -> type[keras.callbacks.Callback] | None:
-    """Return the class of `BUILT_INS` that the callback is, or extends, or None."""
+    """Return the class or base class of the callback in `BUILT_INS`, or None."""
     return next((base for base in type(callback).__mro__ if base in BUILT_INS), None)

@@ -1,4 +1,4 @@
-"""The codec of what has changed, in terms of what was there at the beginning.
+"""Codec of changed objects, with references to objects from the start of training.
 
 An object of the beginning is written as its path, so that whoever else holds it finds it again. One that came
 during the training is written in full where it is first held. To what the plain codec knows come references,
@@ -36,7 +36,7 @@ _VARIABLES = (keras.Variable, tf.Variable)
 
 
 class UserEncoder(Encoder):
-    """Encoder of the holders that have changed, for one capture.
+    """Encoder of the changed holders, for one capture.
 
     Args:
         tensors: Receives the arrays.
@@ -64,10 +64,10 @@ class UserEncoder(Encoder):
         self._exempt = exempt
         self._trackers: dict[int, str] | None = None
         self.placed: set[int] = set()
-        """The iterators that were written down in the place of those they were."""
+        """The encoded iterators that replace the original ones."""
 
     def holder(self, holder: Holder) -> Json:
-        """Return the contents of a holder that has changed.
+        """Return the encoded contents of a changed holder.
 
         Raises:
             NotPlainError: It came to hold what has no plain form.
@@ -150,7 +150,7 @@ class UserEncoder(Encoder):
         return super()._filling(thing, members, path)
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
-        """Note the kind of a container of Keras's, and the layer that it reports to."""
+        """Encode the kind of a Keras container, and its layer."""
         if self._trackers is None:
             found = ((fields_of(n.thing).get("_tracker"), n.path) for n in self._nodes.values())
             self._trackers = {id(tracker): path for tracker, path in found if tracker is not None}
@@ -164,7 +164,7 @@ class UserEncoder(Encoder):
             node.update(state)
 
     def _state(self, value: Any, path: str) -> Json:
-        """Return the node of an object that can be made anew from a state of its own, or None."""
+        """Return the node of an object that can be made again from its state, or None."""
         if is_output(value):
             return put_output(value, path, lambda cls: self._class(cls, path))
         if is_pandas(value):
@@ -220,11 +220,11 @@ def path_in(holder: Structure, name: Any) -> str:
 
 
 _KEPT: Any = object()
-"""Stands for a variable that another component restores: what is there stays."""
+"""Placeholder for a variable that another component restores."""
 
 
 class UserDecoder(Decoder):
-    """Decoder of what one capture wrote.
+    """Decoder of one capture.
 
     Args:
         tensors: The arrays, by name.
@@ -236,7 +236,7 @@ class UserDecoder(Decoder):
         self._nodes = nodes
 
     def structure(self, holder: Structure, saved: Json) -> None:
-        """Give a holder the contents that were saved."""
+        """Set the contents of a holder to the saved ones."""
         if holder.shape == NAMED:
             began = dict(zip(holder.keys, holder.values, strict=True))
             for name in saved["gone"]:
@@ -266,7 +266,7 @@ class UserDecoder(Decoder):
                 holder.write([], values)
 
     def thing_at(self, path: str) -> Any:
-        """Return the object that was at ``path`` when training began."""
+        """Return the object at ``path`` at the start of training."""
         if path not in self._nodes:
             msg = f"{path} existed when training began, and does not exist now"
             raise UnplaceableError(msg)
@@ -352,7 +352,7 @@ def _or_present(value: Any, present: Any) -> Any:
 _TRACKED: Mapping[str, Any] = {
     name: cls for name, cls in vars(tracking).items() if name.startswith("Tracked")
 }
-"""Keras's containers, which tell a layer what they are given."""
+"""Keras's containers, which report their items to a layer."""
 
 _ITERATORS = frozenset(
     {iter, reversed, enumerate, zip, map, filter}

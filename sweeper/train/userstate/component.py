@@ -1,4 +1,4 @@
-"""The component of a training's state that has what the user's code keeps, wherever it keeps it.
+"""Component of the state of the user's objects.
 
 As training begins, everything that the code reaches is walked once and remembered. A capture looks
 at what was found then, writes down what has changed and nothing else, and refuses what has changed
@@ -47,7 +47,7 @@ _OF_CALLBACK = (
 
 
 class UserState:
-    """Component of the state that the user's code keeps from step to step.
+    """Component of the state of the user's objects.
 
     Args:
         roots: What the training was given.
@@ -77,7 +77,7 @@ class UserState:
         """The uses of data whose pass is open; see `Reopening`."""
 
     def begin(self) -> None:
-        """Remember everything as it is now: training begins, or a restore is about to."""
+        """Record the initial state, before training or a restore."""
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
@@ -101,7 +101,7 @@ class UserState:
             )
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        """Return what data write and nothing but their functions' graphs has, by use.
+        """Return the variables that only functions of the data use, by use.
 
         Such is Keras's global seed generator that a dataset at the top of a file was traced with: the
         trial's seed has made another one since. The one that is there now is the process's.
@@ -119,7 +119,7 @@ class UserState:
         }
 
     def _refuse_written(self, in_step: set[int]) -> None:
-        """Refuse a variable that is written by reading data ahead, and used beside it as well."""
+        """Refuse a variable that reading data ahead writes, and that is also used elsewhere."""
         written = list(chain.from_iterable(self._roots.written.values()))
         found = _variables_of(self._holders)
         for each in written:
@@ -136,7 +136,7 @@ class UserState:
 
     @property
     def walk(self) -> Walk:
-        """Return what was found at the beginning; training has not begun without."""
+        """Return the walk at the start of training."""
         if self._walk is None:
             self.begin()
         if self._walk is None:
@@ -145,11 +145,11 @@ class UserState:
         return self._walk
 
     def changed(self) -> list[str]:
-        """Return the paths of what is not as it was at the beginning."""
+        """Return the paths of changed values."""
         return [holder.path for holder in self.walk.holders if holder.changed()]
 
     def undo(self) -> None:
-        """Put everything back that has changed, but keep what was made where nothing was.
+        """Undo all changes, but keep objects that were made where nothing was.
 
         A step that is only run for the variables that it creates changes whatever it counts on.
         """
@@ -171,7 +171,7 @@ class UserState:
                 raise UncapturableError(_cannot(holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
-        """``function`` was traced by TensorFlow.
+        """Record a function that TensorFlow has traced.
 
         Before training begins, a trace finds the same values in every process.
         """
@@ -201,11 +201,11 @@ class UserState:
         return saved
 
     def capture_data(self, use: str, tensors: Tensors) -> Json:
-        """Return what the functions of the data ``train`` or ``validation`` lead to."""
+        """Return the state that functions of the data ``train`` or ``validation`` reach."""
         return self._capture(self._holders_of(use), tensors)
 
     def restore_data(self, use: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Bring back what `capture_data` returned."""
+        """Restore the result of `capture_data`."""
         self._restore(self._holders_of(use), saved, tensors)
 
     def _holders_of(self, use: str) -> list[Holder]:
@@ -214,7 +214,7 @@ class UserState:
         return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
 
     def _read_ahead(self) -> set[int]:
-        """Return the holders that stand nowhere in particular, since threads read ahead."""
+        """Return the holders without a definite position, because threads read ahead."""
         return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
@@ -226,7 +226,7 @@ class UserState:
             walk.nodes,
             covered=self._covered,
             exempt=exempt,
-            shrinking=self._that_shrinks,
+            shrinking=self._removing_function,
         )
         changed: dict[str, Json] = {}
         gone_on = []
@@ -249,8 +249,8 @@ class UserState:
                 raise UncapturableError(_cannot(holder.path, what))
         return {"changed": changed}
 
-    def _that_shrinks(self, thing: object) -> str:
-        """Return the name of a function of the user's that may take members from ``thing``, or an empty string.
+    def _removing_function(self, thing: object) -> str:
+        """Return the name of a user's function that may remove members from ``thing``, or an empty string.
 
         Functions beside those that were reached count as well: a factory may have done it.
         """
@@ -271,7 +271,7 @@ class UserState:
         return f"{found.__module__}.{found.__qualname__}"
 
     def _names_of(self, thing: object) -> frozenset[str]:
-        """Return the names of the attributes that hold ``thing``; none if something else holds it, too.
+        """Return the names of the attributes with ``thing``; none if it is also referred to elsewhere.
 
         What a module's or a class's own code did with a set of theirs is not known any more.
         """
@@ -287,7 +287,7 @@ class UserState:
         return frozenset() if self.walk.cut else frozenset(names)
 
     def _reads_what_changed(self, cache: Cache) -> bool:
-        """Return whether what the cached function leads to is no longer what it was."""
+        """Return whether a value that the cached function reaches has changed."""
         used: set[tuple[int, str]] = set()
         reached = self.walk.reached_from(cache.path, cache.thing.__wrapped__, used)
         for holder in self._holders:
@@ -361,7 +361,7 @@ class UserState:
 
 
 def _loaded_functions() -> Iterator[FunctionType]:
-    """Yield the functions of the user's modules that are loaded, and the methods of the classes there."""
+    """Yield the functions of the user's loaded modules, and the methods of their classes."""
     for name, module in [*sys.modules.items()]:
         for value in [*vars(module).values()] if is_users_module(name) else ():
             if isinstance(value, type) and is_users_class(value):
@@ -372,7 +372,7 @@ def _loaded_functions() -> Iterator[FunctionType]:
 
 
 def _key(holder: Holder) -> int:
-    """Return what a walk tells of a holder: of a module's variables the holder, else the object."""
+    """Return the walk's key of a holder: for a module's variables the holder, otherwise the object."""
     return id(holder) if isinstance(holder, ModuleVariables) else id(holder.thing)
 
 

@@ -1,4 +1,4 @@
-"""Objects of libraries, written in C: frames of pandas, writable buffers, and all that pickles.
+"""Objects of libraries in C: pandas frames, writable buffers, and objects known by their pickles.
 
 Nothing in their attributes tells that such an object has changed. A frame and a buffer are read, and
 written back in place. Of everything else its pickle tells whether it is what it was; it is compared
@@ -31,15 +31,15 @@ from sweeper.train.codec import (
 from sweeper.train.userstate.values import SMALL, Value
 
 _MOST_PICKLED = 4 << 20
-"""Bytes of a pickle beyond which an object is not looked at: it holds data, and no state."""
+"""Size of a pickle in bytes above which an object counts as data and is not compared."""
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
 _HARMLESS: tuple[type, ...] = (object, threading.local)
-"""Classes written in C that hold nothing but attributes."""
+"""Classes written in C whose objects have only attributes."""
 
 
 def hides_state(cls: type) -> bool:
-    """Return whether objects of ``cls`` may hold something beside their attributes: part of it is C."""
+    """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
     return any(
         not base.__flags__ & _HEAP
         or base.__flags__ & _IMMUTABLE
@@ -50,7 +50,7 @@ def hides_state(cls: type) -> bool:
 
 
 class Opaque(Value):
-    """An object of which its pickle alone tells whether it has changed."""
+    """An object whose changes are found only by its pickle."""
 
     __slots__ = ()
 
@@ -73,7 +73,7 @@ class Opaque(Value):
 
 
 class _Bounded(io.RawIOBase):
-    """Takes so many bytes and no more."""
+    """Writer with a maximum number of bytes."""
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
@@ -101,7 +101,7 @@ def _pickled(thing: object) -> bytes | None:
 
 
 def is_buffer(thing: object) -> bool:
-    """Return whether ``thing`` is memory that can be written to, as a `bytearray` or `array.array`."""
+    """Return whether ``thing`` is writable memory, such as a `bytearray` or `array.array`."""
     try:
         with memoryview(thing) as view:  # type: ignore[arg-type]
             return not view.readonly and view.c_contiguous
@@ -110,7 +110,7 @@ def is_buffer(thing: object) -> bool:
 
 
 class Buffer(Value):
-    """Memory of Python's or C's: a `bytearray`, an `array.array`, an array of ctypes."""
+    """Writable memory: a `bytearray`, an `array.array`, a ctypes array."""
 
     __slots__ = ("copy",)
 
@@ -150,7 +150,7 @@ class Buffer(Value):
 
 
 def is_pandas(thing: object) -> bool:
-    """Return whether ``thing`` is a frame or a series of pandas."""
+    """Return whether ``thing`` is a pandas frame or series."""
     cls = type(thing)
     return module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in _PANDAS
 
@@ -159,7 +159,7 @@ _PANDAS = ("DataFrame", "Series")
 
 
 def arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:
-    """Return the arrays of NumPy's that hold the values of a frame or a series, each once."""
+    """Return the NumPy arrays with the values of a frame or a series, each once."""
     found = {}
     for column in _columns(thing):
         if isinstance(column.dtype, np.dtype):
@@ -177,7 +177,7 @@ def _columns(thing: Any) -> list[Any]:
 
 
 class PandasObject(Value):
-    """A frame or series: where its values lie, and its labels. The arrays of values tell for themselves."""
+    """Layout and labels of a pandas frame or series; its arrays are separate holders."""
 
     __slots__ = ("copy", "kept")
 
@@ -206,7 +206,7 @@ class PandasObject(Value):
 
 
 def _layout(column: Any) -> Any:
-    """Return where a column's values lie; of values that are no array of NumPy's, what they are."""
+    """Return the address of a column's NumPy array, or the values of another column."""
     import pandas as pd
 
     if isinstance(column.dtype, np.dtype):
@@ -216,7 +216,7 @@ def _layout(column: Any) -> Any:
 
 
 def _become(thing: Any, other: Any) -> None:
-    """Make ``thing`` anew, by its own constructor, with what ``other`` holds."""
+    """Initialize ``thing`` again by its constructor, with the content of ``other``."""
     noted, unique = thing.attrs, thing.flags.allows_duplicate_labels
     type(thing).__init__(thing, other)
     thing.attrs = noted
@@ -224,7 +224,7 @@ def _become(thing: Any, other: Any) -> None:
 
 
 def put_pandas(thing: Any, tensors: Tensors, key: str) -> Json:
-    """Write a frame or a series down.
+    """Encode a frame or a series.
 
     Raises:
         NotPlainError: It has columns or labels of other types than NumPy's and text.

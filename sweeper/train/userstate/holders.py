@@ -1,4 +1,4 @@
-"""Objects that hold others, and names that are bound: how contents are read, compared and put back in place.
+"""Holders of objects: reading, comparison and restore in place of their contents.
 
 Nothing of the user's is run: attributes are read and written below properties and ``__setattr__``,
 containers by their built-in classes. What stood where as training began is remembered by reference;
@@ -33,7 +33,7 @@ KEYED = "keyed"
 
 
 class Holder:
-    """One object that can hold state, and what it held as training began.
+    """An object with state, and its contents at the start of training.
 
     Attributes:
         path: Where it is, in the user's terms; unique, and the same in every process.
@@ -47,15 +47,15 @@ class Holder:
         self.path = path
 
     def begin(self) -> None:
-        """Remember the contents as they are now."""
+        """Record the present contents."""
         raise NotImplementedError
 
     def changed(self) -> bool:
-        """Return whether the contents are others than they were at the beginning."""
+        """Return whether the contents have changed since the start."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Put back what was there at the beginning, as far as it is remembered."""
+        """Restore the contents of the start, as far as they are recorded."""
         raise NotImplementedError
 
 
@@ -77,7 +77,7 @@ class Structure(Holder):
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.iterators: list[Holder] = []
-        """Held iterators, which are replaced where they have gone on."""
+        """Iterators in it, which are replaced if they have advanced."""
 
     def read(self) -> Contents:
         raise NotImplementedError
@@ -139,14 +139,14 @@ class Attributes(Structure):
         if before is not None:
             names, values = before
             # A model of 200 layers has 12,000 attributes: few of them are to be touched.
-            if [*fields] == names and all(map(is_, self._that_count(fields), values)):
+            if [*fields] == names and all(map(is_, self._compared_values(fields), values)):
                 return self._gone_on()
         if super().changed():
             return True
-        self.as_before = _shared_names(tuple(fields)), [*self._that_count(fields)]
+        self.as_before = _shared_names(tuple(fields)), [*self._compared_values(fields)]
         return False
 
-    def _that_count(self, fields: dict[str, Any]) -> Iterable[Any]:
+    def _compared_values(self, fields: dict[str, Any]) -> Iterable[Any]:
         """Return the values that are looked at while the names are the same."""
         return fields.values() if self.watched is None else map(fields.get, self.watched)
 

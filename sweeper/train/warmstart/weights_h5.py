@@ -47,7 +47,7 @@ class HDF5Weights:
         shown: What it is called in errors.
 
     Attributes:
-        kind: What it is, for a person.
+        kind: Its format, for the user.
         legacy: Whether it is in the layout of Keras 2.
 
     Raises:
@@ -147,7 +147,7 @@ class HDF5Weights:
         if made_up.fullmatch(ours) or made_up.fullmatch(theirs):
             return ""
         return (
-            f"the name differs: {key} in it belongs to the layer {theirs!r}, and this is {ours!r}"
+            f"named differently: {key} in it belongs to the layer {theirs!r}, and this is {ours!r}"
         )
 
     def match_optimizer(self, optimizer: Any) -> Matched:

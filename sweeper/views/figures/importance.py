@@ -78,11 +78,11 @@ def draw_importances(found: Importances, study: str) -> Figure:
             "range": [len(names) - 0.5, -0.5],
         },
     )
-    add_note(drawn, _said(found))
+    add_note(drawn, _subtitle(found))
     return drawn
 
 
-def _said(found: Importances) -> str:
+def _subtitle(found: Importances) -> str:
     if found.best_share is None:
         return f"fANOVA over {found.trials} complete trials"
     return (

@@ -195,7 +195,7 @@ def _none(_record: object) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Commands, exactly as they must be typed where the dashboard was started."""
+    """Commands, exactly as they must be typed in the dashboard's directory."""
 
     study: Callable[[StudyStatus], Sequence[str]] = _none
     trial: Callable[[TrialRecord], Sequence[str]] = _none
