@@ -521,7 +521,7 @@ def test_a_model_that_runs_eagerly_trains_on_batches_and_datasets_alike() -> Non
 
 def test_an_epoch_without_a_batch_is_refused() -> None:
     make = planner(lambda: Data(train=lambda epoch: BATCHES[:2] if epoch == 0 else []))
-    with pytest.raises(DataError, match="gave no batch in epoch 1"):
+    with pytest.raises(DataError, match="yielded no batch in epoch 1"):
         train(make(), Watcher())
 
 
