@@ -75,6 +75,7 @@ class FileProcesses:
         self._processes = processes
         self._begin = begin
         self._running: list[_Running] = []
+        self._seconds: dict[Path, float] = {}
         self._refused: str | None = None
 
     @pytest.hookimpl(wrapper=True)
@@ -113,6 +114,17 @@ class FileProcesses:
                 os.kill(each.pid, signal.SIGKILL)
                 os.waitpid(each.pid, 0)
         return True
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
+    ) -> None:
+        """Print the files that took most of the processors, where durations are asked for."""
+        if not config.option.durations:
+            return
+        terminalreporter.section("processor seconds of files, their own processes included")
+        by_cost = sorted(self._seconds.items(), key=lambda each: -each[1])
+        for path, seconds in by_cost[: config.option.durations]:
+            terminalreporter.line(f"{seconds:7.1f}s {path.relative_to(config.rootpath)}")
 
     def _listen(self, session: pytest.Session) -> None:
         """Wait until something has come from a file or one has ended, and pass it on."""
@@ -166,7 +178,8 @@ class FileProcesses:
         """Where a process has not ended well, say so of each test that it was not through with."""
         self._running.remove(file)
         os.close(file.ended)
-        _, status = os.waitpid(file.pid, 0)
+        _, status, used = os.wait4(file.pid, 0)
+        self._seconds[file.items[0].path] = used.ru_utime + used.ru_stime
         file.reports.close()
         if file.finished:
             return

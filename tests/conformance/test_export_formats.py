@@ -161,17 +161,3 @@ def test_a_directory_that_is_missing_is_named(ran: Ran, form: str, tmp_path: Pat
     assert str(raised.value) == (
         f"{path.parent}, where {path.name} is to be written, does not exist; make it first"
     )
-
-
-def test_a_form_that_is_not_known_and_a_path_that_does_not_fit(ran: Ran, tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as unknown:
-        ran.results.best.export(tmp_path / "model.onnx", "onnx")
-    assert str(unknown.value) == (
-        "'onnx' is not an export format; use one of keras, weights, savedmodel, "
-        "frozen, tf-checkpoint, safetensors"
-    )
-    with pytest.raises(UsageError) as misnamed:
-        ran.results.best.export(tmp_path / "model.h5", "keras")
-    assert str(misnamed.value) == (
-        f"--format keras writes a file that ends with .keras; the path is {tmp_path}/model.h5"
-    )

@@ -187,7 +187,7 @@ def test_a_total_raised_later_adds_exactly_that_many_trials(repository: Reposito
     assert repository.set_target("digits", 2).target == 2
     assert take(repository).number == 1
     assert isinstance(repository.claim("digits", ME, seed), Waiting)
-    with pytest.raises(DefinitionError, match=r"trials=1 .* 2 trials have begun"):
+    with pytest.raises(DefinitionError, match=r"trials=1, but 2 trials .*have begun"):
         repository.set_target("digits", 1)
 
 
@@ -309,7 +309,7 @@ def test_each_write_is_refused_to_a_superseded_attempt_and_granted_to_the_curren
     repository.finish(old.token, Ending("interrupted"))
     new = take(repository)
     before = every_row(database)
-    with pytest.raises(SupersededError, match=r"attempt 1 of trial 0 .*'digits'.* attempt 2 "):
+    with pytest.raises(SupersededError, match=r"attempt 1 of trial 0 .*'digits'.* attempt is 2;"):
         WRITES[write](repository, old.token)
     assert every_row(database) == before
     WRITES[write](repository, new.token)
@@ -619,7 +619,9 @@ def test_a_stored_parameter_wins_and_its_distribution_must_be_the_same(
     assert repository.record_parameter(token, "rate", FloatRange(0.0, 1.0), 0.75) == 0.25
     with pytest.raises(ParameterError, match=r"high=1\.0.*high=2"):
         repository.record_parameter(token, "rate", FloatRange(0, 2), 0.25)
-    with pytest.raises(ParameterError, match="does not contain"):
+    with pytest.raises(
+        ParameterError, match=r"outside of the suggested range FloatRange\(low=0, high=1"
+    ):
         repository.record_parameter(token, "other", FloatRange(0, 1), 1.5)
     assert dict(repository.trial("digits", 0).params) == {"rate": 0.25}
 
@@ -876,7 +878,7 @@ def test_the_directions_of_a_begun_study_cannot_be_changed(repository: Repositor
     repository.create_or_open(TWO)
     other = {**ROW.definition, "further_objectives": [["val_loss", "maximize"]]}
     for definition in (ROW.definition, other):
-        with pytest.raises(DefinitionError, match="created to maximize and minimize and is now"):
+        with pytest.raises(DefinitionError, match="created to maximize and minimize, and its def"):
             repository.accept_definition(replace(TWO, definition=definition))
 
 

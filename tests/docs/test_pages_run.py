@@ -43,6 +43,12 @@ TUTORIAL_TRIALS = 3
 FEWER = {
     README: {"trials=16,": "trials=3,", "epochs=30,": "epochs=2,"},
     TUTORIAL: {" trials=5,": f" trials={TUTORIAL_TRIALS},"},
+    "docs/how-to/extending.md": {" trials=2,": " trials=1,"},
+    "docs/how-to/halving.md": {" trials=7,": " trials=4,"},
+    "docs/how-to/search.md": {
+        '"trials": 3}': '"trials": 2}',
+        "first, second, third =": "first, second =",
+    },
     "docs/how-to/from-a-keras-script.md": {" trials=2,": " trials=1,"},
     "docs/how-to/from-keras-tuner.md": {" trials=2,": " trials=1,"},
     "docs/how-to/from-optuna.md": {" trials=2,": " trials=1,", "n_trials=2)": "n_trials=1)"},

@@ -144,7 +144,7 @@ def test_a_dense_batch_after_sparse_ones_is_refused() -> None:
 
 def test_a_function_that_gives_fewer_batches_than_before_is_refused() -> None:
     train, _, _ = opened(Data(train=lambda _epoch: [(X, Y)] * 3))
-    with pytest.raises(DataError, match="gave 3 batches now and at least 5 before"):
+    with pytest.raises(DataError, match="yielded 3 batches now and at least 5 before"):
         next(train.open(0, 5))
 
 
@@ -170,7 +170,7 @@ def test_workers_are_refused_where_batches_depend_on_which_comes_first() -> None
 
 def test_processes_are_said_to_be_threads() -> None:
     train, _, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
-    assert "read ahead by 2 threads" in notices[0]
+    assert "2 threads read ahead" in notices[0]
     assert "2 threads" in train.describe()
 
 
@@ -222,7 +222,7 @@ def test_python_code_in_a_dataset_is_read_again_and_the_user_warned() -> None:
     assert "cannot save the position of a dataset with PyFunc (a Python function);" in notices[0]
     train.open(0, 1)
     assert "1 batches are read and dropped" in notices[1]
-    with pytest.raises(DataError, match="gave 1 batches now and at least 2 before"):
+    with pytest.raises(DataError, match="yielded 1 batches now and at least 2 before"):
         train.open(0, 2)
 
 
