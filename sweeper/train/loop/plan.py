@@ -16,6 +16,7 @@ from sweeper.spec.warm_start import WarmStart
 from sweeper.train.codec import tells_its_state
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
+from sweeper.train.sources.runner import Runner
 from sweeper.train.state.state import Position
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
@@ -79,6 +80,7 @@ class TrainingPlan:
         judge: Asked between two epochs, with all that are over, whether training is to end there.
         directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
+        make_runner: Makes the runners in place of `make_runner`; None for one training alone.
         nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
@@ -97,6 +99,7 @@ class TrainingPlan:
     pause_after: int | None = None
     nonfinite: NonFinite = "continue"
     directory: str = ""
+    make_runner: Callable[..., Runner] | None = None
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
