@@ -161,6 +161,7 @@ class Repository(Statements):
         lease_seconds: float = 60.0,
         key: str | None = None,
         fingerprint: str | None = None,
+        lanes: tuple[int, frozenset[int]] | None = None,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one, else the lowest promoted one, else a new one.
 
@@ -174,6 +175,7 @@ class Repository(Statements):
             key: 32 characters, the same for every call that asks for this claim again because an
                 answer was lost; None for a claim that is asked for once.
             fingerprint: Of the definition that the worker has; None to take the study's own.
+            lanes: How many lanes the study has, and which of them are free; None to take any trial.
 
         Returns:
             The claim; `Waiting` while running trials hold everything up, or the study is asked to
@@ -185,7 +187,7 @@ class Repository(Statements):
             DefinitionChangedError: The study has another definition by now than the worker.
         """
         asked = key or uuid.uuid4().hex
-        lease = Lease(worker_key, devices, lease_seconds, fingerprint)
+        lease = Lease(worker_key, devices, lease_seconds, fingerprint, lanes)
         return self.database.write(
             lambda c: claims.claim(c, study, worker, trial_seed, asked, lease)
         )

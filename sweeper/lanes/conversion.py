@@ -22,7 +22,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops.parallel_for import pfor
 
-from sweeper.errors import FactoryError
+from sweeper.errors import LanesError
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 
 _PFOR: Any = pfor
@@ -149,13 +149,13 @@ def _once_a_lane(given: Any, lanes: int) -> list[Any]:
             f"{given.op.name} ({given.op_type}) takes lists of tensors that cannot be parted by lane, so "
             "it cannot be fused; leave out lanes="
         )
-        raise FactoryError(msg)
+        raise LanesError(msg)
     if given.op_type in _SHAPED_BY_VALUES:
         msg = (
             f"{given.op.name} ({given.op_type}) gives another shape for other values, so its results "
             "cannot be stacked; leave out lanes="
         )
-        raise FactoryError(msg)
+        raise LanesError(msg)
     results = [
         _PFOR._create_op(
             given.op_type,
@@ -174,7 +174,7 @@ def _differs(*_arguments: Any) -> Any:
 
 def _refuse(given: Any) -> Any:
     msg = f"{given.op.name} ({given.op_type}) draws from a state that its kernel hides"
-    raise FactoryError(msg)
+    raise LanesError(msg)
 
 
 def _called(given: Any, attribute: str) -> Any:

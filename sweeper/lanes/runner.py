@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeper.errors import FactoryError
+from sweeper.errors import LanesError
 from sweeper.lanes.block import StepRequest
 from sweeper.lanes.scheduler import Lane
 from sweeper.lanes.step import Kind, LaneStep
@@ -107,7 +107,7 @@ def checked(model: keras.Model, source: DataSource, step: StepFunction, name: st
     """Return the source; refuse what has no fused form. What only a trace tells `LaneStep` refuses.
 
     Raises:
-        FactoryError: The reason, and what to do.
+        LanesError: The reason, and what to do.
     """
     shown = f"the model {model.name!r}"
     own = [
@@ -131,14 +131,14 @@ def checked(model: keras.Model, source: DataSource, step: StepFunction, name: st
         msg = f"Data({name}=…) holds a ragged tensor; lanes take arrays of one shape only{_OUT}"
     else:
         return source
-    raise FactoryError(msg)
+    raise LanesError(msg)
 
 
 def check_callbacks(callbacks: Any) -> None:
     """Refuse callbacks that want to be called for every batch.
 
     Raises:
-        FactoryError: One is named.
+        LanesError: One is named.
     """
     for callback in callbacks:
         if any(listens_to_batches([callback], test=test) for test in (False, True)):
@@ -146,7 +146,7 @@ def check_callbacks(callbacks: Any) -> None:
                 f"the callback {type(callback).__name__} is called for every batch, and lanes take "
                 f"many batches at once; use sweeper.EverySteps{_OUT.replace(';', ', or')}"
             )
-            raise FactoryError(msg)
+            raise LanesError(msg)
 
 
 def _specified(packed: Any) -> Any:

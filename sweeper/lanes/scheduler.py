@@ -11,6 +11,7 @@ random numbers. The scheduler resumes the lanes in the order of their numbers.
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
 import threading
 import weakref
@@ -62,6 +63,7 @@ class Lane:
         error: What to raise in the lane when it is resumed.
         over: Whether it has ended.
         crash: What ``train`` raised.
+        turns: Called in its thread whenever it goes on after other lanes.
     """
 
     def __init__(
@@ -73,12 +75,16 @@ class Lane:
         self.error: Exception | None = None
         self.over = False
         self.crash: BaseException | None = None
+        self.turns: list[Callable[[], None]] = []
         self._scheduler = scheduler
         self._train = train
         self._state = scheduler.began
         self._resumed = threading.Semaphore(0)
         self._thread = threading.Thread(
-            target=self._run, name=f"sweeper-lane-{number}", daemon=True
+            target=contextvars.copy_context().run,
+            args=(self._run,),
+            name=f"sweeper-lane-{number}",
+            daemon=True,
         )
         self._thread.start()
 
@@ -96,7 +102,7 @@ class Lane:
         """Have the fused graph of ``step`` made, if it is not there; in this lane's thread.
 
         Raises:
-            FactoryError: It cannot be fused.
+            LanesError: It cannot be fused.
         """
         self.pending = lambda: self._scheduler.prepare(step)
         self._wait()
@@ -109,6 +115,10 @@ class Lane:
         """Return the data's arrays as tensors, which lanes with the same data share."""
         return self._scheduler.arrays(packed)
 
+    def trainings_begun(self) -> int:
+        """Return how many lanes have begun in this process."""
+        return self._scheduler.begun
+
     def resume(self) -> None:
         """Let this lane run until it waits or is over; in the scheduler's thread."""
         self._resumed.release()
@@ -119,6 +129,8 @@ class Lane:
             self._scheduler.suspended.release()
             self._resumed.acquire()
             self._state.put_back()
+        for turn in self.turns:
+            turn()
         error, self.error = self.error, None
         if error is not None:
             raise error
@@ -146,6 +158,7 @@ class LaneScheduler:
         suspended: Released by the lane that runs, once it waits or is over.
         began: The process's state when the scheduler was made.
         keras: What Keras keeps by thread, then.
+        begun: How many lanes there have been.
     """
 
     def __init__(self, count: int) -> None:
@@ -153,6 +166,7 @@ class LaneScheduler:
         self.suspended = threading.Semaphore(0)
         self.began = ProcessState.now()
         self.keras = KerasOfThread.now()
+        self.begun = 0
         self._lanes: dict[int, Lane] = {}
         self._graphs: dict[str, FusedStep] = {}
         self._arrays: weakref.WeakValueDictionary[str, SharedArrays] = weakref.WeakValueDictionary()
@@ -171,6 +185,7 @@ class LaneScheduler:
         if number not in self.free:
             msg = f"lane {number} of {self.count} is taken, or there is none such"
             raise ValueError(msg)
+        self.begun += 1
         self._lanes[number] = Lane(self, number, train)
 
     def run(self) -> None:
@@ -200,7 +215,7 @@ class LaneScheduler:
         """Return the fused graph of ``step``, made if it is not there.
 
         Raises:
-            FactoryError: It cannot be fused.
+            LanesError: It cannot be fused.
         """
         key = f"{step.kind} {step.signature}"
         fused = self._graphs.pop(key, None) or FusedStep(step, self.count)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from keras.src.backend.tensorflow.optimizer import TFOptimizer
 from keras.src.optimizers.base_optimizer import BaseOptimizer
 
-from sweeper.errors import FactoryError
+from sweeper.errors import LanesError
 from sweeper.lanes.signature import operations, signature_of
 from sweeper.train.loop.logs import log_shapes
 from sweeper.train.randomness.generators import global_seed_generator
@@ -58,7 +58,7 @@ class LaneStep:
         signature: See `signature_of`.
 
     Raises:
-        FactoryError: The step cannot be fused; the reason is named.
+        LanesError: The step cannot be fused; the reason is named.
         UncapturableError: It holds a random operation whose state is hidden.
     """
 
@@ -98,14 +98,14 @@ class LaneStep:
                 "its optimizer or its metrics, so every lane would share it; make it a keras.Variable "
                 "of a layer, or leave out lanes="
             )
-            raise FactoryError(msg)
+            raise LanesError(msg)
         python = sorted(operations(self.concrete) & _PYTHON)
         if python:
             msg = (
                 f"{what} calls Python ({', '.join(python)}), which sees one lane at a time; write "
                 "it with keras.ops, or leave out lanes="
             )
-            raise FactoryError(msg)
+            raise LanesError(msg)
         reported: list[Any] = self.concrete.outputs[len(self.variables) :]
         named: dict[str, Any] = dict(zip(self.logs, reported, strict=True))
         self.log_shapes = log_shapes(named)
@@ -115,7 +115,7 @@ class LaneStep:
                     f"{what} reports {name!r} in a shape that only its values tell, which cannot be "
                     "fused; leave out lanes="
                 )
-                raise FactoryError(msg)
+                raise LanesError(msg)
         self.signature = signature_of(self.concrete)
 
 
@@ -155,7 +155,7 @@ def _refuse_optimizer(optimizer: Any) -> None:
     else:
         return
     msg = f"{msg}, and what happens at some steps only cannot be fused; leave out lanes="
-    raise FactoryError(msg)
+    raise LanesError(msg)
 
 
 def _run_step(model: Any, data: Any, trained: Sequence[Any], kind: Kind) -> Mapping[str, Any]:

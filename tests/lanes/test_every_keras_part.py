@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras_parts import LEFT_OUT, Part, parts
 
-from sweeper.errors import FactoryError
+from sweeper.errors import LanesError
 from sweeper.lanes.block import FusedStep, StepRequest
 from sweeper.lanes.step import LaneStep
 from sweeper.train.loop.building import build_before_tracing
@@ -102,7 +102,7 @@ def trained(part: Part, *groups: Sequence[int]) -> tuple[list[dict[int, list[byt
 def _check(part: Part) -> None:
     name = f"{part.kind} {part.name}"
     if name in NOT_FUSED:
-        with pytest.raises(FactoryError, match=NOT_FUSED[name]):
+        with pytest.raises(LanesError, match=NOT_FUSED[name]):
             trained(part, [0])
         return
     (together, alone), _ = trained(part, range(_LANES), [2])

@@ -25,7 +25,7 @@ from lane_trainings import (
 )
 
 from sweeper import Data, EverySteps
-from sweeper.errors import FactoryError
+from sweeper.errors import LanesError
 from sweeper.lanes import conversion
 from sweeper.lanes.process_state import ProcessState
 from sweeper.lanes.scheduler import LaneScheduler
@@ -329,7 +329,7 @@ def jit_compiled() -> keras.Model:
 def test_what_cannot_be_fused_is_refused_by_name(model: Any, named: str) -> None:
     trained = Trainings(model=model).together(0)
 
-    assert isinstance(trained[0].error, FactoryError)
+    assert isinstance(trained[0].error, LanesError)
     assert named in str(trained[0].error)
 
 

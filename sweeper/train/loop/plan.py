@@ -81,6 +81,7 @@ class TrainingPlan:
         directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
         make_runner: Makes the runners in place of `make_runner`; None for one training alone.
+        begun: How many trainings this process has begun, where it has others beside this one; else None.
         nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
@@ -100,6 +101,7 @@ class TrainingPlan:
     nonfinite: NonFinite = "continue"
     directory: str = ""
     make_runner: Callable[..., Runner] | None = None
+    begun: Callable[[], int] | None = None
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
@@ -141,4 +143,5 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         ),
         output=plan.output_only,
         directory=plan.directory,
+        begun=plan.begun,
     )
