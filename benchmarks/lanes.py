@@ -2,19 +2,30 @@
 
 What fusing saves is the launch of operations, so the gain depends on the size of the network and on
 the number of lanes. Both sides train the digits for the same epochs, in request, with validation,
-snapshots aside; the start and the traces are left out. There is no bound here: a study's are those
-of whole sweeps::
+snapshots aside; the start and the traces are left out.
+
+``sweeps`` measures whole commands instead, everything included: a study with lanes against the same study
+with a process for each trial, on two workers, and the most memory that their processes had to themselves::
 
     python benchmarks/lanes.py [EPOCHS] [LANES …]
+    python benchmarks/lanes.py sweeps [TRIALS EPOCHS LANES [ROUNDS]]
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
+import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import keras
+import psutil
 from digits import BATCH, x, x_val, y, y_val
 from ratios import Ratio
 
@@ -102,7 +113,70 @@ def alone(units: Sequence[int], epochs: int) -> float:
     return time.perf_counter() - watcher.warm
 
 
+@dataclass
+class Command:
+    """One run of ``sweeper run``: its wall and processor seconds, and its processes' peak memory."""
+
+    lanes: int
+    seconds: float = 0.0
+    processor: float = 0.0
+    memory: float = 0.0
+
+    def run(self, trials: int, epochs: int) -> float:
+        environment = {
+            **os.environ,
+            "SWEEPER_BENCHMARK_TRIALS": str(trials),
+            "SWEEPER_BENCHMARK_EPOCHS": str(epochs),
+            "SWEEPER_BENCHMARK_LANES": str(self.lanes),
+        }
+        with tempfile.TemporaryDirectory() as runs:
+            words = ["run", str(Path(__file__).with_name("lanes_study.py")), "--workers", "2"]
+            began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
+            process = psutil.Popen(
+                [sys.executable, "-m", "sweeper", *words, "--runs-dir", runs],
+                env=environment,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            while process.poll() is None:
+                self.memory = max(self.memory, _memory(process))
+                time.sleep(0.25)
+            assert process.wait() == 0
+            self.seconds = time.perf_counter() - began
+            now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.processor = now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime
+        return self.seconds
+
+
+def _memory(process: psutil.Process) -> float:
+    """Megabytes that no other process has, of a command's trial processes together."""
+    found = 0.0
+    for each in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            found += each.memory_full_info().uss / 2**20
+    return found
+
+
+def sweeps(trials: int, epochs: int, lanes: int, rounds: int) -> None:
+    """Print how a study with lanes does against the same one without."""
+    apart, fused = Command(1), Command(lanes)
+    processor: list[tuple[float, float]] = []
+    walls: list[tuple[float, float]] = []
+    for _ in range(rounds):
+        walls.append((apart.run(trials, epochs), fused.run(trials, epochs)))
+        processor.append((apart.processor, fused.processor))
+    what = f"{trials} trials of {epochs} epochs, a process each, against {lanes} lanes"
+    for shown, pairs in (("whole commands", walls), ("processor time", processor)):
+        ours, theirs = zip(*pairs, strict=True)
+        print(Ratio(f"{what}: {shown}", ours, theirs, "s").line())
+    print(Ratio(f"{what}: memory", [apart.memory], [fused.memory], "MB").line(), flush=True)
+
+
 def main() -> None:
+    if sys.argv[1:2] == ["sweeps"]:
+        given = [int(each) for each in sys.argv[2:]]
+        sweeps(*given, *(16, 5, 8, 3)[len(given) :])
+        return
     configure_tensorflow(threads=1, deterministic=True)
     epochs = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     counts = [int(each) for each in sys.argv[2:]] or [1, 8, 32]

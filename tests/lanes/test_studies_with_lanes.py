@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from databases import postgresql_database
 from study_files import StudyText
-from sweeps import Result, command, differing, results_of, sweep, trials_in
+from sweeps import Result, RunningCommand, command, differing, results_of, sweep, trials_in
 
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 from sweeper.errors import DefinitionChangedError, LanesError
 from sweeper.records.results import TrialRecord
 
@@ -127,6 +131,66 @@ def test_a_group_killed_again_and_again_ends_as_one_that_never_was(
     assert differing(together.results, results_of(trials)) == []
     assert killed
     assert any(a.outcome == "crashed" for trial in trials for a in trial.attempts)
+
+
+def test_two_workers_on_postgresql_whose_groups_are_killed_give_the_same(
+    together: Together, tmp_path: Path
+) -> None:
+    _killed_on_postgresql(together, tmp_path, kills=2)
+
+
+@pytest.mark.chaos
+def test_two_workers_on_postgresql_killed_ten_times_give_the_same(
+    together: Together, tmp_path: Path
+) -> None:
+    _killed_on_postgresql(together, tmp_path, kills=10)
+
+
+def _killed_on_postgresql(together: Together, directory: Path, kills: int) -> None:
+    """Kill processes of trials that train, of two commands; each time the oldest one's."""
+    killed: list[int] = []
+    with postgresql_database() as server, Database.open(server.url, create=False) as database:
+        repository = Repository(database)
+        flags = ("--storage", server.url, "--runs-dir", directory / "runs")
+        run = ("run", together.file, "--workers", 1, *flags)
+        with RunningCommand(*run, cwd=directory) as first:
+            first.wait_for("study small")
+            with RunningCommand("worker", "small", "--slots", 1, *flags, cwd=directory) as second:
+                while len(killed) < kills and first.process.poll() is None:
+                    time.sleep(0.2)
+                    running = [t for t in repository.trials("small") if t.state == "running"]
+                    pids = [t.attempts[-1].pid for t in running if t.epochs]
+                    for pid in [p for p in pids if p and p not in killed][:1]:
+                        killed.append(pid)
+                        os.kill(pid, signal.SIGKILL)
+                assert second.end() in (0, 3), second.err
+            assert first.end() == 3, first.err
+        trials = repository.trials("small")
+    assert differing(together.results, results_of(trials)) == []
+    assert killed
+    assert len({a.pid for trial in trials for a in trial.attempts}) > len(killed)
+
+
+def test_a_group_that_is_stopped_leaves_a_checkpoint_of_each_lane_and_goes_on(
+    together: Together, tmp_path: Path
+) -> None:
+    words = ("run", together.file, "--workers", 1, "--runs-dir", tmp_path / "runs")
+    with RunningCommand(*words, cwd=tmp_path) as running:
+        running.wait_for("epoch 2/4")
+        running.signal(signal.SIGTERM)
+        assert running.end() == 130, running.err
+    stopped = [t for t in trials_in(tmp_path / "runs") if t.state == "interrupted"]
+    assert stopped
+    assert all(trial.checkpoints for trial in stopped if trial.epochs)
+    ended = command(*words, cwd=tmp_path)
+    assert ended.code == 3, ended.err
+    trials = trials_in(tmp_path / "runs")
+    assert differing(together.results, results_of(trials)) == []
+    assert {a.outcome for trial in trials for a in trial.attempts} <= {
+        "complete",
+        "failed",
+        "interrupted",
+    }
 
 
 def _trials(runs: Path) -> tuple[TrialRecord, ...]:

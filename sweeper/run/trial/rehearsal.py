@@ -121,7 +121,8 @@ class _Rehearsal:
 
     def _build_one(self) -> TrainingPlan:
         plan = self._build(self._what.number, self._what.like)
-        if self._lane is not None and self._what.part == "build":
+        if self._lane is not None and self._what == Rehearsal("build", 0):
+            # Another trial's graph costs as much again, and says next to nothing new.
             self._fuse(plan)
         self._link.send(Rehearsing("reading data", self._what.number, sound=True))
         with self._doing("reading validation data", self._what.number, "data"):
