@@ -236,7 +236,7 @@ class StudyDefinition:
             epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
             is NaN or infinite. ``"fail"``: it fails at the end of that epoch.
         lanes: The maximum number of trials that a worker trains in one process, with their steps
-            fused into one graph; faster for small networks. Each trial keeps its own claim,
+            fused into one graph; faster for many trials of very small networks. Each trial keeps its own claim,
             checkpoints and result. Another number changes the last bits of results. 1: a process
             for each trial. Not together with ``step``, ``strategy`` or ``time_limit``.
 
