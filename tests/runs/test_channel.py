@@ -6,7 +6,7 @@ import json
 import math
 import os
 import threading
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -35,8 +35,11 @@ from sweeper.run.protocol.messages import (
     IntervalPinned,
     Judge,
     Judged,
+    LaneEnded,
     Message,
     ModelExported,
+    NoMoreLanes,
+    OfLane,
     Part,
     PausedHere,
     Preparing,
@@ -108,7 +111,7 @@ branches = st.builds(
     *(st.dictionaries(words, choices), st.dictionaries(words, choices)),
 )
 
-MESSAGES = {
+MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     Assignment: st.builds(
         Assignment,
         study=words,
@@ -142,6 +145,8 @@ MESSAGES = {
         rungs=st.lists(counts).map(tuple),
         pause_after=st.none() | counts,
         branch=st.none() | branches,
+        lanes=st.integers(1, 64),
+        grouped=st.booleans(),
     ),
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),
@@ -179,7 +184,10 @@ MESSAGES = {
     Failed: st.builds(
         Failed, words, words, st.booleans(), st.sampled_from(["trial", "memory", "environment"])
     ),
+    LaneEnded: st.just(LaneEnded()),
+    NoMoreLanes: st.just(NoMoreLanes()),
 }
+MESSAGES[OfLane] = st.builds(OfLane, counts, st.one_of(*MESSAGES.values()))
 
 
 def pair() -> tuple[Channel, Channel]:

@@ -455,6 +455,9 @@ class Assignment:
         rungs: After how many epochs trials pause, in order; each must report the objective.
         pause_after: The one at which this attempt does; None where it trains to the end.
         branch: The checkpoint of another trial that it begins from; None where it begins from nothing.
+        lanes: See `StudySettings.lanes`.
+        grouped: Whether the process takes other lanes beside this one, and each message says whose it is
+            (`OfLane`).
     """
 
     study: str
@@ -487,7 +490,14 @@ class Assignment:
     rungs: tuple[int, ...] = ()
     pause_after: int | None = None
     branch: BranchStart | None = None
+    lanes: int = 1
+    grouped: bool = False
     kind: Literal["assignment"] = "assignment"
+
+    @property
+    def lane(self) -> int:
+        """Return the trial's lane: a function of its number, since a lane's place may change its bits."""
+        return self.number % self.lanes
 
 
 @sendable
@@ -649,7 +659,22 @@ class Failed:
 LastMessage = Finished | PrunedHere | PausedHere | StoppedHere | Failed
 """With which a trial's process reports how the trial ended."""
 
-Message = (
+
+@sendable
+class LaneEnded:
+    """Up, after a lane's last message: the lane is free."""
+
+    kind: Literal["lane_ended"] = "lane_ended"
+
+
+@sendable
+class NoMoreLanes:
+    """Down, to a process without lanes: it ends."""
+
+    kind: Literal["no_more_lanes"] = "no_more_lanes"
+
+
+LaneMessage = (
     Assignment
     | Suggest
     | Suggested
@@ -676,4 +701,19 @@ Message = (
     | Evaluated
     | ModelExported
     | IntervalPinned
+    | LaneEnded
+    | NoMoreLanes
 )
+"""A message of one trial."""
+
+
+@sendable
+class OfLane:
+    """Both ways, where trials share a process: a message of or to the trial in one lane."""
+
+    lane: int
+    message: Annotated[LaneMessage, Field(discriminator="kind")]
+    kind: Literal["of_lane"] = "of_lane"
+
+
+Message = LaneMessage | OfLane

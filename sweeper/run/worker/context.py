@@ -222,8 +222,10 @@ class SlotContext:
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for_others(self, seconds: float) -> None:
+    def wait_for_others(self, seconds: float, *, idle: bool = True) -> None:
+        """Wait until a trial is over, or so long; the time counts where the slot is ``idle``."""
         began = time.monotonic()
         with self._changed:
             self._changed.wait(seconds)
-            self.idle_seconds += time.monotonic() - began
+            if idle:
+                self.idle_seconds += time.monotonic() - began

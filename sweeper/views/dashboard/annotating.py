@@ -229,6 +229,7 @@ _SHOWN_SETTINGS = (
     "budget",
     "sampler",
     "concurrency",
+    "lanes",
     "checkpoint_every",
     "deterministic",
 )

@@ -1,0 +1,1 @@
+"""Lanes: many small trainings fused into one graph, each of which stays a training of its own."""

@@ -1,0 +1,190 @@
+"""A trial's link to its worker, and the message with which it says that it failed.
+
+The thread that listens to the worker keeps running while TensorFlow works, because TensorFlow
+releases Python's lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import threading
+from abc import ABC, abstractmethod
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
+from sweeper.run.protocol.channel import Channel, GarbledError
+from sweeper.run.protocol.messages import (
+    Failed,
+    Judge,
+    Judged,
+    LaneMessage,
+    Message,
+    Started,
+    Stop,
+    Suggest,
+    Suggested,
+)
+from sweeper.run.trial.reasons import error_line, error_text, formatted, printable
+from sweeper.spec.space import CategoricalChoice, Distribution
+
+EXIT_WORKER_GONE = 75
+"""A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""A full disk, a spent quota, a read-only file system."""
+
+_MISTAKES = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
+"""Errors of code that is wrong for every input, such as a misspelt name."""
+
+
+class AnsweredLink(ABC):
+    """A trial's link to its worker: it waits for answers, and learns of a request to stop."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
+        self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
+        self._stop = threading.Event()
+
+    @abstractmethod
+    def deliver(self, message: LaneMessage) -> None:
+        """Hand a message to the worker."""
+
+    def send(self, message: LaneMessage) -> None:
+        self.asked = self.asked or isinstance(message, Suggest | Started)
+        self.deliver(message)
+
+    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        self.send(Suggest(name, distribution))
+        return self._answers.get().accepted()
+
+    def judge(self, question: Judge) -> Judged:
+        self.send(question)
+        return self._verdicts.get()
+
+    def stop_requested(self) -> bool:
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Stop at the next step: the worker said so, or a signal did."""
+        self._stop.set()
+
+    def received(self, message: Message | None) -> None:
+        """Take a message of the worker's."""
+        if isinstance(message, Suggested):
+            self._answers.put(message)
+        elif isinstance(message, Judged):
+            self._verdicts.put(message)
+        elif isinstance(message, Stop):
+            self.request_stop()
+
+
+class ChannelLink(AnsweredLink):
+    """The trial's side of the pipe. Ends the process when the other side is gone."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
+
+    def deliver(self, message: LaneMessage) -> None:
+        try:
+            self._channel.send(message)
+        except OSError:
+            worker_is_gone()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._channel.receive()
+            except (EOFError, OSError):
+                worker_is_gone()
+            except GarbledError as error:
+                # No request to stop would arrive any more.
+                self.send(failure_of(error))
+                os._exit(1)
+            self.received(message)
+
+
+def failure_before_trial(error: BaseException) -> Failed:
+    """Return the message to the worker about ``error``, raised before any of the trial's code ran."""
+    text = f"its process could not start: {_text_of(error)}"
+    return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
+
+
+def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
+    """Return the message to the worker about ``error``, which ended a trial.
+
+    Args:
+        error: Any exception.
+        asked: Whether the trial asked for a parameter before, or began to train: what goes wrong
+            before either is the same in every trial.
+    """
+    if isinstance(error, CheckpointError):
+        return Failed(_text_of(error), fault="environment")
+    if isinstance(error, DefinitionChangedError):
+        return Failed(printable(str(error)), fault="definition")
+    full = _disk_error(error)
+    if full is not None:
+        text = (
+            f"{_text_of(error)} ({full}: free some space or make the disk writable where the "
+            "trial writes)"
+        )
+        return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
+    if isinstance(error, ParameterError):
+        return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
+    if isinstance(error, SweeperError):
+        own = getattr(error, "traceback", "")
+        return Failed(_text_of(error), traceback=printable(own), of_study=error.of_study)
+    text = error_line(error, where=True)
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int | None) else error_text(error)
+        text = printable(f"the trial's code called sys.exit({code!r})")
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    return Failed(
+        text,
+        traceback=formatted(error, _users_part(error.__traceback__)),
+        fault="memory" if memory else "trial",
+        of_study=not asked and isinstance(error, _MISTAKES),
+    )
+
+
+def _disk_error(error: BaseException) -> str | None:
+    """Return what the disk refuses, if ``error`` comes of that; no other trial could write there either.
+
+    TensorFlow and HDF5 have the system's reason in their text alone.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
+            return os.strerror(cause.errno)
+        if isinstance(cause, OSError) or type(cause).__module__.startswith("tensorflow."):
+            for number in _DISK_ERRORS:
+                if os.strerror(number) in error_text(cause):
+                    return os.strerror(number)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return None
+
+
+def _text_of(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error_text(error)}")
+
+
+def worker_is_gone() -> NoReturn:
+    """End this process: nobody is left to report to."""
+    os._exit(EXIT_WORKER_GONE)
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Return the traceback from the first frame outside sweeper; whole where there is none."""
+    own = f"{Path(__file__).parents[2]}{os.sep}"
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(own):
+        part = part.tb_next
+    return part or trace
