@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import warnings
 from itertools import chain
@@ -284,12 +285,18 @@ class EveryBatch(keras.callbacks.Callback):
         del batch, logs
 
 
-COUNTER = tf.Variable(0.0, name="shared_counter")
+@functools.cache
+def shared_counter() -> tf.Variable:
+    return tf.Variable(0.0, name="shared_counter")
 
 
 class Shared(keras.layers.Layer):
+    def __init__(self) -> None:
+        super().__init__()
+        shared_counter()
+
     def call(self, x: Any) -> Any:
-        return x + COUNTER
+        return x + shared_counter()
 
 
 class Calling(keras.layers.Layer):
