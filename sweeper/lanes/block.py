@@ -27,7 +27,7 @@ _RESOURCE = tf.TensorSpec((), tf.resource)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepRequest:
-    """What one lane asks of a block.
+    """Request of one lane for a block of steps.
 
     Attributes:
         step: The lane's own.
@@ -103,7 +103,7 @@ class FusedStep:
         self._block.get_concrete_function()
 
     def run(self, requests: Mapping[int, StepRequest]) -> Mapping[int, Mapping[str, Any]]:
-        """Run the steps of every lane in ``requests``, which ask for as many, of batches of one size.
+        """Run the steps of all ``requests``; each asks for the same number, with batches of one size.
 
         Afterwards the lanes' own variables have the new values; where it raises, all have the old.
 
@@ -131,7 +131,7 @@ class FusedStep:
         }
 
     def _measure(self, steps: int, seconds: float) -> None:
-        """Note how many steps fit into a block; a short one says only that there may be more."""
+        """Measure how many steps fit into a block; a short block only shows that there may be more."""
         fit = max(1, int(_BLOCK_SECONDS * steps / seconds))
         if not self._called:
             self._called = True  # the first call has prepared the graph

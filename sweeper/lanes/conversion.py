@@ -1,4 +1,4 @@
-"""One function over stacked lanes, by TensorFlow's own vectorization, made exact.
+"""Exact vectorization of one function over stacked lanes, built on TensorFlow's own.
 
 `tf.vectorized_map` requests a function of one lane into a function of all. Three kinds of its
 conversions would let a lane's result depend on its company, or are missing. They are replaced while
@@ -143,7 +143,7 @@ def _conversions(lanes: int, unrolled: dict[str, int]) -> Iterator[None]:
 
 
 def _once_a_lane(given: Any, lanes: int) -> list[Any]:
-    """Create the operation once a lane, and stack what each gives."""
+    """Create the operation once for each lane, and stack the results."""
     if any(tensor.dtype == tf.variant for tensor, stacked, _ in given.inputs if stacked):
         msg = (
             f"{given.op.name} ({given.op_type}) takes lists of tensors that cannot be parted by lane, so "
@@ -184,7 +184,7 @@ def _called(given: Any, attribute: str) -> Any:
 
 
 def _inlined(given: Any, function: Any, lanes: int) -> list[Any]:
-    """Convert the operations of a called function where the call is."""
+    """Convert the operations of a called function in place of the call."""
     outer = given.pfor
     converter = _PFOR.PFor(
         loop_var=outer.loop_var,

@@ -1,4 +1,4 @@
-"""Libraries' state that a process has once, kept apart for each lane.
+"""State that libraries keep once in a process, kept separately for each lane.
 
 Lanes of one process run one at a time, each in its own thread. Keras keeps its global seed
 generator, its counters of names and its dtype policy by thread; Python's, NumPy's and TensorFlow's
@@ -28,7 +28,7 @@ _TRACKERS = ("GLOBAL_STATE_TRACKER", "GLOBAL_SETTINGS_TRACKER")
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """One lane's, while it does not run."""
+    """Such state of one lane while the lane does not run."""
 
     python: Any
     numpy: Any
@@ -73,7 +73,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class KerasOfThread:
-    """What Keras keeps by thread, as the thread of the study's import has it."""
+    """Keras's state of a thread, as in the thread that imported the study."""
 
     kept: tuple[dict[str, Any], ...]
 
@@ -83,13 +83,13 @@ class KerasOfThread:
         return cls(tuple(_copied(vars(getattr(_KERAS, name))) for name in _TRACKERS))
 
     def put(self) -> None:
-        """Give it to this thread, which has run nothing of Keras's yet."""
+        """Set it in this thread, which has not used Keras yet."""
         for name, values in zip(_TRACKERS, self.kept, strict=True):
             vars(getattr(_KERAS, name)).update(_copied(values))
 
 
 def _copied(values: dict[str, Any]) -> dict[str, Any]:
-    """A copy in which counters, such as those of names, are copied too."""
+    """Return a copy in which counters, such as those of names, are copied too."""
     return {
         name: copy.copy(value) if isinstance(value, dict | list | set) else value
         for name, value in values.items()

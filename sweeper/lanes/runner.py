@@ -77,7 +77,7 @@ class LaneRunner(IndexRunner):
 
     @property
     def block_steps(self) -> int | None:
-        """As many for all lanes of a graph: by their own clocks, each would end the others' blocks."""
+        """Return the steps in a block, the same number for all lanes of a graph: otherwise each would cut the others' blocks."""
         return self._lane.block_steps(self._step)
 
     def trace(self) -> None:

@@ -44,12 +44,12 @@ class SharedArrays:
         self.tensors = [tf.constant(each) for each in tf.nest.flatten(packed) if each is not None]
 
     def gather(self, indices: Any) -> Any:
-        """Nothing gathers for one lane alone."""
+        """Raise: batches are gathered for all lanes together."""
         raise NotImplementedError(indices)
 
 
 class Lane:
-    """One lane, as its own thread and the scheduler use it.
+    """One lane, shared between its own thread and the scheduler.
 
     Args:
         scheduler: Runs it.
@@ -99,7 +99,7 @@ class Lane:
         return self.result
 
     def prepare(self, step: LaneStep) -> None:
-        """Have the fused graph of ``step`` made, if it is not there; in this lane's thread.
+        """Have the fused graph of ``step`` made if there is none; in this lane's thread.
 
         Raises:
             LanesError: It cannot be fused.
@@ -120,7 +120,7 @@ class Lane:
         return self._scheduler.begun
 
     def resume(self) -> None:
-        """Let this lane run until it waits or is over; in the scheduler's thread."""
+        """Let this lane run until it waits or ends; in the scheduler's thread."""
         self._resumed.release()
 
     def _wait(self) -> None:
@@ -149,7 +149,7 @@ class Lane:
 
 
 class LaneScheduler:
-    """Runs the lanes of one process.
+    """Scheduler of the lanes of one process.
 
     Args:
         count: How many there can be.
@@ -173,11 +173,11 @@ class LaneScheduler:
 
     @property
     def free(self) -> frozenset[int]:
-        """The numbers of the lanes that are not taken."""
+        """Return the numbers of the lanes that are free."""
         return frozenset(range(self.count)) - self._lanes.keys()
 
     def add(self, number: int, train: Callable[[Lane], None]) -> None:
-        """Have ``train`` run as this lane, from the next block on.
+        """Run ``train`` as this lane, from the next block on.
 
         Raises:
             ValueError: The lane is taken, or there is none such.
@@ -248,7 +248,7 @@ class LaneScheduler:
             lane.error = error
 
     def _run_block(self) -> None:
-        """Run the block that most lanes wait for; among equals, that of the lowest lane."""
+        """Run the block that most lanes wait for; if several do, that of the lowest lane."""
         by_graph: dict[Any, dict[int, StepRequest]] = {}
         for number, lane in self._lanes.items():
             if lane.request is not None:

@@ -1,4 +1,4 @@
-"""Identity of a traced step: what two lanes must have in common to be fused.
+"""Signature of a traced step; two lanes are fused if their signatures are equal.
 
 Two steps are one graph where their operations, attributes, constants and connections are the same,
 in the same order. Names are not compared: they hold layers' counters, which differ between models.

@@ -133,7 +133,7 @@ def state_variables(model: keras.Model, kind: Kind) -> list[Any]:
 
 
 def _resources(graph: Any) -> list[str]:
-    """The names of variables that a traced step takes in, or of the operations that use others."""
+    """Return the names of variables that a traced step captures, or of the operations that use others."""
     variables = {id(variable.handle): variable.name for variable in graph.variables}
     found = []
     for outside, inside in graph.captures:
@@ -144,7 +144,7 @@ def _resources(graph: Any) -> list[str]:
 
 
 def _refuse_optimizer(optimizer: Any) -> None:
-    """Refuse what changes variables inside a condition, which a stateless scope cannot record."""
+    """Refuse optimizers that change variables inside a condition, which a stateless scope cannot record."""
     shown = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         msg = f"the optimizer is a {shown}, which skips updates whose gradients are infinite"
@@ -184,7 +184,7 @@ def _run_step(model: Any, data: Any, trained: Sequence[Any], kind: Kind) -> Mapp
 
 
 def _with_leaves(batch: Any, leaves: Sequence[Any]) -> Any:
-    """The structure of ``batch`` with its leaves, but for the Nones, replaced."""
+    """Return the structure of ``batch`` with its leaves, except None, replaced."""
     given = iter(leaves)
     flat = [None if each is None else next(given) for each in tf.nest.flatten(batch)]
     return tf.nest.pack_sequence_as(batch, flat)
@@ -197,7 +197,7 @@ def _current(scope: Any, variable: Any, before: Any) -> Any:
 
 
 def _strangers(scope: Any, known: Sequence[Any]) -> list[str]:
-    """The names of variables that were changed under the scope, and are not ``known``."""
+    """Return the names of variables that were changed under the scope and are not ``known``."""
     ids = {id(variable) for variable in known}
     return ["a keras.Variable that it changes" for key in scope.state_mapping if key not in ids]
 

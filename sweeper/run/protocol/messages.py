@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def sendable(cls: type[T]) -> type[T]:
-    """Make of a class a frozen dataclass that is read from JSON with exactly its fields."""
+    """Make a class a frozen dataclass that is read from JSON with exactly its fields."""
     return with_config(ConfigDict(extra="forbid"))(dataclass(frozen=True, slots=True)(cls))
 
 
@@ -114,7 +114,7 @@ SentDistribution = Annotated[
 
 @sendable
 class Suggest:
-    """Up, awaiting `Suggested`: a value for the parameter ``name``."""
+    """Request to the worker for the parameter ``name``; answered by `Suggested`."""
 
     name: str
     distribution: SentDistribution
@@ -123,7 +123,7 @@ class Suggest:
 
 @sendable
 class Suggested:
-    """Down: the value, or why there is none (``error``)."""
+    """Answer to `Suggest`: the value, or the reason why there is none (``error``)."""
 
     value: CategoricalChoice
     error: str | None = None
@@ -142,7 +142,7 @@ class Suggested:
 
 @sendable
 class Judge:
-    """Up, awaiting `Judged`: whether to end here; with the objective of every epoch so far."""
+    """Question to the worker whether to end here, with the objective of every epoch; answered by `Judged`."""
 
     values: tuple[tuple[int, float], ...]
     kind: Literal["judge"] = "judge"
@@ -150,7 +150,7 @@ class Judge:
 
 @sendable
 class Judged:
-    """Down: whether the study's pruner ends the trial, or why it could not say (``error``)."""
+    """Answer to `Judge`: whether the pruner ends the trial, or the error that it raised (``error``)."""
 
     prune: bool
     error: str | None = None
@@ -179,7 +179,7 @@ class AuditOrder:
 
 @sendable
 class IntervalPinned:
-    """Up: an interval between two checkpoints is pinned, whole, and can be audited.
+    """Report that an interval between two checkpoints is pinned and can be audited.
 
     Attributes:
         from_path: The checkpoint to resume; None where the interval begins with the trial.
@@ -221,7 +221,7 @@ class BranchStart:
 
 @sendable
 class HeldOutData:
-    """Source of the data that checkpoints are measured on.
+    """Source of the data on which checkpoints are evaluated.
 
     Attributes:
         target: ``FILE:NAME`` or ``package.module:NAME``; None where the study's own are taken, or
@@ -239,7 +239,7 @@ class HeldOutData:
 
 @sendable
 class Candidate:
-    """A checkpoint to be measured: what the database has of it, and where it is now."""
+    """Checkpoint to be evaluated: its record in the database, and its present path."""
 
     path: str
     step: int
@@ -249,7 +249,7 @@ class Candidate:
 
 @sendable
 class Evaluation:
-    """Order to measure checkpoints, sent in place of a trial."""
+    """Order to evaluate checkpoints, sent in place of a trial."""
 
     checkpoints: tuple[Candidate, ...]
     data: HeldOutData
@@ -257,7 +257,7 @@ class Evaluation:
 
 @sendable
 class CheckpointEvaluated:
-    """Up: what a checkpoint gave."""
+    """Report of a checkpoint's metrics."""
 
     checkpoint: Candidate
     data: str
@@ -268,7 +268,7 @@ class CheckpointEvaluated:
 
 @sendable
 class CheckpointPassedOver:
-    """Up: why a checkpoint could not be measured."""
+    """Report of a checkpoint that could not be evaluated, with the reason."""
 
     checkpoint: Candidate
     reason: str
@@ -277,7 +277,7 @@ class CheckpointPassedOver:
 
 @sendable
 class Evaluated:
-    """Up, last: every checkpoint was measured or passed over; or none can be, of any trial.
+    """Last report of an evaluation: every checkpoint was evaluated or passed over, or none of any trial can be.
 
     Attributes:
         refused: What is wrong with what was asked for; None where nothing is.
@@ -315,7 +315,7 @@ class ExportOrder:
 
 @sendable
 class ModelExported:
-    """Up, last: the model stands at its path; its card."""
+    """Last report of an export: the model is written; with its card."""
 
     card: dict[str, Any]
     kind: Literal["model_exported"] = "model_exported"
@@ -376,7 +376,7 @@ class Replay:
 
 
 class ReplaySchedule:
-    """Follows one `Replay`, step by step."""
+    """Schedule of one `Replay`, followed step by step."""
 
     def __init__(self, replay: Replay) -> None:
         self._wanted = frozenset(replay.checkpoints)
@@ -384,7 +384,7 @@ class ReplaySchedule:
         self._die_after = replay.die_after
 
     def steps_left(self, step: int) -> int:
-        """Return steps that may run before something is to be done; at least 1."""
+        """Return how many steps may run before the next action; at least 1."""
         ends = {due for due, _ in self._wanted} | {self._also_after, self._die_after}
         return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
 
@@ -396,7 +396,7 @@ class ReplaySchedule:
         return also or (step, epoch) in self._wanted
 
     def die_if_due(self, step: int, flush: Callable[[], None]) -> None:
-        """End this process if that is wanted here, after ``flush`` has waited for the disk."""
+        """Kill this process if the replay orders it at this step, after ``flush`` has waited for the disk."""
         if self._die_after is not None and step >= self._die_after:
             flush()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -404,7 +404,7 @@ class ReplaySchedule:
 
 @sendable
 class Rehearsing:
-    """Up: what is about to be done, and for which trial; parameters asked for next are its.
+    """Report of the next activity and its trial; parameters that are asked for next are for that trial.
 
     Attributes:
         sound: Whether it is known by now that the trial would not be refused.
@@ -418,7 +418,7 @@ class Rehearsing:
 
 @sendable
 class Rehearsed:
-    """Up, last: all that was found."""
+    """Last report of a rehearsal: everything that was found."""
 
     report: RehearsalReport
     kind: Literal["rehearsed"] = "rehearsed"
@@ -430,7 +430,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 @sendable
 class Assignment:
-    """Down, first: the trial to run.
+    """First message to a process: the trial to run.
 
     Attributes:
         seed: The study's seed; with ``number`` it determines all that is random.
@@ -496,20 +496,20 @@ class Assignment:
 
     @property
     def lane(self) -> int:
-        """Return the trial's lane: a function of its number, since a lane's place may change its bits."""
+        """Return the trial's lane. It is a function of the number, because the lane's position may change the bits."""
         return self.number % self.lanes
 
 
 @sendable
 class Stop:
-    """Down: finish the step, checkpoint, stop."""
+    """Request to finish the step, write a checkpoint, and stop."""
 
     kind: Literal["stop"] = "stop"
 
 
 @sendable
 class Surroundings:
-    """Up, once: what the trial's bits depend on here, as `Fingerprint.to_json` has it."""
+    """Report, once, of what the trial's bits depend on here, in the form of `Fingerprint.to_json`."""
 
     fingerprint: dict[str, Any]
     kind: Literal["surroundings"] = "surroundings"
@@ -517,7 +517,7 @@ class Surroundings:
 
 @sendable
 class Preparing:
-    """Up: what the trial does next, before its first step, such as "building the model"."""
+    """Report of the trial's next activity before its first step, such as "building the model"."""
 
     stage: str
     kind: Literal["preparing"] = "preparing"
@@ -525,7 +525,7 @@ class Preparing:
 
 @sendable
 class Started:
-    """Up: everything is built and restored; the first step is about to run.
+    """Report that everything is built and restored, and that the first step is next.
 
     ``trained_seconds`` is how long training had taken up to the checkpoint that it goes on from.
     """
@@ -539,7 +539,7 @@ class Started:
 
 @sendable
 class StepsReached:
-    """Up, a few times a second: how far training is."""
+    """Report of the training's progress, a few times a second."""
 
     epoch: Count
     step: Count
@@ -548,7 +548,7 @@ class StepsReached:
 
 @sendable
 class EpochsEnded:
-    """Up: an epoch is over; or, from a resumed trial, all that its checkpoint knows of.
+    """Report of an epoch that has ended; from a resumed trial, of all epochs in its checkpoint.
 
     The worker's database may lack epochs that a checkpoint has, when both died in between.
     """
@@ -561,7 +561,7 @@ class EpochsEnded:
 
 @sendable
 class CheckpointCommitted:
-    """Up: a checkpoint is on disk, whole.
+    """Report of a checkpoint that is complete on disk.
 
     Attributes:
         seconds: How long its writing took, beside the training; None where it was there before.
@@ -580,7 +580,7 @@ class CheckpointCommitted:
 
 @sendable
 class CheckpointDeleted:
-    """Up: retention removed a checkpoint."""
+    """Report of a checkpoint that retention has removed."""
 
     path: str
     kind: Literal["checkpoint_deleted"] = "checkpoint_deleted"
@@ -588,7 +588,7 @@ class CheckpointDeleted:
 
 @sendable
 class Warned:
-    """Up: something the user should know."""
+    """Warning to the user."""
 
     message: str
     kind: Literal["warned"] = "warned"
@@ -596,7 +596,7 @@ class Warned:
 
 @sendable
 class Finished:
-    """Up, last: training came to its end."""
+    """Last report of a trial: training has ended."""
 
     step: Count
     value: float
@@ -607,7 +607,7 @@ class Finished:
 
 @sendable
 class PrunedHere:
-    """Up, last: ended as `Judged` said, after ``epoch`` (from 0), with a checkpoint at ``step``."""
+    """Last report of a pruned trial: it ended after ``epoch`` (from 0), with a checkpoint at ``step``."""
 
     step: Count
     epoch: Count
@@ -618,7 +618,7 @@ class PrunedHere:
 
 @sendable
 class PausedHere:
-    """Up, last: came to a rung after so many ``epochs``, with a checkpoint at ``step``."""
+    """Last report of a paused trial: it reached a rung after ``epochs``, with a checkpoint at ``step``."""
 
     step: Count
     epochs: Count
@@ -629,7 +629,7 @@ class PausedHere:
 
 @sendable
 class StoppedHere:
-    """Up, last: stopped on request, with a checkpoint at ``step``."""
+    """Last report of a trial that was stopped on request, with a checkpoint at ``step``."""
 
     step: Count
     kind: Literal["stopped_here"] = "stopped_here"
@@ -637,7 +637,7 @@ class StoppedHere:
 
 @sendable
 class Failed:
-    """Up, last: the trial's own code failed.
+    """Last report of a trial whose code has failed.
 
     Attributes:
         error: One line: the error's type and message.
@@ -662,14 +662,14 @@ LastMessage = Finished | PrunedHere | PausedHere | StoppedHere | Failed
 
 @sendable
 class LaneEnded:
-    """Up, after a lane's last message: the lane is free."""
+    """Report that a lane is free, after its last message."""
 
     kind: Literal["lane_ended"] = "lane_ended"
 
 
 @sendable
 class NoMoreLanes:
-    """Down, to a process without lanes: it ends."""
+    """Request to a process without trials to end."""
 
     kind: Literal["no_more_lanes"] = "no_more_lanes"
 
@@ -709,7 +709,7 @@ LaneMessage = (
 
 @sendable
 class OfLane:
-    """Both ways, where trials share a process: a message of or to the trial in one lane."""
+    """Message from or to the trial in one lane, if trials share a process."""
 
     lane: int
     message: Annotated[LaneMessage, Field(discriminator="kind")]

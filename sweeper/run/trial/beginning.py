@@ -1,4 +1,4 @@
-"""Beginning a branch: the parent's checkpoint, and what of it a trial with other parameters takes.
+"""Beginning of a branch: the parent's checkpoint, and the part that a trial with other parameters takes from it.
 
 To tell what the changed parameters change, the training is built with the parent's once more, in a
 process that is forked for it before anything of TensorFlow has run: the trial's own begins as every
@@ -40,7 +40,7 @@ from sweeper.train.loop.plan import TrainingPlan
 
 @dataclass(frozen=True)
 class Beginning:
-    """A branch that has no checkpoint of its own yet.
+    """Beginning of a branch that has no checkpoint of its own.
 
     Attributes:
         start: Where it begins.
@@ -52,7 +52,7 @@ class Beginning:
 
     @classmethod
     def of(cls, definition: StudyDefinition, assignment: Assignment) -> Beginning | None:
-        """Return what has to be known before the trial is built; None where it does not begin so.
+        """Return the beginning of the trial, before it is built; None if it does not begin as a branch.
 
         Raises:
             ParameterError: The training cannot be built with the parent's parameters.
@@ -93,7 +93,7 @@ class Beginning:
     def merged(
         self, loaded: LoadedCheckpoint, loop: TrainingLoop, own: Initial | None
     ) -> tuple[LoadedCheckpoint, BranchReport]:
-        """Return what the branch goes on from.
+        """Return the checkpoint from which the branch continues.
 
         Args:
             loaded: The parent's checkpoint.
@@ -111,7 +111,7 @@ class Beginning:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Explain a misfit by the changed parameters, wherever it shows."""
+        """Explain a mismatch by the changed parameters, wherever it is raised."""
         try:
             yield
         except RestoreError as error:
@@ -156,7 +156,7 @@ def _other_batches(loaded: LoadedCheckpoint, loop: TrainingLoop) -> list[str]:
 def _built_apart(
     definition: StudyDefinition, assignment: Assignment, start: BranchStart
 ) -> Initial:
-    """Return what a build with the parent's parameters has, made where it leaves no trace."""
+    """Return the initial state of a build with the parent's parameters, made in a forked process."""
     if not hasattr(os, "fork") or context.context()._context_handle is not None:
         # A process that has run TensorFlow cannot be forked: a debugger's, or one of trials inline.
         try:
@@ -182,7 +182,7 @@ def _built_apart(
 
 
 def _report_and_exit(writing: int, build: Callable[[], Initial]) -> None:
-    """In the forked process: build, write what there is, and end without any clean-up."""
+    """Build in the forked process, write the state, and exit without clean-up."""
     try:
         die_with_parent()
         for number in signals_to_stop():
@@ -223,7 +223,7 @@ def _initial_of_parent(
 
 
 def own_initial(beginning: Beginning | None, plan: TrainingPlan) -> Initial | None:
-    """Return what the branch itself was built with, where that has to be compared."""
+    """Return the initial state of the branch itself, if it has to be compared."""
     return None if beginning is None or beginning.parent is None else Initial.of(plan)
 
 

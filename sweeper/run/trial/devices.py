@@ -11,7 +11,7 @@ from sweeper.support.tensorflow_start import loading_quietly
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow and Keras without what their libraries say of themselves as they load.
+    """Import TensorFlow and Keras without the log lines of their libraries.
 
     Unless the user says otherwise, TensorFlow's warnings and errors are shown, and no more.
     """
@@ -24,7 +24,7 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Leave the garbage collector off: it takes a quarter of an import, and finds next to nothing."""
+    """Disable the garbage collector: it takes a quarter of an import, and frees almost nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -35,7 +35,7 @@ def uncollected() -> Iterator[None]:
 
 
 def show_devices(devices: str | None) -> None:
-    """Let CUDA and HIP see ``devices`` only; before TensorFlow's first op. None changes nothing."""
+    """Make only ``devices`` visible to CUDA and HIP, before TensorFlow's first op; None changes nothing."""
     if devices is not None:
         # Numbers mean what nvidia-smi means by them, not "the fastest first".
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
@@ -44,7 +44,7 @@ def show_devices(devices: str | None) -> None:
 
 
 def limit_memory(megabytes: int | None) -> None:
-    """Let this process use so much of each GPU that it sees; before TensorFlow's first op.
+    """Limit this process's memory on each visible GPU, before TensorFlow's first op.
 
     None changes nothing: TensorFlow then takes nearly all of it when it starts the device.
 

@@ -1,4 +1,4 @@
-"""An evaluation in its own process: build the trial's model once, and measure its checkpoints.
+"""Evaluation in its own process: builds the trial's model once, and evaluates its checkpoints.
 
 The factories run as for the trial, from the same seeds; nothing is trained, and no callback is
 called. A checkpoint that cannot be read is passed over and named; one that does not fit the model
@@ -50,7 +50,7 @@ class _RefusedError(Exception):
 
 
 def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
-    """Do what ``assignment.evaluation`` says; the last message is `Evaluated`.
+    """Carry out ``assignment.evaluation``; the last message is `Evaluated`.
 
     Raises:
         RestoreError: A checkpoint does not fit the model.

@@ -1,4 +1,4 @@
-"""Exporting a model in a process of its own: the study's module sees what it sees in a trial's."""
+"""Export of a model in a process of its own, in which the study's module is imported as in a trial's."""
 
 from __future__ import annotations
 

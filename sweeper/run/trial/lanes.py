@@ -66,7 +66,7 @@ class LaneLinks:
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def request_stop(self) -> None:
-        """Stop every lane at its next step; those that come later as well."""
+        """Stop every lane at its next step, and those that begin later."""
         self._stopping.set()
         for link in list(self._links.values()):
             link.request_stop()
@@ -107,7 +107,7 @@ class LaneLinks:
 
 
 def serve_lanes(definition: StudyDefinition, lanes: int, links: LaneLinks) -> None:
-    """Train every trial that comes, until none is left and no other will come.
+    """Train every trial that is assigned, until none is left and no more will be assigned.
 
     Args:
         definition: The study's.
@@ -128,7 +128,7 @@ def serve_lanes(definition: StudyDefinition, lanes: int, links: LaneLinks) -> No
 
 
 def refuse_lanes(error: BaseException, links: LaneLinks) -> None:
-    """Tell of every trial that comes that ``error`` keeps the process from running it."""
+    """Report for every trial that is assigned that ``error`` prevents the process from running it."""
     while (began := links.waiting.get()) is not None:
         _, link = began
         link.send(failure_of(error, asked=False))
@@ -136,7 +136,7 @@ def refuse_lanes(error: BaseException, links: LaneLinks) -> None:
 
 
 def train_alone(assignment: Assignment, train: Callable[[Lane], None]) -> None:
-    """Have ``train`` run as the lane of the assignment's trial, with no other trial beside it.
+    """Run ``train`` as the lane of the assignment's trial, without other trials.
 
     Raises:
         BaseException: What ``train`` raised.

@@ -1,4 +1,4 @@
-"""A trial's link to its worker, and the message with which it says that it failed.
+"""Link of a trial to its worker, and the message that reports a failure.
 
 The thread that listens to the worker keeps running while TensorFlow works, because TensorFlow
 releases Python's lock.
@@ -70,11 +70,11 @@ class AnsweredLink(ABC):
         return self._stop.is_set()
 
     def request_stop(self) -> None:
-        """Stop at the next step: the worker said so, or a signal did."""
+        """Request a stop at the next step, because of the worker or a signal."""
         self._stop.set()
 
     def received(self, message: Message | None) -> None:
-        """Take a message of the worker's."""
+        """Handle a message from the worker."""
         if isinstance(message, Suggested):
             self._answers.put(message)
         elif isinstance(message, Judged):
@@ -154,7 +154,7 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
 
 
 def _disk_error(error: BaseException) -> str | None:
-    """Return what the disk refuses, if ``error`` comes of that; no other trial could write there either.
+    """Return the disk's error, if ``error`` was caused by it; no other trial could write there either.
 
     TensorFlow and HDF5 have the system's reason in their text alone.
     """
@@ -177,12 +177,12 @@ def _text_of(error: BaseException) -> str:
 
 
 def worker_is_gone() -> NoReturn:
-    """End this process: nobody is left to report to."""
+    """End this process, because no worker is left to report to."""
     os._exit(EXIT_WORKER_GONE)
 
 
 def _users_part(trace: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame outside sweeper; whole where there is none."""
+    """Return the traceback from the first frame outside sweeper; the whole traceback if there is none."""
     own = f"{Path(__file__).parents[2]}{os.sep}"
     part = trace
     while part is not None and part.tb_frame.f_code.co_filename.startswith(own):

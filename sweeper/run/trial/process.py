@@ -1,4 +1,4 @@
-"""The trial process's own side: its signals, its settings, and what it runs.
+"""Main function of a trial process: its signals, its settings, and its work.
 
 A trial process ends in one of four ways, and the worker can tell them apart: it says how it went
 and exits 0; its worker is gone, so it ends itself; it is killed; or it dies, and the worker learns
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def serve_trial(
     channel: Channel, assignment: Assignment, load: Callable[[], StudyDefinition]
 ) -> None:
-    """Run one trial in this process, which is the trial's alone or its group's, and say how it went.
+    """Run one trial in this process, its own or its group's, and report how it ended.
 
     Args:
         channel: To the worker.

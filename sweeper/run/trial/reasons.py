@@ -31,7 +31,7 @@ _NO_REASON = re.compile(
 
 
 def error_text(error: BaseException) -> str:
-    """``str(error)``, or what went wrong with that."""
+    """Return ``str(error)``, or the error that it raises."""
     try:
         return str(error)
     except BaseException as other:  # it may raise whatever it likes, SystemExit too
@@ -64,7 +64,7 @@ def formatted(error: BaseException, trace: TracebackType | None) -> str:
 
 
 def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """``text`` as a pipe and every database can carry it.
+    """Return ``text`` without characters that a pipe or a database cannot carry.
 
     Lone surrogates and NULs are escapes in it, and of what is longer than ``longest`` characters the
     middle is left out.

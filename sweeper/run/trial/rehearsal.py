@@ -1,4 +1,4 @@
-"""A rehearsal in its own process: build a trial, watch it train, and report what was seen.
+"""Rehearsal in its own process: builds a trial, observes its training, and reports.
 
 The other side of `sweeper.checks`. What one process can know is found here (what is refused, and
 what cannot be built or captured, with the line in the user's files); what takes two processes to know
@@ -51,7 +51,7 @@ _NEVER = 1 << 30
 
 
 class _OverError(Exception):
-    """Nothing more can be rehearsed; why, is among the findings."""
+    """Nothing more can be rehearsed; a finding has the reason."""
 
 
 def rehearse(
@@ -61,7 +61,7 @@ def rehearse(
     link: Link,
     lane: Lane | None = None,
 ) -> None:
-    """Do what ``rehearsal`` says; the last message is `Rehearsed`.
+    """Carry out ``rehearsal``; the last message is `Rehearsed`.
 
     Whatever the user's code raises is a finding of the report, and raised no further. A ``lane`` takes the
     steps, where the study's trials are fused.
@@ -171,7 +171,7 @@ class _Rehearsal:
         self._measure(watched)
 
     def _follow(self, plan: TrainingPlan, watched: WatchedTraining) -> None:
-        """Train the first trial, watched, and leave its state where both sides can read it."""
+        """Train the first trial under observation, and keep its state where both sides can read it."""
         steps, epochs = watched.loop._steps or 1, self._assignment.epochs
         stop_at = _NEVER
         if epochs > WHOLE_EPOCHS:
@@ -259,7 +259,7 @@ class _Rehearsal:
         return watched
 
     def _uncapturable(self, plan: TrainingPlan) -> None:
-        """The error names the first that cannot be captured; name the others as well."""
+        """Name all objects that cannot be captured; the error names only the first."""
         for callback in plan.callbacks:
             try:
                 CallbackStates([callback]).capture({})
@@ -280,7 +280,7 @@ class _Rehearsal:
 
     @contextmanager
     def _doing(self, stage: str, number: int, check: str) -> Iterator[None]:
-        """Tell what comes next; whatever is raised there is a finding, and the end."""
+        """Report the next activity; an exception in it becomes a finding and ends the rehearsal."""
         self._link.send(Rehearsing(stage, number))
         try:
             yield
@@ -294,7 +294,7 @@ class _Rehearsal:
 
 
 def _peak_memory() -> int:
-    """Return the most bytes that this process held so far."""
+    """Return this process's peak memory in bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

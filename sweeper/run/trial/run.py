@@ -1,4 +1,4 @@
-"""One trial from its factories to its end, over a `Link`: the same in a process and inline.
+"""Run of one trial from its factories to its end, over a `Link`; the same in a process and inline.
 
 When its parts are made, the newest whole checkpoint of any earlier attempt
 is found, and training goes on from there.
@@ -68,7 +68,7 @@ from sweeper.train.warmstart.source import digest_now
 
 
 def keep_end(model: keras.Model, last: Committed, store: EndStore) -> None:
-    """Write the model's variables, or that they are those of its last checkpoint.
+    """Write the model's variables, or a note that its last checkpoint has them.
 
     Args:
         model: After ``on_train_end``.
@@ -92,7 +92,7 @@ _FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 
 def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Path) -> None:
-    """Have each of Keras's callbacks write below ``directory``.
+    """Redirect the files of Keras's callbacks to ``directory``.
 
     Args:
         callbacks: The trial's.
@@ -229,7 +229,7 @@ def _last_message(
 
 
 def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
-    """Return the plan as this assignment runs it: judged by the pruner, shortened or aside."""
+    """Return the plan for this assignment: with the pruner's judge, and shortened or with other paths for a replay."""
     plan = replace(plan, judge=_judge(assignment, link))
     replay = assignment.replay
     if replay is not None and replay.lengths is not None:
@@ -240,7 +240,7 @@ def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> Trai
 
 
 def _start(beginning: Beginning | None, origin: Origin | None, link: Link) -> LoadedCheckpoint:
-    """Return the checkpoint of another trial that this one begins from."""
+    """Return the checkpoint of another trial from which this one begins."""
     if beginning is None:
         msg = (
             "none of this branch's own checkpoints can be read; they were renamed, and the next "
@@ -270,7 +270,7 @@ def _keep_end(
     observer: TrialObserver,
     origin: Origin | None,
 ) -> None:
-    """Keep the model as training left it, where the assignment says where."""
+    """Keep the model as training left it, if the assignment has a path for it."""
     if assignment.end is None or observer.committed is None:
         return
     location = parse_location(assignment.end)
@@ -281,7 +281,7 @@ def _keep_end(
 
 
 def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
-    """Return what asks the worker between two epochs; None, and no cost, without a pruner.
+    """Return the function that asks the worker between two epochs; None without a pruner.
 
     After an epoch that did not report the objective there is nothing new, and so no question.
     """
@@ -313,7 +313,7 @@ def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, 
 def _began_from(
     loop: TrainingLoop, plan: TrainingPlan, loaded: LoadedCheckpoint | None, link: Link
 ) -> dict[str, Any]:
-    """Return what the attempt's surroundings say of the warm start.
+    """Return the part of the attempt's surroundings that describes the warm start.
 
     A resumed trial has its values already: of the file, only the digest is looked at.
     """
@@ -330,7 +330,7 @@ def _began_from(
 
 
 def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
-    """Remove what earlier attempts died over; what cannot be removed costs disk, not the trial."""
+    """Remove unfinished files of earlier attempts; one that cannot be removed only costs disk space."""
     for directory in directories:
         try:
             if leads_outside(directory):
@@ -344,7 +344,7 @@ def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
 
 
 def _brought_here(loaded: LoadedCheckpoint | None, directory: str) -> LoadedCheckpoint | None:
-    """Return the checkpoint with every path below the trial's directory brought to where that is now."""
+    """Return the checkpoint with paths below the trial's directory adapted to its present place."""
     if loaded is None or loaded.origin is None or loaded.origin.directory == directory:
         return loaded
     return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, directory))

@@ -1,1 +1,1 @@
-"""A worker's slots: what each claims, supervises and writes down."""
+"""Slots of a worker: each claims trials, supervises them and records their results."""

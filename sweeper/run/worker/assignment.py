@@ -11,7 +11,7 @@ from sweeper.support.paths import RunPaths
 
 
 def assignment_for(claim: Claim, settings: StudySettings, paths: RunPaths) -> Assignment:
-    """Return what the attempt that was claimed is sent."""
+    """Return the assignment of a claimed attempt."""
     return assignment_of(
         settings,
         paths,
@@ -35,7 +35,7 @@ def assignment_of(
     pruning: bool = True,
     parent: ParentRecord | None = None,
 ) -> Assignment:
-    """Return what any attempt at trial ``number`` is sent; `dataclasses.replace` adds the rest.
+    """Return the assignment of an attempt at trial ``number``; callers add the rest by `dataclasses.replace`.
 
     Of attempts up to ``anew_after`` no checkpoint is gone on with. ``epochs`` is the trial's own
     number of them, where it was extended; a trial that was is not pruned again (``pruning``). A trial

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def check_new_study(paths: RunPaths, storage: str) -> None:
-    """Refuse to create a study where another one's files are.
+    """Refuse to create a study in a directory with another one's files.
 
     Raises:
         ForeignCheckpointError: There are some; says whose.
@@ -73,7 +73,7 @@ def claim_directories(paths: RunPaths, study: StudyRow, *, begun: bool) -> None:
 
 
 def check_directories(directories: Iterable[Path], study: StudyRow, *, begun: bool) -> None:
-    """Refuse directories that are another study's; nothing is written.
+    """Refuse directories of another study; nothing is written.
 
     Raises:
         ForeignCheckpointError: One is; says whose.
@@ -91,12 +91,12 @@ def check_directories(directories: Iterable[Path], study: StudyRow, *, begun: bo
 
 
 def marker_of(study: StudyRow) -> Marker:
-    """Return what the stored study's directories are marked with."""
+    """Return the marker of the stored study's directories."""
     return Marker(study.name, study.identity, study.seed, study.fingerprint)
 
 
 def origin_of(claim: Claim, seed: int) -> Origin | None:
-    """Return whose the checkpoints of a claimed trial are, but for its parameters.
+    """Return the origin of a claimed trial's checkpoints, without its parameters.
 
     Args:
         claim: The trial.
@@ -143,7 +143,7 @@ class Located:
     reached: int = 0
 
     def notice(self, listed: int, files: Path) -> str | None:
-        """Return what a person should know before the trial goes on; None where all is as it was.
+        """Return a notice for the user before the trial resumes; None if nothing has changed.
 
         Args:
             listed: How many checkpoints the database lists.
@@ -210,7 +210,7 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
 
 
 def begin_files(parent: int, number: int, paths: RunPaths) -> None:
-    """Give a branch what its parent's callbacks have written, unless it has files of its own.
+    """Copy the files of the parent's callbacks to a branch, unless it has files of its own.
 
     Raises:
         CheckpointError: It cannot be copied.
@@ -232,7 +232,7 @@ def begin_files(parent: int, number: int, paths: RunPaths) -> None:
 
 
 def bring_files(newest: Path, files: Path) -> None:
-    """Copy what a trial's own code has written to where its directory is now.
+    """Copy files that a trial's code has written to its present directory.
 
     Args:
         newest: A checkpoint of the trial, which says where that was.
@@ -292,7 +292,7 @@ def _is_own(path: Path, paths: RunPaths) -> bool:
 
 
 def _listed(trial: TrialRecord, paths: RunPaths) -> list[Location]:
-    """Return what lies in the directories of attempts to go on from, whether or not the database has it."""
+    """Return the checkpoints in the directories of earlier attempts, whether or not the database has them."""
     found: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:
         directory = paths.checkpoints(trial.number, attempt.number)

@@ -34,14 +34,14 @@ from sweeper.support.paths import RunPaths
 
 
 class Auditing(Protocol):
-    """The audits that the slots of one worker do."""
+    """Interface to the audits of one worker's slots."""
 
     def order(self, claim: Claim) -> AuditOrder | None:
-        """Return what the trial of ``claim`` pins; None for nothing."""
+        """Return what the trial of ``claim`` has to pin; None for nothing."""
         ...
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
-        """Write down an interval that a trial has pinned."""
+        """Record an interval that a trial has pinned."""
         ...
 
     def beside(self, device: SlotDevice) -> AbstractContextManager[None]:
@@ -49,21 +49,21 @@ class Auditing(Protocol):
         ...
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare first intervals, and what has found no idle slot for so many seconds."""
+        """Compare first intervals, and intervals for which no slot was idle for that many seconds."""
         ...
 
     def while_idle(self, device: SlotDevice) -> bool:
-        """Compare one interval, if there is one for which the study's time has room."""
+        """Compare one interval, if there is one and the study's time budget allows it."""
         ...
 
     def at_the_end(self, device: SlotDevice) -> None:
-        """Compare what is left and has room, and drop the rest."""
+        """Compare the remaining intervals that the time budget allows, and drop the others."""
         ...
 
 
 @dataclass(frozen=True)
 class StudyAccess:
-    """One worker's study.
+    """Study of one worker, and its access to the database.
 
     Attributes:
         search: How parameters are drawn and trials are pruned.
@@ -82,7 +82,7 @@ class StudyAccess:
 
     @cached_property
     def impatient(self) -> Repository:
-        """Return the repository for callers that try again by themselves."""
+        """Return the repository for callers that retry by themselves."""
         return self.repository.with_patience(CALL_PATIENCE)
 
 
@@ -90,10 +90,10 @@ T = TypeVar("T")
 
 
 class InlineSupervisor(Protocol):
-    """The worker of a trial that runs in the worker's own process."""
+    """Interface of the worker to a trial that runs in the worker's own process."""
 
     def handle(self, message: Message) -> Suggested | Judged | None:
-        """Write down one message of the trial; the answer, where it asked something."""
+        """Record one message of the trial; return the answer if it is a question."""
         ...
 
     def stop_requested(self, *, inside: bool = False) -> bool:
@@ -102,7 +102,7 @@ class InlineSupervisor(Protocol):
 
 
 class InlineRunner(Protocol):
-    """Runs a trial in this process, handing its messages to ``supervisor``."""
+    """Runner of a trial in this process, which hands its messages to ``supervisor``."""
 
     def __call__(self, assignment: Assignment, supervisor: InlineSupervisor) -> None: ...
 
@@ -156,7 +156,7 @@ class SlotContext:
         )
 
     def tell(self, event: Event) -> None:
-        """Call the listener. It never raises: a trial is not to blame if nobody listens."""
+        """Call the listener; never raises, because a listener's error is not the trial's."""
         with self._reporting:
             if not self._listening:
                 return
@@ -169,14 +169,14 @@ class SlotContext:
                     self.abort(error)
 
     def tell_of_checkpoints(self, trial: TrialRecord, located: Located) -> None:
-        """Say, once a trial, that its checkpoints are not where they were, or are nowhere."""
+        """Notify, once for each trial, that its checkpoints have moved or are missing."""
         notice = located.notice(len(trial.checkpoints), self.study.paths.trial_files(trial.number))
         if notice is not None and trial.number not in self._reported:
             self._reported.add(trial.number)
             self.tell(Notice(notice))
 
     def ask(self, call: Callable[[bool], T]) -> T:
-        """Call the database until it answers, or nobody waits any more.
+        """Call the database until it answers, or the wait is given up.
 
         Raises:
             DatabaseUnavailableError: It is away, and a stop is requested, or for too long.
@@ -191,14 +191,14 @@ class SlotContext:
             raise
 
     def abort(self, error: BaseException) -> None:
-        """Stop every slot because of ``error``, which is not one trial's own."""
+        """Stop every slot because of ``error``, which does not concern one trial only."""
         self.error = self.error or error
         if isinstance(self.error, Exception):
             self.leases.error = self.error
         self.stopping.set()
 
     def stop(self, how: StopRequest) -> None:
-        """Stop every slot because somebody asked the study to: after a checkpoint, or at once."""
+        """Stop every slot because a stop of the study was requested: after a checkpoint, or at once."""
         if how == "kill":
             self.killing.set()
         self.stopping.set()
@@ -223,7 +223,7 @@ class SlotContext:
             self._changed.notify_all()
 
     def wait_for_others(self, seconds: float, *, idle: bool = True) -> None:
-        """Wait until a trial is over, or so long; the time counts where the slot is ``idle``."""
+        """Wait until a trial has ended, at most ``seconds``; counts as idle time if the slot is ``idle``."""
         began = time.monotonic()
         with self._changed:
             self._changed.wait(seconds)

@@ -1,4 +1,4 @@
-"""Health of the database as one worker sees it, and the writes that wait while it is away.
+"""Health of the database from one worker's view, and the queue of writes while it is away.
 
 The queue writes in a thread of its own, so that the trial's supervisor is never kept from
 seeing a stop, a lost lease or a death. Every entry must bear being written twice: a connection
@@ -31,7 +31,7 @@ _LONGEST_PAUSE = 1.0
 
 
 class DatabaseHealth:
-    """Shared by everything in a worker that calls the database.
+    """Health of the database, shared by all callers in a worker.
 
     Args:
         tell: Called with a notice when the database goes and when it is back.
@@ -57,14 +57,14 @@ class DatabaseHealth:
         return self.away_for > self.limit
 
     def error(self) -> DatabaseUnavailableError:
-        """Return what to raise once it is given up."""
+        """Return the error to raise once it is given up."""
         return DatabaseUnavailableError(
             f"the database was unreachable for {self.away_for:.0f} s ({self._error}); trials were "
             "stopped at a checkpoint, and will resume from there"
         )
 
     def failed(self, error: DatabaseUnavailableError, since: float) -> None:
-        """Note that a call begun at ``since``, on the monotonic clock, was not answered."""
+        """Record that a call begun at ``since``, on the monotonic clock, was not answered."""
         with self._changing:
             first = self._away_since is None
             self._error = error
@@ -82,7 +82,7 @@ class DatabaseHealth:
             )
 
     def answered(self) -> None:
-        """Note that a call was answered."""
+        """Record that a call was answered."""
         if self._away_since is None:
             return
         with self._changing:
@@ -143,7 +143,7 @@ class Entry:
     write: Callable[[bool], object]
 
     def joined(self, later: Entry) -> Entry | None:
-        """Return both as one entry, which writes them at once; None where that cannot be."""
+        """Return one entry that writes both at once; None if they cannot be joined."""
         del later
         return None
 
@@ -174,7 +174,7 @@ class WriteQueue:
         return self._error is not None
 
     def check(self) -> None:
-        """Raise what an entry raised.
+        """Raise the error of an entry, if there is one.
 
         Raises:
             SupersededError: The attempt is no longer the trial's current one.
@@ -185,7 +185,7 @@ class WriteQueue:
             raise self._error
 
     def write(self, entry: Entry, waiting: Callable[[], None]) -> None:
-        """Have ``entry`` written after those before it; waits only while there are too many.
+        """Queue ``entry`` after the others; waits only while the queue is full.
 
         Raises:
             Exception: What an earlier entry raised.
@@ -204,7 +204,7 @@ class WriteQueue:
             self._changed.notify_all()
 
     def ask(self, question: Callable[[bool], T], waiting: Callable[[], None]) -> T:
-        """Have ``question`` asked in its turn, like an entry, and return its answer.
+        """Ask ``question`` in the order of the queue, and return its answer.
 
         Raises:
             Exception: What the question, or an earlier entry, raised.
@@ -231,7 +231,7 @@ class WriteQueue:
         self.check()
 
     def close(self) -> None:
-        """Write nothing more, whether or not something still waits. May be called again."""
+        """Stop writing, even if entries wait. May be called again."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()

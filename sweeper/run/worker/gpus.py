@@ -53,7 +53,7 @@ class SlotDevice:
 
 
 class SlotDevices:
-    """Gives each slot of a worker its device, for as long as it runs trials.
+    """Assignment of a device to each slot of a worker, for as long as it runs trials.
 
     Args:
         devices: One for each slot; empty where nothing is bound.
@@ -67,7 +67,7 @@ class SlotDevices:
 
     @contextmanager
     def taken(self) -> Iterator[SlotDevice]:
-        """A device that no other slot has."""
+        """Give a device that no other slot has."""
         if not self._bound:
             yield SlotDevice()
             return
@@ -162,7 +162,7 @@ def _ids(text: str) -> list[str]:
 
 
 def _known() -> dict[str, int | None]:
-    """Return megabytes by id, each GPU under its number and, where it has one, its uuid."""
+    """Return megabytes by id: each GPU under its number and, if it has one, its uuid."""
     said = _printed(_NVIDIA)
     found: dict[str, int | None] = {}
     for line in (said or "").splitlines():
@@ -184,7 +184,7 @@ def _known() -> dict[str, int | None]:
 
 
 def _printed(words: Sequence[str]) -> str | None:
-    """Return what a program prints; None where there is no such program, or it fails."""
+    """Return the output of a program; None if there is no such program, or it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):

@@ -80,7 +80,7 @@ class _WorkerError(BaseException):
 
 
 class _InlineLink:
-    """The trial's side, where its worker is a call away: what the worker raises is none of its."""
+    """Link of a trial to a worker in the same process; the worker's errors are kept from the trial's code."""
 
     def __init__(self, supervisor: InlineSupervisor) -> None:
         self._supervisor = supervisor

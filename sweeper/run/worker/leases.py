@@ -55,7 +55,7 @@ class Stay:
 
 
 class HeldLease:
-    """An attempt that this worker holds. ``lost`` is set once it does no more."""
+    """Attempt whose lease this worker holds; ``lost`` is set once the lease is lost."""
 
     def __init__(self, token: int) -> None:
         self.token = token
@@ -63,7 +63,7 @@ class HeldLease:
 
 
 class LeaseKeeper:
-    """Joins a study, renews while anything in this process is at work there, and leaves.
+    """Keeper of a worker's leases: joins a study, renews while the process works on it, and leaves.
 
     A context manager that any number of slots enter; the first joins and the last leaves.
 
@@ -157,12 +157,12 @@ class LeaseKeeper:
         return lease
 
     def let_go(self, lease: HeldLease) -> None:
-        """Renew the attempt's lease no more: it is closed."""
+        """Stop renewing the attempt's lease, because the attempt is closed."""
         with self._holding:
             self._held.pop(lease.token, None)
 
     def release_lost(self) -> tuple[LostAttempt, ...]:
-        """Close what workers that are gone have left, unless somebody here did a moment ago."""
+        """Close attempts of workers that are gone, unless this process did so a moment ago."""
         with self._looking:
             if self._looked is not None and _now() - self._looked < self._interval:
                 return ()
@@ -215,6 +215,6 @@ class LeaseKeeper:
 
 
 def _now() -> float:
-    """Seconds that go on while the machine sleeps, where the system has such a clock."""
+    """Return seconds of a clock that counts while the machine sleeps, if the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

@@ -1,4 +1,4 @@
-"""Messages of one attempt's trial: its questions answered, its reports written down in order.
+"""Messages of one attempt's trial: answers its questions, and records its reports in order.
 
 Everything goes through the attempt's write queue: while the database is away, the trial trains on
 and this waits. Only a question cannot wait, since the trial needs the answer.
@@ -52,7 +52,7 @@ from sweeper.train.fingerprint import differences
 
 
 class TrialSearch:
-    """Answers the questions of one attempt.
+    """Search of one attempt: answers its questions.
 
     Args:
         study: The worker's.
@@ -80,13 +80,13 @@ class TrialSearch:
         self._opened: SearchSession | None = None
 
     def answer(self, question: Suggest | Judge) -> Suggested | Judged:
-        """Return the answer, once the database has what there is to write or read for it."""
+        """Return the answer, after the database has read and written what it needs."""
         if isinstance(question, Suggest):
             return self._suggest(question)
         return self._judge(question)
 
     def not_asked_for(self) -> str | None:
-        """Return what to say of enqueued values that the trial, now that it is built, did not ask for."""
+        """Return a warning about enqueued values for which the built trial has not asked."""
         number, enqueue = self._claim.number, self._study.search.enqueue
         if self._claim.parent is not None:
             return None
@@ -100,7 +100,7 @@ class TrialSearch:
         )
 
     def _suggest(self, question: Suggest) -> Suggested:
-        """Draw a parameter and keep it, unless an earlier attempt did; return what holds."""
+        """Draw a parameter and store it, unless an earlier attempt did; return the stored value."""
         if self._claim.parent is not None:
             return _of_branch(question, self._claim.parent, self.params)
         try:
@@ -146,7 +146,7 @@ class TrialSearch:
         return self._opened
 
     def _seen(self) -> tuple[Observation, ...]:
-        """Return the trials that the search may look at."""
+        """Return the trials on which the search may depend."""
         claim, window = self._claim, self._study.search.window
         if window is None:
             return ()
@@ -274,7 +274,7 @@ class MessageHandler(TrialSupervisor):
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
     def started(self, pid: int, isolation: Isolation) -> None:
-        """Note which process the trial is."""
+        """Record the trial's process."""
         self._process = (pid, isolation)
         self._record_process(None)
 
@@ -313,7 +313,7 @@ class MessageHandler(TrialSupervisor):
         return None
 
     def epoch_reported(self) -> None:
-        """An epoch was given to the write queue."""
+        """Handle that an epoch was given to the write queue."""
 
     def _checkpoints_changed(
         self, message: CheckpointCommitted | CheckpointDeleted | IntervalPinned
@@ -341,7 +341,7 @@ class MessageHandler(TrialSupervisor):
                 self._write(lambda _again: self._pinned(token, message))
 
     def report_findings(self) -> None:
-        """Report what the queue's thread found out; a listener's own errors are not for it."""
+        """Report what the queue's thread has found; not in that thread, because a listener may raise."""
         found, self._unreported = self._unreported, None
         if found is not None:
             self._tell(found)
@@ -378,7 +378,7 @@ class MessageHandler(TrialSupervisor):
             self._tell(Notice(unused))
 
     def _surroundings(self, message: Surroundings) -> None:
-        """Keep the attempt's fingerprint, and have it reported what differs from the one before."""
+        """Store the attempt's fingerprint, and report its differences from the one before."""
         claim = self._claim
         before = self._repository.record_fingerprint(claim.token, message.fingerprint)
         if before is None:

@@ -92,7 +92,7 @@ class Death:
 
 
 class TrialClock:
-    """Time that a trial has taken: in earlier attempts, and in this one.
+    """Clock of a trial's time, in earlier attempts and in this one.
 
     Time in which the worker itself stood still (a stopped process, a laptop's lid) does not count.
 
@@ -108,7 +108,7 @@ class TrialClock:
         self._seconds = 0.0
 
     def is_over(self, went_on_from: float) -> bool:
-        """Look at the clock; whether the limit is exceeded. To be called every moment.
+        """Return whether the limit is exceeded; to be called at every poll.
 
         Args:
             went_on_from: Seconds of training in the checkpoint that the trial went on from.
@@ -119,7 +119,7 @@ class TrialClock:
         return self.limit is not None and self._seconds + went_on_from > self.limit
 
     def seconds(self, went_on_from: float) -> float:
-        """Seconds counted so far."""
+        """Return the seconds counted so far."""
         return self._seconds + went_on_from
 
 
@@ -177,7 +177,7 @@ def end_of(
 
 
 def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
-    """Return the end of the trial that shows a mistake of the study's, and of the run with it.
+    """Return the end of a trial that has shown a mistake in the study, which ends the run too.
 
     A trial that has trained has failed: it begins anew once the definition is another one. Any other
     waits for the next run.
@@ -248,7 +248,7 @@ def _crash(
 
 
 def _again(left: int, allowed: int, kept: int | None) -> str:
-    """Say where the next attempt begins; ``left`` counts it."""
+    """Return a sentence on where the next attempt begins; ``left`` counts it."""
     how = "it starts again, because it has no checkpoint"
     if kept is not None:
         how = f"it resumes from its checkpoint of step {kept}"
@@ -270,7 +270,7 @@ def rung_event(rung: DecidedRung) -> RungDecided:
 
 
 def check_not_all_alike(study: str, found: tuple[int, str] | None) -> None:
-    """End the run where all trials that have ended failed alike; see `Repository.failing_alike`.
+    """Raise if all trials that have ended failed alike; see `Repository.failing_alike`.
 
     Raises:
         TrialError: They have, and others are still to come.

@@ -81,7 +81,7 @@ def serve_slot(context: SlotContext) -> None:
 
 
 class _Lanes:
-    """Lanes of one slot, a thread each: which are taken, and the process that they share.
+    """Lanes of one slot, each with a thread: which are taken, and their common process.
 
     Attributes:
         count: How many; 1 where each trial has a process of its own.
@@ -127,7 +127,7 @@ class _Lanes:
 
     @contextmanager
     def launcher(self, claim: Claim) -> Iterator[Launcher | InlineRunner]:
-        """Give what the trial of ``claim`` is started by.
+        """Give the launcher of the trial of ``claim``.
 
         A trial may have died by another one's fault. From the second time on it has a process of its own,
         one such trial at a time, so that only the one at fault goes on dying.
@@ -183,7 +183,7 @@ def _serve(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> None:
 
 
 def _claimed(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> Claim | None:
-    """Return the next trial, once there is one; None when none is left, or the study stops."""
+    """Return the next trial, after waiting for one; None if none is left, or the study stops."""
     while not context.stopping.is_set():
         # The same for every try: a claim whose answer was lost is found again.
         claim = context.ask(partial(_next, context, device, lanes, uuid.uuid4().hex))
@@ -238,7 +238,7 @@ class _CutShortError(Exception):
 
 
 class AttemptSupervisor(MessageHandler):
-    """One attempt, from its claim to its end in the database: when its process goes on, stops, ends."""
+    """Supervisor of one attempt, from its claim to its end in the database."""
 
     def __init__(
         self, context: SlotContext, claim: Claim, device: SlotDevice | None = None
@@ -291,7 +291,7 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def poll(self, process: TrialProcess) -> float:
-        """Let the trial go on, have it stop, or end it, as the time has come for that."""
+        """Check the lease, the time limit and requests to stop; stop or kill the trial if one of them requires it."""
         self._check_lease()
         self._queue.check()
         if self._clock.is_over(self.trained_seconds):
@@ -347,7 +347,7 @@ class AttemptSupervisor(MessageHandler):
         return status
 
     def _check_waiting(self) -> None:
-        """While the trial waits for the database: whether it should wait no longer."""
+        """Raise if the trial should no longer wait for the database."""
         context = self._context
         self._check_lease()
         if context.killing.is_set():
@@ -397,13 +397,13 @@ class AttemptSupervisor(MessageHandler):
             check_not_all_alike(claim.study, found)
 
     def _has_succeeded(self) -> bool:
-        """Return whether a trial of the study has a value: the definition is then not at fault."""
+        """Return whether a trial of the study has a value, which shows that the definition is not at fault."""
         repository, study = self._study.impatient, self._claim.study
         status = self._context.ask(lambda _again: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
     def _close(self, end: AttemptEnd) -> None:
-        """Write everything that waits and the attempt's end, and wait until it is written.
+        """Write all queued entries and the attempt's end, and wait until they are written.
 
         Raises:
             DatabaseUnavailableError: The database was away for too long; the attempt stays open
@@ -448,7 +448,7 @@ class AttemptSupervisor(MessageHandler):
             )
 
     def _check_parting(self) -> None:
-        """While the attempt's end waits to be written: whether it should wait no longer."""
+        """Raise if the attempt's end should no longer wait to be written."""
         context = self._context
         longest = context.health.limit
         if context.stopping.is_set():
@@ -462,7 +462,7 @@ class AttemptSupervisor(MessageHandler):
             raise DatabaseUnavailableError(msg)
 
     def _make_directory(self) -> None:
-        """Make the attempt's directory, so that a disk that refuses it is no trial's fault."""
+        """Make the attempt's directory; an error of the disk is not counted as the trial's."""
         directory = self._study.paths.attempt(self._claim.number, self._claim.attempt)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -486,7 +486,7 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """Return what the database has of the trial's checkpoints, where they are now.
+        """Return the trial's checkpoints in the database, with their present paths.
 
         A trial that begins, or begins anew, has none.
 

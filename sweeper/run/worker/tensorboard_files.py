@@ -1,4 +1,4 @@
-"""A trial's files for TensorBoard, written anew from the database's records.
+"""Files of a trial for TensorBoard, rewritten from the database's records.
 
 What the database holds of a trial is exact across resumes: an epoch that an attempt did again stands
 in it once. So nothing is appended to a file that a killed attempt began. The whole file is written
@@ -63,7 +63,7 @@ class TrialSummaries:
         return time.monotonic() - self._written >= _EVERY
 
     def write(self, trial: TrialRecord) -> None:
-        """Put what the record holds in place of what is there.
+        """Replace the files with the record's content.
 
         Raises:
             OSError: The disk does not take it; what was there before still is.
