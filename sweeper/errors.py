@@ -201,7 +201,7 @@ class LanesError(FactoryError):
     It is found out before the first trial of a study begins; the message names the reason, and what to do.
 
     Examples:
-        >>> raise LanesError("the model 'cnn' is compiled with run_eagerly=True; leave out lanes=")
+        >>> raise sweeper.LanesError("the model 'cnn' is compiled with run_eagerly=True; leave out lanes=")
         Traceback (most recent call last):
         sweeper.errors.LanesError: the model 'cnn' is compiled with run_eagerly=True; leave out lanes=
     """

@@ -38,7 +38,7 @@ from sweeper.checks.interrupted_runs import (
 )
 from sweeper.checks.judging import Judgement, judge_runs, judge_trials
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.replay.authorship import line_of_argument
+from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
     CheckReport,
     DataDigests,

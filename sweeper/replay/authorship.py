@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import functools
-import inspect
-import linecache
-import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -24,93 +18,12 @@ from sweeper.errors import (
 )
 from sweeper.guard.owned import name_of
 from sweeper.inspection.measured import measured_names
-from sweeper.inspection.sources import is_users
+from sweeper.replay.lines import line_of, line_of_argument, line_of_error
 from sweeper.replay.reports import Authored, Finding, Line, StudyAuthors
 from sweeper.replay.tracing import HOOKS
 from sweeper.support.installation import missing_package
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.state.variables import walk
-
-_CACHED = functools._lru_cache_wrapper
-
-
-def unwrapped(thing: Any) -> Any:
-    """Return the function inside partials, bound methods and decorators; a class or object unchanged."""
-    for _ in range(32):
-        if isinstance(thing, functools.partial):
-            thing = thing.func
-        elif inspect.ismethod(thing):
-            thing = thing.__func__
-        elif isinstance(thing, types.FunctionType | _CACHED) and hasattr(thing, "__wrapped__"):
-            thing = thing.__wrapped__
-        else:
-            return thing
-    return thing
-
-
-def line_of(thing: Any) -> Line | None:
-    """Return the line of a function, a class or an object's class; None for a library's."""
-    thing = unwrapped(thing)
-    if inspect.isfunction(thing):
-        code = thing.__code__
-        return Line(code.co_filename, code.co_firstlineno) if _known(code.co_filename) else None
-    cls = thing if isinstance(thing, type) else type(thing)
-    for kind in cls.__mro__:
-        try:
-            file = inspect.getsourcefile(kind)
-            if file is None or not is_users(file):
-                continue
-            return Line(file, inspect.getsourcelines(kind)[1])
-        except (OSError, TypeError):
-            continue
-    return None
-
-
-def line_of_error(error: BaseException) -> Line | None:
-    """Return the innermost line of the user's code in the error's traceback."""
-    found = None
-    for frame, line in _frames(error.__traceback__):
-        if is_users(frame):
-            found = Line(frame, line)
-    return found
-
-
-def line_of_argument(file: str, study: str, argument: str) -> Line | None:
-    """Return the line of ``argument=…`` in this study's call of ``Study``, or of the call.
-
-    None if the file has no such call.
-    """
-    try:
-        tree = ast.parse(Path(file).read_bytes())
-    except (OSError, SyntaxError, ValueError):
-        return None
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Study"
-    ]
-    named = [call for call in calls if study in map(_name_given, call.keywords)]
-    for call in named or calls:
-        given = {keyword.arg: keyword.value.lineno for keyword in call.keywords}
-        return Line(file, given.get(argument, call.lineno))
-    return None
-
-
-def _name_given(keyword: ast.keyword) -> object:
-    value = keyword.value
-    return value.value if keyword.arg == "name" and isinstance(value, ast.Constant) else None
-
-
-def _frames(trace: types.TracebackType | None) -> Iterator[tuple[str, int]]:
-    while trace is not None:
-        yield trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
-
-
-def _known(file: str) -> bool:
-    """Return whether ``file`` is the user's and its lines are known, as for a notebook's cell."""
-    return is_users(file) or (not Path(file).exists() and bool(linecache.getlines(file)))
-
 
 _LONG = 600
 """Length of a message above which its middle is left out."""

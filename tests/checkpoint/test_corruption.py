@@ -227,7 +227,7 @@ def test_a_checkpoint_being_read_is_not_deleted(store):
     assert store.delete(path)
     assert store.delete(path), "deleting what is gone is done already"
     assert store.list() == ()
-    with pytest.raises(CheckpointError, match="is gone") as raised:
+    with pytest.raises(CheckpointError, match="is missing") as raised:
         store.load(path)
     assert not isinstance(raised.value, CorruptCheckpointError)
 

@@ -115,7 +115,7 @@ def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch) -> None:
     directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
     assert store.list() == ()
-    with pytest.raises(CheckpointError, match=r"see that s3://no-such-bucket is there"):
+    with pytest.raises(CheckpointError, match=r"check that s3://no-such-bucket exists"):
         store.commit(snapshot(1))
 
 

@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from sweeper.replay.authorship import line_of, line_of_argument, line_of_error
+from sweeper.replay.lines import line_of, line_of_argument, line_of_error
 
 Written = Callable[[str], ModuleType]
 

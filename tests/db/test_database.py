@@ -293,7 +293,7 @@ def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("runs/sweeper.db", "is no database URL; expected sqlite:///PATH"),
+        ("runs/sweeper.db", "is not a database URL; expected sqlite:///PATH"),
         ("mysql://root@localhost/sweeps", "is a mysql database"),
         ("sqlite://", "names no file"),
         ("sqlite:///:memory:", "names no file"),

@@ -30,7 +30,10 @@ ALONE = """objective="val_loss", epochs=4, trials=7, sampler="random", audit="of
     retries={"crash": 30}, nonfinite="fail", failing_alike=0"""
 
 STUDY = StudyText(
-    head="TROUBLE = not os.environ.get('SWEEPER_TEST_CALM')",
+    head="""import time
+TROUBLE = not os.environ.get("SWEEPER_TEST_CALM")
+PAUSE = float(os.environ.get("SWEEPER_TEST_PAUSE", "0"))
+""",
     model="""
     if TROUBLE and trial.number == 3:
         raise ValueError("no model for this one")
@@ -43,7 +46,7 @@ STUDY = StudyText(
     callbacks="""*(
         [keras.callbacks.EarlyStopping(monitor="loss", patience=1, min_delta=100.0)]
         if TROUBLE and trial.number == 1 else []
-    )""",
+    ), keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: time.sleep(PAUSE))""",
     arguments=f"{ALONE}, lanes={LANES}",
 )
 
@@ -109,13 +112,14 @@ def test_no_result_depends_on_company_or_workers(together: Together, tmp_path: P
 
 
 def test_a_group_killed_again_and_again_ends_as_one_that_never_was(
-    together: Together, tmp_path: Path
+    together: Together, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SWEEPER_TEST_PAUSE", "0.3")  # else they end before they can be killed
     runs, killed = tmp_path / "runs", []
     over = threading.Event()
 
     def kill() -> None:
-        while not over.wait(0.4) and len(killed) < 4:
+        while not over.wait(0.1) and len(killed) < 4:
             running = [t for t in _trials(runs) if t.state == "running" and len(t.epochs) % 4]
             pids = {t.attempts[-1].pid for t in running if t.attempts[-1].pid}
             for pid in pids - set(killed):

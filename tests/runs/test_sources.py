@@ -140,7 +140,7 @@ def test_a_module_is_remembered_with_the_directory_it_was_found_from(
     [
         (None, "defined in a notebook"),
         ({"how": "pickled", "location": "", "name": None}, "defined in a notebook"),
-        ({"how": "target", "location": "/gone/a.py", "name": None}, "/gone/a.py, which is gone"),
+        ({"how": "target", "location": "/gone/a.py", "name": None}, "/gone/a.py, which is missing"),
     ],
 )
 def test_code_that_is_gone_is_said_to_be(described: dict[str, object] | None, message: str) -> None:

@@ -40,7 +40,7 @@ def test_more_trials_than_points_are_refused_when_the_study_is_defined() -> None
         ({}, "needs grid="),
         ({"x": []}, r"grid\['x'\] is \[\]"),
         ({"x": "abc"}, "expected a list"),
-        ({"x": [1, 2, 1]}, "holds 1 twice"),
+        ({"x": [1, 2, 1]}, "contains 1 twice"),
         ({"x": [object()]}, "values must be"),
     ],
 )

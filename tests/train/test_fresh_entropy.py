@@ -155,7 +155,10 @@ def test_a_generator_made_in_another_thread_is_refused_with_its_line() -> None:
         thread = threading.Thread(target=unseeded_split)
         thread.start()
         thread.join()
-        with pytest.raises(UncapturableError, match=r"^test_fresh_entropy.py:\d+: an unseeded"):
+        with pytest.raises(
+            UncapturableError,
+            match=r"^test_fresh_entropy.py:\d+: a random generator without a seed",
+        ):
             stream.capture({})
 
 

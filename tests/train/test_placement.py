@@ -42,7 +42,7 @@ def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_sai
     assert placed((sized(MOST_ON_GPU // 2), sized(MOST_ON_GPU // 2)), monkeypatch) == (None, [])
     device, notices = placed((sized(MOST_ON_GPU), None, sized(1)), monkeypatch)
     assert device == "/device:CPU:0"
-    assert "the train data are 1,024 MiB" in notices[0]
+    assert "the train data have 1,024 MiB" in notices[0]
     gpu.append(SimpleNamespace(memory_limit=2048))
     assert placed(sized(512 * 2**20), monkeypatch) == (None, [])
     assert placed(sized(513 * 2**20), monkeypatch)[0] == "/device:CPU:0"

@@ -23,7 +23,7 @@ from sweeper.errors import IndependenceError, SweeperError, UncapturableError
 from sweeper.guard.guard import Earlier
 from sweeper.guard.owned import owned_by
 from sweeper.lanes.scheduler import Lane
-from sweeper.replay.authorship import StudyCode, line_of
+from sweeper.replay.authorship import StudyCode
 from sweeper.replay.digests import (
     WHOLE_EPOCHS,
     data_digests,
@@ -31,6 +31,7 @@ from sweeper.replay.digests import (
     shortened,
     validation_rows,
 )
+from sweeper.replay.lines import line_of
 from sweeper.replay.reports import Finding, Level, Line, RehearsalReport, Spent, Timed
 from sweeper.replay.tracing import WatchedTraining
 from sweeper.run.protocol.channel import Link
