@@ -23,7 +23,7 @@ _CONTEXT: Any = context
 _GENERATORS: Any = stateful_random_ops
 _KERAS: Any = global_state
 _TRACKERS = ("GLOBAL_STATE_TRACKER", "GLOBAL_SETTINGS_TRACKER")
-"""What Keras keeps by thread; ``clear_session()`` replaces the first for all threads."""
+"""Keras's state by thread; ``clear_session()`` replaces the first for all threads."""
 
 
 @dataclass(frozen=True, slots=True)

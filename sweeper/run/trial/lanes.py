@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from sweeper.definition.definition import StudyDefinition
 from sweeper.guard.guard import Earlier
 from sweeper.lanes.scheduler import Lane, LaneScheduler
-from sweeper.run.protocol.channel import Channel, GarbledError
+from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
     LaneEnded,
@@ -30,7 +30,12 @@ from sweeper.run.protocol.messages import (
     NoMoreLanes,
     OfLane,
 )
-from sweeper.run.trial.link import AnsweredLink, failure_of, worker_is_gone
+from sweeper.run.trial.link import (
+    AnsweredLink,
+    failure_of,
+    listen_to_worker,
+    send_to_worker,
+)
 from sweeper.run.trial.run import run_trial
 
 
@@ -79,23 +84,10 @@ class LaneLinks:
         return link
 
     def _send(self, message: OfLane) -> None:
-        try:
-            self._channel.send(message)
-        except OSError:
-            worker_is_gone()
+        send_to_worker(self._channel, message)
 
     def _listen(self) -> None:
-        while True:
-            try:
-                message = self._channel.receive()
-            except (EOFError, OSError):
-                worker_is_gone()
-            except GarbledError as error:
-                # No request to stop would arrive any more.
-                for link in self._links.values():
-                    link.send(failure_of(error))
-                os._exit(1)
-            self._received(message)
+        listen_to_worker(self._channel, self._received, lambda: list(self._links.values()))
 
     def _received(self, message: Message | None) -> None:
         if isinstance(message, NoMoreLanes):

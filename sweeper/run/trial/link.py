@@ -11,6 +11,7 @@ import os
 import queue
 import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -92,22 +93,43 @@ class ChannelLink(AnsweredLink):
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def deliver(self, message: LaneMessage) -> None:
-        try:
-            self._channel.send(message)
-        except OSError:
-            worker_is_gone()
+        send_to_worker(self._channel, message)
 
     def _listen(self) -> None:
-        while True:
-            try:
-                message = self._channel.receive()
-            except (EOFError, OSError):
-                worker_is_gone()
-            except GarbledError as error:
-                # No request to stop would arrive any more.
-                self.send(failure_of(error))
-                os._exit(1)
-            self.received(message)
+        listen_to_worker(self._channel, self.received, lambda: (self,))
+
+
+def send_to_worker(channel: Channel, message: Message) -> None:
+    """Send a message; end the process if the other side is gone."""
+    try:
+        channel.send(message)
+    except OSError:
+        worker_is_gone()
+
+
+def listen_to_worker(
+    channel: Channel,
+    received: Callable[[Message | None], None],
+    links: Callable[[], Iterable[AnsweredLink]],
+) -> NoReturn:
+    """Handle every message by ``received``; end the process if the other side is gone or unreadable.
+
+    Args:
+        channel: To the worker.
+        received: Called with each message.
+        links: Returns the links over which an unreadable message is reported as a failure.
+    """
+    while True:
+        try:
+            message = channel.receive()
+        except (EOFError, OSError):
+            worker_is_gone()
+        except GarbledError as error:
+            # No request to stop would arrive any more.
+            for link in links():
+                link.send(failure_of(error))
+            os._exit(1)
+        received(message)
 
 
 def failure_before_trial(error: BaseException) -> Failed:

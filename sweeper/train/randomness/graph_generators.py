@@ -89,7 +89,7 @@ _DRAWN_BY: Mapping[str, Callable[..., Any]] = {
 
 
 class _Tracing(threading.local):
-    """What this thread traces: the functions, the innermost last, and how many draws each has had."""
+    """Functions that this thread traces, the innermost last, with the number of draws in each."""
 
     def __init__(self) -> None:
         self.functions: list[str] = []

@@ -50,7 +50,7 @@ class EagerSeeds:
 
     def __init__(self) -> None:
         self.graphs = GraphGenerators()
-        """What stands in graphs in the place of such operations."""
+        """Generators that replace such operations in graphs."""
         self._calls: Counter[tuple[str, int, int]] = Counter()
         self._began: Any = None
         """Generator of seeds for operations without one; ``tf.random.set_seed`` makes another."""
@@ -186,7 +186,7 @@ def _fast(module: Any) -> Callable[..., Any]:
 
 
 class _Entered(threading.local):
-    """Those entered in this thread, the innermost last."""
+    """States that are entered in this thread, the innermost last."""
 
     def __init__(self) -> None:
         self.states: list[HiddenState] = []
