@@ -12,7 +12,6 @@
     │   └── ParameterError          a parameter asked for twice, with two distributions
     ├── TrialError              one trial failed; the study goes on, unless all would (of_study)
     │   ├── FactoryError            a factory returned what cannot be trained
-    │   │   └── LanesError              or cannot be fused with other trials (lanes=)
     │   ├── IndependenceError       it shares what training changes with something else
     │   ├── ObjectiveError          the objective names a metric that the model lacks
     │   ├── DataError               data whose lengths differ, or that has no such form
@@ -53,7 +52,6 @@ __all__ = [
     "ForeignCheckpointError",
     "IndependenceError",
     "Interrupted",
-    "LanesError",
     "MixedStudyError",
     "NonFiniteError",
     "ObjectiveError",
@@ -193,18 +191,6 @@ class FactoryError(TrialError):
     """
 
     of_study = True
-
-
-class LanesError(FactoryError):
-    """A trial's steps cannot be fused with those of other trials, as ``Study(lanes=…)`` asks for.
-
-    It is found out before the first trial of a study begins; the message names the reason, and what to do.
-
-    Examples:
-        >>> raise sweeper.LanesError("the model 'cnn' is compiled with run_eagerly=True; leave out lanes=")
-        Traceback (most recent call last):
-        sweeper.errors.LanesError: the model 'cnn' is compiled with run_eagerly=True; leave out lanes=
-    """
 
 
 class IndependenceError(TrialError):

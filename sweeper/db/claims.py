@@ -111,18 +111,12 @@ class Lease:
         devices: Devices for the trial; None for no restriction.
         seconds: Duration of the lease.
         fingerprint: Fingerprint of the worker's definition; None for the study's.
-        lanes: Number of lanes of the study, and those of which the worker can take a trial; None for any trial.
     """
 
     worker_key: str | None = None
     devices: str | None = None
     seconds: float = 60.0
     fingerprint: str | None = None
-    lanes: tuple[int, frozenset[int]] | None = None
-
-    def takes(self, number: int) -> bool:
-        """Return whether the worker can take the trial of that number."""
-        return self.lanes is None or number % self.lanes[0] in self.lanes[1]
 
 
 def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repository's own
@@ -156,8 +150,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
         return _claim(connection, study, mine, mine.current_attempt, made.id, begun=True)
     if study.stop_requested is not None:
         return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
-    lease = lease or Lease()
-    trial = _begun_trial(connection, study, lease)
+    trial = _begun_trial(connection, study)
     number, begun = 1, trial is not None
     if trial is not None:
         full = trial.paused and at_most(study, running_trials(connection, study))
@@ -168,12 +161,13 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
             sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number, paused=None)
         )
     else:
-        new = _new_trial(connection, study, trial_seed, lease)
+        new = _new_trial(connection, study, trial_seed)
         if new == "again":
             return claim(connection, name, worker, trial_seed, key, lease)
         if not isinstance(new, Row):
             return new
         trial = new
+    lease = lease or Lease()
     token = connection.execute(
         sa.insert(Attempt)
         .values(
@@ -196,7 +190,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
 
 
 def _new_trial(
-    connection: Connection, study: AnyRow, trial_seed: TrialSeed, lease: Lease
+    connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | Literal["again"] | None:
     """Begin a new trial; return "again" if an existing one can be claimed now."""
     following = _next_number(connection, study.id)
@@ -214,17 +208,11 @@ def _new_trial(
         return "again" if settle_all(connection, study) else waiting
     if following.begun >= study.target:
         return None
-    if not lease.takes(following.number):
-        return Waiting(f"trial {following.number} waits for its lane, in which another trial runs")
     return _begin(connection, study, following, trial_seed)
 
 
-def _begun_trial(connection: Connection, study: AnyRow, lease: Lease) -> AnyRow | None:
+def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
     """Return the lowest interrupted trial, otherwise the lowest promoted one."""
-    free: sa.ColumnElement[bool] = sa.true()
-    if lease.lanes is not None:
-        count, lanes = lease.lanes
-        free = (Trial.number % count).in_(sorted(lanes))
     return connection.execute(
         sa.select(Trial)
         .where(
@@ -232,7 +220,6 @@ def _begun_trial(connection: Connection, study: AnyRow, lease: Lease) -> AnyRow 
             Trial.result.is_(None),
             sa.or_(Trial.paused.is_(None), Trial.paused == PROMOTED),
             ~is_open(),
-            free,
         )
         .order_by(Trial.paused.is_not(None), Trial.number)
         .limit(1)

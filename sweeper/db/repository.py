@@ -161,7 +161,6 @@ class Repository(Statements):
         lease_seconds: float = 60.0,
         key: str | None = None,
         fingerprint: str | None = None,
-        lanes: tuple[int, frozenset[int]] | None = None,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
 
@@ -175,7 +174,6 @@ class Repository(Statements):
             key: 32 characters, equal in every call that repeats this claim after a lost answer;
                 None for a single call.
             fingerprint: Fingerprint of the worker's definition; None for the study's.
-            lanes: Number of lanes of the study, and those that are free; None to take any trial.
 
         Returns:
             The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
@@ -187,7 +185,7 @@ class Repository(Statements):
             DefinitionChangedError: The study's definition differs from the worker's.
         """
         asked = key or uuid.uuid4().hex
-        lease = Lease(worker_key, devices, lease_seconds, fingerprint, lanes)
+        lease = Lease(worker_key, devices, lease_seconds, fingerprint)
         return self.database.write(
             lambda c: claims.claim(c, study, worker, trial_seed, asked, lease)
         )

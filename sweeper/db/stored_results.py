@@ -313,8 +313,7 @@ def _records(
     codes = codes_of_trials(connection, ids)
     evaluations = evaluations_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
-    definition = json.loads(study.definition)
-    length = definition.get("epochs")
+    length = json.loads(study.definition).get("epochs")
     lengths = lengths_of_trials(connection, ids, objectives)
     parents = parents_of(connection, ids)
     return tuple(
@@ -345,7 +344,6 @@ def _records(
             earlier_lengths=tuple(lengths.get(trial.id, ())),
             parent=parents.get(trial.id),
             branch_report=branch_reports.get(trial.id),
-            lanes=definition.get("lanes", 1),
         )
         for trial in trials
     )

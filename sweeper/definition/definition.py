@@ -95,7 +95,6 @@ class StudySettings:
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
             function chooses the file of each trial.
         budget: As `describe_budget` writes it.
-        lanes: Trials that are fused into one graph at most; 1 for none.
     """
 
     name: str
@@ -124,7 +123,6 @@ class StudySettings:
     tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
     nonfinite: NonFinite = "continue"
-    lanes: int = 1
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
@@ -235,10 +233,6 @@ class StudyDefinition:
         nonfinite: ``"continue"``: a trial with a loss or objective of NaN or infinity after an
             epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
             is NaN or infinite. ``"fail"``: it fails at the end of that epoch.
-        lanes: The maximum number of trials that a worker trains in one process, with their steps
-            fused into one graph; faster for many trials of very small networks. Each trial keeps its own claim,
-            checkpoints and result. Another number changes the last bits of results. 1: a process
-            for each trial. Not together with ``step``, ``strategy`` or ``time_limit``.
 
     Raises:
         DefinitionError: An argument has the wrong type or an impossible value.
@@ -285,7 +279,6 @@ class StudyDefinition:
         tensorboard: bool = False,
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",
-        lanes: int = 1,
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -335,25 +328,6 @@ class StudyDefinition:
         self.warm_start = checked_warm_start(warm_start)
         self.tensorboard = bool(tensorboard)
         self.nonfinite: NonFinite = checked_nonfinite(nonfinite)
-        self.lanes = checked_whole(lanes, "lanes", least=1)
-        if self.lanes > 1:
-            self._check_lanes()
-
-    def _check_lanes(self) -> None:
-        """Refuse what cannot be together with lanes.
-
-        Raises:
-            DefinitionError: The other argument is named.
-        """
-        reasons = {
-            "step": "whose steps cannot be fused with those of other trials",
-            "strategy": "whose replicas cannot be fused with other trials",
-            "time_limit": "and trials that share a process have no time of their own",
-        }
-        for name, reason in reasons.items():
-            if getattr(self, name) is not None:
-                msg = f"lanes={self.lanes} is given with {name}=, {reason}; leave out one of them"
-                raise DefinitionError(msg)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
@@ -394,7 +368,6 @@ class StudyDefinition:
             tensorboard=self.tensorboard,
             budget=self._described_budget,
             nonfinite=self.nonfinite,
-            lanes=self.lanes,
         )
 
     def factories(self) -> dict[str, object]:

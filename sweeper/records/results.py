@@ -213,7 +213,6 @@ class TrialRecord(HasModel):
         distributions: What each parameter was drawn from.
         length: How many epochs it trains for at most; None where its study does not say.
         earlier_lengths: What it gave at the lengths that it was extended from, the shortest first.
-        lanes: Trials that its study fuses into one graph at most (`Study`).
 
     Examples:
         >>> trial = study.results().trials[0]
@@ -246,12 +245,6 @@ class TrialRecord(HasModel):
     distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
     length: int | None = None
     earlier_lengths: tuple[LengthRecord, ...] = ()
-    lanes: int = 1
-
-    @property
-    def lane(self) -> int | None:
-        """Return its place among the lanes, from 0; None where trials are not fused."""
-        return None if self.lanes == 1 else self.number % self.lanes
 
     @property
     def lengths(self) -> tuple[LengthRecord, ...]:
@@ -297,7 +290,6 @@ class TrialRecord(HasModel):
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
             **json_fields(self, "code", "output_only", "evaluations", "rungs", "lengths"),
-            **({} if self.lane is None else {"lane": self.lane, "lanes": self.lanes}),
             **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),
             **({} if self.branch_report is None else {"branch": dict(self.branch_report)}),
         }

@@ -11,7 +11,6 @@ import keras
 from sweeper.errors import (
     DataError,
     IndependenceError,
-    LanesError,
     ObjectiveError,
     SweeperError,
     UncapturableError,
@@ -67,8 +66,6 @@ class StudyCode:
             check, line = "independence", self._line_of_factory(root)
         elif isinstance(error, UncapturableError):
             check, line = "capture", line or self.line_of_message(message)
-        elif isinstance(error, LanesError):
-            check, line = "lanes", line or self.line_of_message(message)
         elif isinstance(error, ObjectiveError):
             check, line = "objective", self._line_of_objective()
         elif isinstance(error, DataError):

@@ -13,20 +13,14 @@ once more with the parameters of the first, and the user is warned if they still
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sweeper.errors import (
-    ExecutionError,
-    IndependenceError,
-    Interrupted,
-    LanesError,
-    SweeperError,
-)
+from sweeper.errors import ExecutionError, IndependenceError, Interrupted
 from sweeper.records.events import Doing, Listener, Notice
 from sweeper.replay.reports import Line, RehearsalReport
 from sweeper.run.prepared_study import PreparedStudy
@@ -36,12 +30,6 @@ from sweeper.support.paths import scratch_directory
 
 if TYPE_CHECKING:
     from sweeper.run.launch.trial_process import Launcher
-
-_REFUSED: Mapping[str, type[SweeperError]] = {
-    "independence": IndependenceError,
-    "lanes": LanesError,
-}
-"""The checks of which a finding ends the run, and the error that says so."""
 
 _LOOK_SECONDS = 1.0
 """Seconds between two checks for a request to stop while the first trial waits."""
@@ -85,7 +73,7 @@ class _Built:
 
     number: int
     known: threading.Event = field(default_factory=threading.Event)
-    refusal: SweeperError | None = None
+    refusal: IndependenceError | None = None
 
     def hear(self, rehearsing: Rehearsing) -> None:
         """Record the process's next activity."""
@@ -95,9 +83,9 @@ class _Built:
     def judge(self, report: RehearsalReport | None) -> None:
         """Record the process's report."""
         for finding in () if report is None else report.findings:
-            if finding.check in _REFUSED and finding.level == "error":
+            if finding.check == "independence" and finding.level == "error":
                 which = f"trial {self.number}" if self.number else "each"
-                self.refusal = _REFUSED[finding.check](
+                self.refusal = IndependenceError(
                     f"{_at(finding.line)}{finding.message}; no trial was run, because {which} "
                     "would be refused"
                 )
@@ -120,7 +108,7 @@ class EarlyCheck:
         self._listener = listener
         self._stopping = threading.Event()
         self._known = threading.Event()
-        self._refusal: SweeperError | None = None
+        self._refusal: IndependenceError | None = None
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         if launcher is None:
@@ -137,7 +125,6 @@ class EarlyCheck:
 
         Raises:
             IndependenceError: They would be refused; the line of the factory is named, and both ends.
-            LanesError: Their steps cannot be fused; the reason is named.
         """
         while not self._known.wait(_LOOK_SECONDS):
             if self._stop_requested():

@@ -211,14 +211,6 @@ class PreparedStudy:
                 )
             )
             return window
-        lanes = self.settings.lanes
-        if window is not None and lanes > window:
-            tell(
-                Notice(
-                    f"the study's concurrency is {window}, so at most {window} of its {lanes} lanes are used at "
-                    "once; the definition's concurrency= changes that, and the sweep with it"
-                )
-            )
         return wanted
 
 

@@ -215,30 +215,6 @@ def test_interrupted_trials_are_claimed_first_and_the_lowest_of_them(
     repository.finish(first.token, Ending("complete", value=0.5))
 
 
-def test_a_worker_is_given_trials_of_its_free_lanes_alone(repository: Repository) -> None:
-    repository.create_or_open(ROW)
-
-    def claim(*free: int) -> Claim | Waiting | None:
-        return repository.claim("digits", ME, seed, lanes=(2, frozenset(free)))
-
-    first, second, third = (take(repository) for _ in range(3))
-    for claimed in (first, second, third):
-        repository.finish(claimed.token, Ending("interrupted", end_step=5))
-    of_lane_1 = claim(1)
-    assert isinstance(of_lane_1, Claim)
-    assert of_lane_1.number == 1
-    taken = [claim(0), claim(0), claim(1)]
-    assert [each.number for each in taken if isinstance(each, Claim)] == [0, 2, 3]
-    assert repository.set_target("digits", 5).target == 5
-    waiting = claim(1)
-    assert isinstance(waiting, Waiting)
-    assert "trial 4 waits for its lane" in waiting.reason
-    assert isinstance(claim(), Waiting)
-    last = claim(0, 1)
-    assert isinstance(last, Claim)
-    assert last.number == 4
-
-
 def test_a_trial_waits_until_its_window_is_finished(repository: Repository) -> None:
     repository.create_or_open(replace(ROW, window=2))
     first, second = take(repository), take(repository)

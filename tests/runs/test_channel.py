@@ -6,7 +6,7 @@ import json
 import math
 import os
 import threading
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -35,11 +35,8 @@ from sweeper.run.protocol.messages import (
     IntervalPinned,
     Judge,
     Judged,
-    LaneEnded,
     Message,
     ModelExported,
-    NoMoreLanes,
-    OfLane,
     Part,
     PausedHere,
     Preparing,
@@ -111,7 +108,7 @@ branches = st.builds(
     *(st.dictionaries(words, choices), st.dictionaries(words, choices)),
 )
 
-MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
+MESSAGES = {
     Assignment: st.builds(
         Assignment,
         study=words,
@@ -145,8 +142,6 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
         rungs=st.lists(counts).map(tuple),
         pause_after=st.none() | counts,
         branch=st.none() | branches,
-        lanes=st.integers(1, 64),
-        grouped=st.booleans(),
     ),
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),
@@ -184,10 +179,7 @@ MESSAGES: dict[type[Message], st.SearchStrategy[Any]] = {
     Failed: st.builds(
         Failed, words, words, st.booleans(), st.sampled_from(["trial", "memory", "environment"])
     ),
-    LaneEnded: st.just(LaneEnded()),
-    NoMoreLanes: st.just(NoMoreLanes()),
 }
-MESSAGES[OfLane] = st.builds(OfLane, counts, st.one_of(*MESSAGES.values()))
 
 
 def pair() -> tuple[Channel, Channel]:

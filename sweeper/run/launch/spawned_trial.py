@@ -13,8 +13,7 @@ from sweeper.run.launch.sources import import_study
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
 from sweeper.run.trial.devices import import_tensorflow
-from sweeper.run.trial.link import failure_before_trial, worker_is_gone
-from sweeper.run.trial.process import serve_trial
+from sweeper.run.trial.process import failure_before_trial, serve_trial, worker_is_gone
 from sweeper.support.processes import die_with_parent
 
 

@@ -17,6 +17,7 @@ import psutil
 
 from sweeper.errors import Interrupted, ParameterError
 from sweeper.records.events import Doing, StepsDone
+from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
     Evaluated,
@@ -38,15 +39,9 @@ Isolation = Literal["auto", "fork", "spawn", "inline"]
 
 @dataclass(frozen=True, slots=True)
 class ExitStatus:
-    """End of a process.
-
-    Attributes:
-        code: Its exit code, or minus the signal that killed it; None if unknown.
-        because: Why it was killed, where that was because of another trial in it; else empty.
-    """
+    """End of a process: its exit code, or minus the signal that killed it; None if unknown."""
 
     code: int | None
-    because: str = ""
 
     def describe(self) -> str:
         """Return a description, such as ``was killed by SIGSEGV`` or ``exited with code 3``."""
@@ -66,26 +61,11 @@ class ExitStatus:
         return self.code == -signal.SIGKILL
 
 
-class TrialChannel(Protocol):
-    """The worker's end of a conversation with one trial; see `Channel`."""
-
-    @property
-    def is_within_message(self) -> bool: ...
-
-    def send(self, message: Message, *, waits: bool = True) -> None: ...
-
-    def receive(self, timeout: float | None = None) -> Message | None: ...
-
-    def check_coming(self, patience: float) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class TrialProcess(Protocol):
-    """A running trial process, seen from its worker; or a lane of one."""
+    """A running trial process, seen from its worker."""
 
     @property
-    def channel(self) -> TrialChannel: ...
+    def channel(self) -> Channel: ...
 
     @property
     def pid(self) -> int: ...
@@ -161,7 +141,7 @@ POLL_INTERVAL = 0.1
 _REST_OF_MESSAGE = 60.0
 """Seconds to wait for the rest of a message."""
 
-EXIT_PATIENCE = 10.0
+_EXIT_PATIENCE = 10.0
 """Seconds for a process to exit after its last message or the end of its pipe."""
 
 
@@ -260,14 +240,14 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
         supervisor.started(process.pid, launcher.isolation)
         if not _receive_all(process, supervisor):
             process.kill()
-        status = process.wait(EXIT_PATIENCE)
+        status = process.wait(_EXIT_PATIENCE)
         if status is None:
             process.kill()
-            status = process.wait(EXIT_PATIENCE)
+            status = process.wait(_EXIT_PATIENCE)
         return status or ExitStatus(None)
     finally:
         process.kill()
-        process.wait(EXIT_PATIENCE)
+        process.wait(_EXIT_PATIENCE)
         process.channel.close()
 
 
@@ -290,7 +270,7 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
         wait = supervisor.poll(process)
         if wait is None:
             return False
-        message, gone = next_message(process, wait)
+        message, gone = _next_message(process, wait)
         if message is not None:
             answer = supervisor.handle(message)
             if answer is not None:
@@ -299,12 +279,8 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
             return True
 
 
-def next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
-    """Return the next message (None after ``timeout`` seconds), and whether it is the last.
-
-    Raises:
-        GarbledError: The process sent something that is not a message.
-    """
+def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
+    """Return the next message (None after ``timeout`` seconds), and whether it is the last."""
     channel, message = process.channel, None
     try:
         # A process that is gone may have started one that lives on and holds the pipe open.
@@ -316,7 +292,7 @@ def next_message(process: TrialProcess, timeout: float) -> tuple[Message | None,
         return message, False
     if not gone:
         channel.check_coming(_REST_OF_MESSAGE)
-    elif channel.is_within_message and process.wait(EXIT_PATIENCE) == ExitStatus(0):
+    elif channel.connection.is_within_message and process.wait(_EXIT_PATIENCE) == ExitStatus(0):
         # One that was killed, or died, may have been in the middle of sending.
         channel.check_coming(0)
     return None, gone

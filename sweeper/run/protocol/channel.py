@@ -26,7 +26,7 @@ from typing import Annotated, Protocol
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from sweeper.errors import ExecutionError
-from sweeper.run.protocol.messages import Judge, Judged, LaneMessage, Message
+from sweeper.run.protocol.messages import Judge, Judged, Message
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 _LENGTH = struct.Struct("!I")
@@ -202,7 +202,7 @@ _adapter: TypeAdapter[Message] = TypeAdapter(
 class Link(Protocol):
     """Interface of the trial's side of the conversation."""
 
-    def send(self, message: LaneMessage) -> None:
+    def send(self, message: Message) -> None:
         """Send a message to the worker."""
         ...
 
@@ -278,11 +278,6 @@ class Channel:
                 f"not a message ({reason}); {_WHAT_TO_DO}"
             )
             raise GarbledError(msg) from error
-
-    @property
-    def is_within_message(self) -> bool:
-        """Return whether a part of a message is there, and its rest is not."""
-        return self.connection.is_within_message
 
     def check_coming(self, patience: float) -> None:
         """Check that the rest of a message was received within ``patience`` seconds.

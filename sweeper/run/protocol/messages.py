@@ -455,9 +455,6 @@ class Assignment:
         rungs: After how many epochs trials pause, in order; each must report the objective.
         pause_after: The one at which this attempt does; None where it trains to the end.
         branch: The checkpoint of another trial that it begins from; None where it begins from nothing.
-        lanes: See `StudySettings.lanes`.
-        grouped: Whether the process takes other lanes beside this one, and each message says whose it is
-            (`OfLane`).
     """
 
     study: str
@@ -490,14 +487,7 @@ class Assignment:
     rungs: tuple[int, ...] = ()
     pause_after: int | None = None
     branch: BranchStart | None = None
-    lanes: int = 1
-    grouped: bool = False
     kind: Literal["assignment"] = "assignment"
-
-    @property
-    def lane(self) -> int:
-        """Return the trial's lane. It is a function of the number, because the lane's position may change the bits."""
-        return self.number % self.lanes
 
 
 @sendable
@@ -659,22 +649,7 @@ class Failed:
 LastMessage = Finished | PrunedHere | PausedHere | StoppedHere | Failed
 """With which a trial's process reports how the trial ended."""
 
-
-@sendable
-class LaneEnded:
-    """Report that a lane is free, after its last message."""
-
-    kind: Literal["lane_ended"] = "lane_ended"
-
-
-@sendable
-class NoMoreLanes:
-    """Request to a process without trials to end."""
-
-    kind: Literal["no_more_lanes"] = "no_more_lanes"
-
-
-LaneMessage = (
+Message = (
     Assignment
     | Suggest
     | Suggested
@@ -701,19 +676,4 @@ LaneMessage = (
     | Evaluated
     | ModelExported
     | IntervalPinned
-    | LaneEnded
-    | NoMoreLanes
 )
-"""A message of one trial."""
-
-
-@sendable
-class OfLane:
-    """Message from or to the trial in one lane, if trials share a process."""
-
-    lane: int
-    message: Annotated[LaneMessage, Field(discriminator="kind")]
-    kind: Literal["of_lane"] = "of_lane"
-
-
-Message = LaneMessage | OfLane

@@ -22,8 +22,6 @@ from sweeper.guard.factories import build_callbacks, build_data, build_model, bu
 from sweeper.guard.guard import Earlier, Guard
 from sweeper.guard.owned import name_of
 from sweeper.inspection.sorts import class_name
-from sweeper.lanes.runner import check_callbacks, runner_of
-from sweeper.lanes.scheduler import Lane
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment
 from sweeper.spec.warm_start import pinned, warm_start_of
@@ -162,7 +160,6 @@ def make_plan(
     warn: Callable[[str], None] = lambda _message: None,
     tell: Callable[[str], None] = lambda _stage: None,
     earlier: Earlier | None = None,
-    lane: Lane | None = None,
 ) -> TrainingPlan:
     """Run the factories, each result under guard.
 
@@ -174,7 +171,6 @@ def make_plan(
         warn: Called with what the user should know.
         tell: Called with what is done next, before each part that may take long.
         earlier: What earlier trials of this process own.
-        lane: Takes the training's steps; None for a training of its own.
 
     Raises:
         SweeperError: A factory returned what it may not.
@@ -197,11 +193,7 @@ def make_plan(
         seed_everything(seeds.child("warm_start"))
         with FreshEntropy(seeds.sequence("warm_start"), "warm_start"):
             warm_start = warm_start_of(definition.warm_start, trial)
-    if lane is not None:
-        check_callbacks(callbacks)
     return TrainingPlan(
-        make_runner=None if lane is None else runner_of(lane),
-        begun=None if lane is None else lane.trainings_begun,
         directory=assignment.files,
         model=model,
         data=data,

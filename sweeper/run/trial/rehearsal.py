@@ -22,7 +22,6 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import IndependenceError, SweeperError, UncapturableError
 from sweeper.guard.guard import Earlier
 from sweeper.guard.owned import owned_by
-from sweeper.lanes.scheduler import Lane
 from sweeper.replay.authorship import StudyCode
 from sweeper.replay.digests import (
     WHOLE_EPOCHS,
@@ -56,30 +55,19 @@ class _OverError(Exception):
 
 
 def rehearse(
-    definition: StudyDefinition,
-    assignment: Assignment,
-    rehearsal: Rehearsal,
-    link: Link,
-    lane: Lane | None = None,
+    definition: StudyDefinition, assignment: Assignment, rehearsal: Rehearsal, link: Link
 ) -> None:
     """Carry out ``rehearsal``; the last message is `Rehearsed`.
 
-    Whatever the user's code raises is a finding of the report, and raised no further. A ``lane`` takes the
-    steps, where the study's trials are fused.
+    Whatever the user's code raises is a finding of the report, and raised no further.
     """
-    link.send(Rehearsed(_Rehearsal(definition, assignment, rehearsal, link, lane).report()))
+    link.send(Rehearsed(_Rehearsal(definition, assignment, rehearsal, link).report()))
 
 
 class _Rehearsal:
     def __init__(
-        self,
-        definition: StudyDefinition,
-        assignment: Assignment,
-        what: Rehearsal,
-        link: Link,
-        lane: Lane | None,
+        self, definition: StudyDefinition, assignment: Assignment, what: Rehearsal, link: Link
     ) -> None:
-        self._lane = lane
         self._definition = definition
         self._assignment = assignment
         self._what = what
@@ -91,9 +79,7 @@ class _Rehearsal:
             definition.callbacks,
             definition.step,
         )
-        self._earlier = None if lane is None else Earlier()
-        if what.part == "together":
-            self._earlier = Earlier(let_pass=self._let_pass)
+        self._earlier = Earlier(let_pass=self._let_pass) if self._what.part == "together" else None
         self._findings: list[Finding] = []
         self._seen: dict[str, Any] = {}
         """The fields of the report that are known."""
@@ -122,18 +108,10 @@ class _Rehearsal:
 
     def _build_one(self) -> TrainingPlan:
         plan = self._build(self._what.number, self._what.like)
-        if self._lane is not None and self._what == Rehearsal("build", 0):
-            # Another trial's graph costs as much again, and says next to nothing new.
-            self._fuse(plan)
         self._link.send(Rehearsing("reading data", self._what.number, sound=True))
         with self._doing("reading validation data", self._what.number, "data"):
             self._seen["validation"] = validation_rows(plan)
         return plan
-
-    def _fuse(self, plan: TrainingPlan) -> None:
-        """Trace the steps and fuse them; what cannot be fused is a finding of its own."""
-        with self._doing("fusing its steps for lanes", self._what.number, "build"):
-            WatchedTraining(plan, self._notice)
 
     def _read(self) -> None:
         plan = self._build_one()
@@ -230,7 +208,6 @@ class _Rehearsal:
                 seeds,
                 warn=self._warn,
                 earlier=self._earlier,
-                lane=self._lane,
             )
             self._code.learn(plan)
         self._seen["built"] = tuple(digest for _, digest, _ in initial_weights(plan.model))

@@ -31,7 +31,6 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
 from sweeper.guard.guard import Earlier
 from sweeper.inspection.sorts import class_name
-from sweeper.lanes.scheduler import Lane
 from sweeper.records.results import EpochRecord
 from sweeper.replay.digests import shortened
 from sweeper.run.protocol.channel import Link
@@ -126,7 +125,6 @@ def run_trial(
     assignment: Assignment,
     link: Link,
     earlier: Earlier | None = None,
-    lane: Lane | None = None,
 ) -> None:
     """Build, resume, train; the last message is `Finished`, `PausedHere` or `StoppedHere`.
 
@@ -135,7 +133,6 @@ def run_trial(
         assignment: The trial.
         link: To the worker.
         earlier: What earlier trials of this process own; None in a process of the trial's own.
-        lane: Takes the trial's steps, where the study's trials are fused.
 
     Raises:
         SweeperError: The trial cannot be built or trained, or its checkpoints not written.
@@ -152,7 +149,6 @@ def run_trial(
         warn=lambda message: link.send(Warned(message)),
         tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
-        lane=lane,
     )
     initial = own_initial(beginning, plan)
     plan = _as_assigned(plan, assignment, link)

@@ -222,10 +222,8 @@ class SlotContext:
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for_others(self, seconds: float, *, idle: bool = True) -> None:
-        """Wait until a trial has ended, at most ``seconds``; counts as idle time if the slot is ``idle``."""
+    def wait_for_others(self, seconds: float) -> None:
         began = time.monotonic()
         with self._changed:
             self._changed.wait(seconds)
-            if idle:
-                self.idle_seconds += time.monotonic() - began
+            self.idle_seconds += time.monotonic() - began

@@ -22,7 +22,7 @@ from sweeper.run.protocol.messages import (
     Suggested,
 )
 from sweeper.run.trial.devices import configure_tensorflow
-from sweeper.run.trial.link import failure_of
+from sweeper.run.trial.process import failure_of
 from sweeper.run.worker.context import InlineSupervisor
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.randomness.fresh_entropy import system_entropy
@@ -59,16 +59,7 @@ class InlineTrials:
             )
             raise ExecutionError(msg) from error
         try:
-            if assignment.lanes == 1:
-                run_trial(self._definition, assignment, link, self._earlier)
-            else:
-                from sweeper.run.trial.lanes import train_alone
-
-                earlier = self._earlier
-                train_alone(
-                    assignment,
-                    lambda lane: run_trial(self._definition, assignment, link, earlier, lane),
-                )
+            run_trial(self._definition, assignment, link, self._earlier)
         except (Exception, SystemExit, _WorkerError) as error:
             link.check()
             link.send(failure_of(error, asked=link.asked))

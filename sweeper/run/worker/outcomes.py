@@ -153,9 +153,8 @@ def end_of(
         return AttemptEnd("interrupted", end_step=last.step)
     if isinstance(last, Failed):
         return _end_of_failure(claim, settings, last, log, death)
-    if death.requested or (death.overran is None and death.status.because):
-        reason = "killed on request" if death.requested else death.status.because
-        return AttemptEnd("interrupted", error=reason)
+    if death.requested:
+        return AttemptEnd("interrupted", error="killed on request")
     if death.overran is not None:
         return AttemptEnd(
             "failed",

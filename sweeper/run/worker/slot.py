@@ -8,11 +8,8 @@ how its process died.
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -25,7 +22,6 @@ from sweeper.errors import (
     TrialError,
 )
 from sweeper.records.events import AttemptEnded, AttemptStarted, Notice, Remark
-from sweeper.run.launch.lane_group import LaneGroup
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
@@ -38,7 +34,7 @@ from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import Assignment, Failed, Stop
 from sweeper.run.worker.assignment import assignment_for
 from sweeper.run.worker.checkpoints import begin_files, bring_files, locate, origin_of
-from sweeper.run.worker.context import InlineRunner, SlotContext
+from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.database_health import Entry, WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.messages import MessageHandler
@@ -52,15 +48,12 @@ from sweeper.run.worker.outcomes import (
     rung_event,
 )
 from sweeper.run.worker.tensorboard_files import TrialSummaries
-from sweeper.support.calling import run_side_by_side
 from sweeper.train.randomness.seeds import TrialSeeds
 
 _PARTING = 10.0
 """Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
 _PARTING_AT_ONCE = 5.0  # the same, once it is to be killed: longer than one slow answer takes
 _KILLED = "killed on request"
-_DEATHS_TOGETHER = 2
-"""Deaths of a trial's process after which the trial shares none any more."""
 
 
 def serve_slot(context: SlotContext) -> None:
@@ -69,153 +62,43 @@ def serve_slot(context: SlotContext) -> None:
     Whatever ends it otherwise stops the other slots too, each at a checkpoint of its trial.
     """
     try:
-        with context.leases, context.devices.taken() as device, closing(_Lanes(context)) as lanes:
-            serve = partial(_serve, context, device, lanes)
-            if lanes.count == 1:
-                serve()
-            else:
-                run_side_by_side([serve] * lanes.count, lanes.count, context.stopping)
+        _serve(context)
     except BaseException as error:
         context.abort(error)
         raise
 
 
-class _Lanes:
-    """Lanes of one slot, each with a thread: which are taken, and their common process.
-
-    Attributes:
-        count: How many; 1 where each trial has a process of its own.
-        claiming: Held by the one thread that looks for a trial, or waits for one.
-        auditing: Held by the one thread that compares what was pinned.
-        watching: Held by the one thread whose trial has such comparisons beside it.
-        waited_for: What was last said of why it waits.
-    """
-
-    def __init__(self, context: SlotContext) -> None:
-        self._alone = context.runner
-        self._group: LaneGroup | None = None
-        self.count = 1
-        if not callable(context.runner) and context.study.settings.lanes > 1:
-            self.count = context.study.settings.lanes
-            self._group = LaneGroup(context.runner, self.count)
-        self._taken: set[int] = set()
-        self.claiming = threading.Lock()
-        self.auditing = threading.Lock()
-        self.watching = threading.Lock()
-        self.waited_for = ""
-        self._one_alone = threading.Lock()
-
-    @property
-    def are_free(self) -> bool:
-        """Return whether no trial runs in them."""
-        return not self._taken
-
-    @property
-    def free(self) -> tuple[int, frozenset[int]] | None:
-        """Return the study's number of lanes and those that are free; None where there are none."""
-        if self._group is None:
-            return None
-        return self.count, frozenset(range(self.count)) - self._taken
-
-    def take(self, number: int) -> None:
-        """Take the lane of the trial ``number``."""
-        self._taken.add(number % self.count)
-
-    def leave(self, number: int) -> None:
-        """Free the lane of the trial ``number``."""
-        self._taken.discard(number % self.count)
-
-    @contextmanager
-    def launcher(self, claim: Claim) -> Iterator[Launcher | InlineRunner]:
-        """Give the launcher of the trial of ``claim``.
-
-        A trial may have died by another one's fault. From the second time on it has a process of its own,
-        one such trial at a time, so that only the one at fault goes on dying.
-        """
-        if self._group is None:
-            yield self._alone
-        elif claim.crashes + claim.memory_faults < _DEATHS_TOGETHER:
-            yield self._group
-        else:
-            with self._one_alone:
-                yield self._alone
-
-    def rest(self) -> None:
-        """End the shared process if it has no trial."""
-        if self._group is not None:
-            self._group.rest()
-
-    def close(self) -> None:
-        """End the shared process."""
-        if self._group is not None:
-            self._group.close()
-
-
-def _serve(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> None:
-    took = 0.0
-    while not context.stopping.is_set():
-        try:
-            with _if_free(lanes.auditing) as mine:
-                if mine:
-                    context.auditor.between_trials(device, took)
-            with lanes.claiming:
-                claim = _claimed(context, device, lanes)
-            if claim is None:
-                with lanes.auditing:
-                    context.auditor.at_the_end(device)
-                return
-            began = time.monotonic()
+def _serve(context: SlotContext) -> None:
+    with context.leases, context.devices.taken() as device:
+        waited_for, took = "", 0.0
+        while not context.stopping.is_set():
+            # The same for every try: a claim whose answer was lost is found again.
+            claim_next = partial(_next, context, device, uuid.uuid4().hex)
             try:
-                supervisor = AttemptSupervisor(context, claim, device)
-                with (
-                    _if_free(lanes.watching) as mine,
-                    lanes.launcher(claim) as launcher,
-                    context.auditor.beside(device) if mine else nullcontext(),
-                ):
-                    supervisor.run(launcher)
+                context.auditor.between_trials(device, took)
+                claim = context.ask(claim_next)
+                if claim is None:
+                    context.auditor.at_the_end(device)
+                    return
+                if isinstance(claim, Waiting):
+                    if claim.reason != waited_for:
+                        waited_for = claim.reason
+                        context.tell(Remark(f"a worker waits: {claim.reason}"))
+                    if not context.auditor.while_idle(device):
+                        context.wait_for_others(0.5)
+                    continue
+                began = time.monotonic()
+                with context.auditor.beside(device):
+                    AttemptSupervisor(context, claim, device).run()
+                took = time.monotonic() - began
+            except SweeperError as error:
+                context.abort(error)
             finally:
-                lanes.leave(claim.number)
-            took = time.monotonic() - began
-        except SweeperError as error:
-            context.abort(error)
-        finally:
-            context.attempt_is_over()
-
-
-def _claimed(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> Claim | None:
-    """Return the next trial, after waiting for one; None if none is left, or the study stops."""
-    while not context.stopping.is_set():
-        # The same for every try: a claim whose answer was lost is found again.
-        claim = context.ask(partial(_next, context, device, lanes, uuid.uuid4().hex))
-        if isinstance(claim, Claim):
-            lanes.take(claim.number)
-            return claim
-        lanes.rest()
-        if claim is None:
-            return None
-        if claim.reason != lanes.waited_for and lanes.are_free:
-            lanes.waited_for = claim.reason
-            context.tell(Remark(f"a worker waits: {claim.reason}"))
-        with _if_free(lanes.auditing) as mine:
-            audited = mine and context.auditor.while_idle(device)
-        if not audited:
-            context.wait_for_others(0.5, idle=lanes.are_free)
-    return None
-
-
-@contextmanager
-def _if_free(lock: threading.Lock) -> Iterator[bool]:
-    """Hold ``lock`` unless another thread does; gives whether it is held."""
-    held = lock.acquire(blocking=False)
-    try:
-        yield held
-    finally:
-        if held:
-            lock.release()
+                context.attempt_is_over()
 
 
 def _next(
-    context: SlotContext, device: SlotDevice, lanes: _Lanes, key: str, _again: bool
+    context: SlotContext, device: SlotDevice, key: str, _again: bool
 ) -> Claim | Waiting | None:
     for lost in context.leases.release_lost():
         context.tell(AttemptEnded(lost.trial, lost.attempt, "lost"))
@@ -229,7 +112,6 @@ def _next(
         lease_seconds=context.stay.lease_seconds,
         key=key,
         fingerprint=study.fingerprint,
-        lanes=lanes.free,
     )
 
 
@@ -262,18 +144,15 @@ class AttemptSupervisor(MessageHandler):
         if self._study.settings.tensorboard:
             self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
 
-    def run(self, runner: Launcher | InlineRunner | None = None) -> None:
+    def run(self) -> None:
         """Run the attempt and close it.
-
-        Args:
-            runner: Starts its process, or runs it here; the context's by default.
 
         Raises:
             BaseException: Something other than the trial failed: the database, the disk, the
                 listener. The attempt is closed as interrupted where that is still possible.
         """
         try:
-            self._run(runner or self._context.runner)
+            self._run()
         except SupersededError as error:
             self._report_lost(error)
         finally:
@@ -303,9 +182,10 @@ class AttemptSupervisor(MessageHandler):
             send(process, Stop())
         return POLL_INTERVAL
 
-    def _run(self, runner: Launcher | InlineRunner) -> None:
+    def _run(self) -> None:
         context, claim = self._context, self._claim
         kills_before = out_of_memory_kills()
+        runner = context.runner
         try:
             assignment = self._assignment()
             context.tell(AttemptStarted(claim.number, claim.attempt))

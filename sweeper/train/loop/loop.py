@@ -90,8 +90,7 @@ class TrainingLoop:
         data, taken = plan.data, plan.steps_of
         self._taken = taken
         source, validation = open_sources(data, plan.order_seed, notice)
-        make = plan.make_runner or make_runner
-        self._train = make(
+        self._train = make_runner(
             model,
             source,
             taken.train_step,
@@ -104,7 +103,7 @@ class TrainingLoop:
         self._train.trace()
         self._test: Runner | None = None
         if validation is not None:
-            self._test = make(
+            self._test = make_runner(
                 model,
                 validation,
                 taken.test_step,
@@ -342,8 +341,7 @@ class TrainingLoop:
         left = (self._train.limit or _NO_END) - self._position.step_in_epoch
         if self._listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))
-        block = self._train.block_steps or self._block_steps
-        return max(1, min(left, block, self._observer.steps_until_due(self._position)))
+        return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
     def _adapt_block(self, steps: int, logs: Mapping[str, Any], started: float) -> None:
         """Adapt the block size to `_BLOCK_SECONDS`; it does not affect results."""
@@ -367,7 +365,7 @@ class TrainingLoop:
                 block = model.steps_per_execution
             if self._listening_to_tests:
                 self._callbacks.on_test_batch_begin(self._callback_step(begin))
-            end = min(begin + (test.block_steps or block), steps)
+            end = min(begin + block, steps)
             started = time.monotonic()
             ran, reported = test.run(epoch, begin, end)
             if not ran:

@@ -16,7 +16,6 @@ from sweeper.spec.warm_start import WarmStart
 from sweeper.train.codec import tells_its_state
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
-from sweeper.train.sources.runner import Runner
 from sweeper.train.state.state import Position
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
@@ -80,8 +79,6 @@ class TrainingPlan:
         judge: Asked between two epochs, with all that are over, whether training is to end there.
         directory: `Trial.directory`, which paths in the user's objects may begin with.
         pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
-        make_runner: Makes the runners in place of `make_runner`; None for one training alone.
-        begun: How many trainings this process has begun, where it has others beside this one; else None.
         nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
     """
 
@@ -100,8 +97,6 @@ class TrainingPlan:
     pause_after: int | None = None
     nonfinite: NonFinite = "continue"
     directory: str = ""
-    make_runner: Callable[..., Runner] | None = None
-    begun: Callable[[], int] | None = None
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:
@@ -143,5 +138,4 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         ),
         output=plan.output_only,
         directory=plan.directory,
-        begun=plan.begun,
     )

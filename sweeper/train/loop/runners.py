@@ -184,10 +184,6 @@ class IndexRunner:
         return self.steps
 
     @property
-    def block_steps(self) -> int | None:
-        return None
-
-    @property
     def one_by_one(self) -> bool:
         return self._one.calls_python
 
@@ -325,10 +321,6 @@ class _ReadingRunner:
     @property
     def limit(self) -> int | None:
         return self._reader.limit
-
-    @property
-    def block_steps(self) -> int | None:
-        return None
 
     @property
     def one_by_one(self) -> bool:

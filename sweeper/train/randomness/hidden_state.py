@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, Self
 
 import numpy as np
@@ -185,16 +185,6 @@ def _fast(module: Any) -> Callable[..., Any]:
     return fast_path
 
 
-class _Entered(threading.local):
-    """States that are entered in this thread, the innermost last."""
-
-    def __init__(self) -> None:
-        self.states: list[HiddenState] = []
-
-
-_entered = _Entered()
-
-
 class HiddenState:
     """The parts, entered and left together.
 
@@ -217,33 +207,11 @@ class HiddenState:
         return (self.fresh_entropy, self.eager_seeds)
 
     def __enter__(self) -> Self:
-        self._enter()
-        _entered.states.append(self)
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        _entered.states.remove(self)
-        self._leave()
-
-    def _enter(self) -> None:
         with ExitStack() as entering:
             for part in (*self.components, self.traced_functions):
                 entering.enter_context(part)
             self._entered.append(entering.pop_all())
+        return self
 
-    def _leave(self) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._entered.pop().close()
-
-
-@contextmanager
-def suspended() -> Iterator[None]:
-    """Leave what this thread has entered while another training goes on, and enter it again."""
-    states = tuple(_entered.states)
-    for each in reversed(states):
-        each._leave()
-    try:
-        yield
-    finally:
-        for each in states:
-            with each.traced_functions.entered_again():
-                each._enter()

@@ -17,7 +17,6 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -117,13 +116,6 @@ class TracedFunctions:
         """Return the variables made during the training that functions use and that still exist."""
         alive = ((name, reference()) for name, reference in self._captured.items())
         return [CapturedVariable(name, each) for name, each in alive if each is not None]
-
-    @contextmanager
-    def entered_again(self) -> Iterator[None]:
-        """Keep, where it is entered inside, the variables made since it was entered before."""
-        made = self._made
-        yield
-        self._made = made
 
     def __enter__(self) -> Self:
         trace = _FUNC_GRAPH.func_graph_from_py_func

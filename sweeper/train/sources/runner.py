@@ -223,11 +223,6 @@ class Runner(Protocol):
         ...
 
     @property
-    def block_steps(self) -> int | None:
-        """Return steps that take as long as a block should, where the runner knows; None to measure them."""
-        ...
-
-    @property
     def one_by_one(self) -> bool:
         """Return whether a step calls Python, which may request a stop; known after `trace`."""
         ...

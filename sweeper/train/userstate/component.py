@@ -31,9 +31,6 @@ from sweeper.train.userstate.left_out import LeftOut
 from sweeper.train.userstate.values import Cache, IteratorState, Value, Variable
 from sweeper.train.userstate.walk import Roots, Walk
 
-_OF_PROCESS = ("module ", "class ", "os.environ")
-"""Beginnings of the paths of what a process has once."""
-
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 
 _MAKES_ANEW = (
@@ -76,7 +73,6 @@ class UserState:
         self._ahead: dict[str, set[int]] = {}
         self._baked = BakedFunctions()
         self._users: tuple[FunctionType, ...] | None = None
-        self._begun = 0
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """The uses of data whose pass is open; see `Reopening`."""
 
@@ -97,7 +93,6 @@ class UserState:
         }
         walk.begin()
         self._users = None
-        self._begun = 0 if self._roots.begun is None else self._roots.begun()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
@@ -196,28 +191,7 @@ class UserState:
         )
         raise UncapturableError(msg)
 
-    def _check_shared(self) -> None:
-        """Refuse that training changes what other trainings of this process see.
-
-        What may have changed because another one began is taken as it is now.
-        """
-        if self._roots.begun is None:
-            return
-        begun, self._begun = self._begun, self._roots.begun()
-        for holder in self._holders:
-            if not holder.path.startswith(_OF_PROCESS) or not holder.changed():
-                continue
-            if self._begun == begun:
-                msg = (
-                    f"{holder.path} changed during training, and the trials of a study with lanes= have it in "
-                    "common, since they share a process; keep it in an attribute of a callback, or leave "
-                    "out lanes="
-                )
-                raise UncapturableError(msg)
-            holder.begin()
-
     def capture(self, tensors: Tensors) -> Json:
-        self._check_shared()
         self._check_baked()
         ahead = self._read_ahead()
         holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders

@@ -114,7 +114,6 @@ class Roots:
         exempt: Objects that tell their state by methods of their own.
         output: Objects that only write; it may grow.
         directory: The trial's own, which another attempt or a replay may have elsewhere.
-        begun: How many trainings this process has begun, where it has others beside this one; else None.
     """
 
     model: keras.Model
@@ -126,7 +125,6 @@ class Roots:
     output: Sequence[Any] = ()
     directory: str = ""
     step: Any = None
-    begun: Callable[[], int] | None = None
 
     def ids_exempt(self) -> frozenset[int]:
         """Return the ids of all that is not looked into."""

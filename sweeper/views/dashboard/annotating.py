@@ -229,7 +229,6 @@ _SHOWN_SETTINGS = (
     "budget",
     "sampler",
     "concurrency",
-    "lanes",
     "checkpoint_every",
     "deterministic",
 )

@@ -282,7 +282,6 @@ _SETTINGS = (
     ("pruner", "pruner"),
     ("budget", "budget"),
     ("concurrency", "trials at once at most"),
-    ("lanes", "trials fused in one process at most"),
     ("seed", "seed"),
     ("at", "a trial's value is of its epoch"),
     ("deterministic", "deterministic kernels"),

@@ -223,8 +223,6 @@ def _facts(
         ("digest", Cell(trial.digest or "-", kind="digest")),
         ("code", Cell(trial.code or "-", kind="code")),
     ]
-    if trial.lane is not None:
-        facts.append(("lane", Cell(f"{trial.lane} of {trial.lanes} (from 0)")))
     if trial.output_only:
         facts.append(("not captured", Cell(f"{', '.join(trial.output_only)} (output only)")))
     parent = trial.parent
