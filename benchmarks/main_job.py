@@ -1,10 +1,11 @@
-"""Three ratios of the main job, printed by one command: ``python benchmarks/main_job.py``.
+"""Ratios of the main job, printed by one command: ``python benchmarks/main_job.py``.
 
 1. A trial in its own forked process against the same trial in one warm process: of 5 epochs, as in
    the sweep of 3, and of 30, as in the README's study. A process costs the same once, whatever the
    trial's length.
 2. Our training loop against ``model.fit``, without and with a callback that listens to batches.
-3. A whole sweep of 16 trials with two workers against the same in one process under Optuna.
+3. A whole sweep of 16 trials with two workers against the same in one process under Optuna, and
+   in two processes of joblib's loky.
 
 Each side is measured in turn with the other, and medians are compared.
 """
@@ -21,7 +22,7 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from ratios import Ratio, alternate
+from ratios import Ratio
 
 HERE = Path(__file__).parent
 STUDY = str(HERE / "digits.py")
@@ -131,7 +132,7 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
     ]
 
 
-def sweep_against_optuna(directory: Path) -> Ratio:
+def sweep_against_others(directory: Path) -> list[Ratio]:
     def timed(command: list[str]) -> float:
         started = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -143,21 +144,23 @@ def sweep_against_optuna(directory: Path) -> Ratio:
         run = [sys.executable, "-m", "sweeper", "run", STUDY, "--workers", "2"]
         return timed([*run, "--runs-dir", str(runs)])
 
-    def theirs() -> float:
-        runs = directory / "optuna"
+    def theirs(name: str) -> float:
+        runs = directory / name
         shutil.rmtree(runs, ignore_errors=True)
         runs.mkdir()
-        return timed([sys.executable, str(HERE / "optuna_sweep.py"), str(runs)])
+        return timed([sys.executable, str(HERE / f"{name}_sweep.py"), str(runs)])
 
-    mine, optuna = alternate(theirs, ours, max(3, ROUNDS // 3))
-    return Ratio(
-        "3. Optuna and model.fit in one process, against us with two workers, 16 trials",
-        mine,
-        optuna,
-        "s",
-        2.0,
-        at_most=False,
-    )
+    rounds = [(theirs("optuna"), theirs("loky"), ours()) for _ in range(max(3, ROUNDS // 3))]
+    optuna, loky, mine = map(list, zip(*rounds, strict=True))
+    what = "against us with two workers, 16 trials"
+    return [
+        Ratio(
+            f"3. Optuna and model.fit in one process, {what}", optuna, mine, "s", 2.0, at_most=False
+        ),
+        Ratio(
+            f"3. loky and model.fit in two processes, {what}", loky, mine, "s", 1.3, at_most=False
+        ),
+    ]
 
 
 def main() -> int:
@@ -171,7 +174,7 @@ def main() -> int:
             text=True,
         )
         ratios += [Ratio(**values) for values in json.loads(loop.stdout.splitlines()[-1])]
-        ratios.append(sweep_against_optuna(Path(temporary)))
+        ratios += sweep_against_others(Path(temporary))
     for ratio in ratios:
         print(ratio.line())
     return 0 if all(ratio.holds for ratio in ratios) else 1

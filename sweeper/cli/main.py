@@ -9,6 +9,7 @@ once.
 """
 
 import contextlib
+import gc
 import os
 import signal
 import threading
@@ -149,6 +150,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return late.exit_code
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # Without it Python's last collections visit a million objects, for 0.3 s.
+        gc.freeze()
 
 
 def _run(arguments: Sequence[str] | None) -> int:
