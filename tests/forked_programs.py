@@ -306,6 +306,8 @@ def _stand_by(connection, own):
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     length, descriptors, _, _ = socket.recv_fds(connection, 8, 32)
+    if not length:
+        return  # the client went away without asking
     size, data = int.from_bytes(length, "big"), b""
     while len(data) < size:
         more = connection.recv(size - len(data))
