@@ -32,7 +32,7 @@ _COUNT_EVERY = 5.0
 """Seconds between two counts of the study's trials."""
 
 _COUNT_SHARE = 50
-"""Pause after a count, as a multiple of its duration."""
+"""Minimum pause after a count, as a multiple of the count's duration."""
 
 
 def serve_slots(
@@ -48,16 +48,16 @@ def serve_slots(
 
     Args:
         prepared: The study.
-        options: How its trials run; with ``devices``, as `bind_slots` returns them.
-        devices: What each slot sees of the machine's GPUs.
+        options: Options of the worker, as `bind_slots` returns them.
+        devices: GPUs of each slot, as `bind_slots` returns them.
         listener: Receives every event.
-        engine: What placed this process: "local", "dask" or "ray".
-        resume_command: What the user types, or calls, to go on.
+        engine: Engine that placed this process: "local", "dask" or "ray".
+        resume_command: Command or call by which the user resumes the study.
 
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
-        SweeperError: Something other than a trial failed; or, where asked for, a trial.
+        SweeperError: Something other than a trial failed; with ``fail_fast``, also if a trial failed.
     """
     settings, repository = prepared.settings, prepared.repository
     slots = prepared.slots(options.slots or 1, listener)
@@ -109,7 +109,7 @@ def serve_slots(
             context.tell(_idle(context.idle_seconds, slots * (time.monotonic() - began), slots))
     if context.error is not None:
         raise context.error
-    # What a worker elsewhere found has stopped this one too.
+    # An audit on another machine may have stopped this worker.
     refuse_inexact(repository.audits, settings.name, accept=False)
     status = repository.status(settings.name)
     if context.stopping.is_set() and not status.is_over:
@@ -126,10 +126,10 @@ def _idle(idle: float, available: float, slots: int) -> Remark:
 
 
 def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
-    """Return the options with the number of slots that fit, and the device of each slot.
+    """Return the options with the number of slots that fit, and the devices of each slot.
 
     Raises:
-        UsageError: There are no such GPUs.
+        UsageError: The machine does not have the requested GPUs.
     """
     wanted, gpus = options.slots, options.gpus
     if gpus is None:
@@ -150,9 +150,9 @@ def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOption
 def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
     """Run ``slots`` copies of a function in threads, and return when all have returned.
 
-    Each supervises one trial process, so threads cost nothing. What one of them raises is raised
-    here, but only then: what the caller frees next, the others still need. A single one runs in the
-    calling thread, where a debugger is.
+    Each copy supervises a trial process, so threads are cheap. An error is raised only when all copies
+    have ended, because the caller then frees objects that they use. A single copy runs in the calling
+    thread, so that a debugger can follow it.
     """
     if slots == 1:
         slot()
@@ -165,7 +165,7 @@ def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
 
 
 def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
-    """Return the event that begins a run."""
+    """Return the first event of a run."""
     settings = prepared.settings
     status = prepared.repository.status(settings.name, each=False)
     return StudyOpened(
@@ -202,7 +202,7 @@ def say_unfinished(status: StudyStatus) -> str:
 
 @dataclass(frozen=True)
 class _ThisProcess:
-    """Target of a signal to this process: its own slots, and no other worker's."""
+    """Target of a signal to this process: its own slots, not those of other workers."""
 
     context: SlotContext
 
@@ -229,7 +229,7 @@ def _counting(context: SlotContext) -> Iterator[None]:
             try:
                 status = repository.status(name)
             except SweeperError:
-                # What follows from it is the slots' own affair; here, no number is news.
+                # The slots handle a database that cannot be reached; here, only the count is skipped.
                 continue
             pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
             counted = StudyCounted(

@@ -1,8 +1,8 @@
-"""A worker host: this machine's slots for a study in a shared database.
+"""Worker host: the slots of this machine for a study in a shared database.
 
-It changes nothing of the study: the definition, the total and the path of the study's file are
-what the run that began it wrote down. The file must be the same here, byte for byte, or the trials
-of two machines would not be trials of one study.
+A host does not change the study: the definition, the total and the path of the study's file are those
+that the first run stored. The study's file on this machine must equal the stored one byte for byte,
+because otherwise the machines would run trials of different studies.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
-        UsageError: There is no such study, or its file is not the same one here.
+        UsageError: There is no such study, or its file differs on this machine.
         SweeperError: Something other than a trial failed.
     """
     check_checkpoints_location(spec.options.checkpoints, spec.options.isolation)
@@ -51,7 +51,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
 
 
 def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
-    """Clear a request to stop; if it has to be obeyed, return the study's status."""
+    """Clear a request to stop; with ``unless_stopped``, obey it and return the study's status."""
     with Database.open(spec.options.storage, create=False) as database:
         repository = Repository(database)
         if spec.unless_stopped and repository.stop_requested(spec.study) is not None:
@@ -71,7 +71,7 @@ def _check_machine(repository: Repository, spec: HostSpec) -> None:
 
     Raises:
         ExecutionError: The run that placed this host is on another machine.
-        UsageError: Live workers of other machines are there.
+        UsageError: Workers on other machines use the file, too.
     """
     if not repository.database.in_file:
         return

@@ -1,9 +1,8 @@
-"""Placement of a worker host on a cluster's node: its `HostSpec` as text, and the task that starts it.
+"""Placement of a worker host on a node of a cluster: the `HostSpec` as text, and the task that starts the host.
 
-The text goes through the host's standard input, never onto its command line: it holds the
-database's URL, and the definition of a study from a notebook, which no file has. The host is
-a detached process, so that it outlives the driver, and whatever the cluster does to its own
-processes when it loses sight of the driver.
+The text goes through the host's standard input and not onto its command line, because it contains the
+database's URL and, for a study from a notebook, the definition. The host is a detached process, so that
+it survives the driver, and the end of the cluster's own processes when the driver is lost.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from pydantic import TypeAdapter
 from sweeper.run.options import HostSpec
 
 _LAST_LINES = 20
-"""Number of a failed host's last lines that are shown."""
+"""Number of lines shown of a failed host's log."""
 
 
 @dataclass(frozen=True)
 class HostEnd:
-    """End of a worker host: its exit code, and the file with its output."""
+    """End of a worker host: its exit code, the file with its output, and that file's last lines."""
 
     number: int
     machine: str
@@ -56,13 +55,13 @@ def read_spec(text: str) -> HostSpec:
     """Return the inverse of `write_spec`.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a spec.
     """
     return _SPECS.validate_json(text)
 
 
 def run_host(text: str) -> str:
-    """Start the worker host of a spec on this machine, wait for its end, and return that."""
+    """Start the worker host of a `HostSpec` on this machine, wait for it, and return its `HostEnd` as text."""
     spec = read_spec(text)
     machine = socket.gethostname()
     log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")

@@ -1,7 +1,7 @@
 """Imports of libraries at the beginning of a study's file.
 
-They may be done once for all trials, by a process that does not import the study: nothing of the
-file that could change what they do stands before them.
+A process that does not import the study may execute them once for all trials, because no other
+statement of the file precedes them that could change their effect.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MOST = 255
 def leading_imports(source: StudySource) -> Sequence[ast.stmt]:
     """Return the statements at the top of the study's file that import libraries.
 
-    Settings of Keras and TensorFlow in the environment may stand among them, and are returned too.
-    The first statement that does anything else, or imports a module of the user's own, ends them.
+    Statements that set environment variables of Keras or TensorFlow are returned, too. The first
+    statement that does anything else, or imports one of the user's modules, ends the sequence.
     """
     file = file_of(source)
     try:
@@ -39,22 +39,23 @@ def leading_imports(source: StudySource) -> Sequence[ast.stmt]:
         return ()
     found: list[ast.stmt] = []
     for step in body[:_MOST]:
-        if not (_is_text(step) or _sets_keras(step) or _imports_libraries(step, str(file))):
+        is_text = isinstance(step, ast.Expr) and isinstance(step.value, ast.Constant)
+        if not (is_text or _sets_keras(step) or _imports_libraries(step, str(file))):
             break
         found.append(step)
     return found
 
 
 def execute_all(steps: Sequence[ast.stmt], fit: Callable[[], bool]) -> int:
-    """Execute `leading_imports`, as far as they may run before the study is imported.
+    """Execute `leading_imports` as far as they may run before the study is imported.
 
     Args:
         steps: The statements.
-        fit: Whether this process can be forked.
+        fit: Returns whether this process can be forked.
 
     Returns:
-        The number, counted from 1, of the first one that failed, left the process unfit or drew
-        random numbers, after which the study would draw others; 0 for none.
+        The number, counted from 1, of the first statement that failed, made the process unfit to fork,
+        or drew random numbers (the study would then draw different ones); 0 if there is none.
     """
     seed_everything(IMPORT_SEED)
     undrawn = _random_state()
@@ -71,10 +72,6 @@ def execute_all(steps: Sequence[ast.stmt], fit: Callable[[], bool]) -> int:
 
 def _random_state() -> bytes:
     return pickle.dumps((random.getstate(), np.random.get_state()))  # noqa: NPY002 - the global one
-
-
-def _is_text(step: ast.stmt) -> bool:
-    return isinstance(step, ast.Expr) and isinstance(step.value, ast.Constant)
 
 
 def _sets_keras(step: ast.stmt) -> bool:

@@ -33,17 +33,21 @@ from sweeper.run.trial.reasons import error_line, error_text, formatted, printab
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 EXIT_WORKER_GONE = 75
-"""A trial process's exit code when its worker is gone; nobody is left to read it, but a log is."""
+"""Exit code of a trial process whose worker is gone; only a log may show it."""
 
 _DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-"""A full disk, a spent quota, a read-only file system."""
+"""Error numbers of a full disk, an exhausted quota and a read-only file system."""
 
 _MISTAKES = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
 """Errors of code that is wrong for every input, such as a misspelt name."""
 
 
 class AnsweredLink(ABC):
-    """A trial's link to its worker: it waits for answers, and learns of a request to stop."""
+    """Link of a trial to its worker that waits for answers and receives requests to stop.
+
+    Attributes:
+        asked: Whether the trial has requested a parameter or begun to train.
+    """
 
     def __init__(self) -> None:
         self.asked = False
@@ -85,7 +89,7 @@ class AnsweredLink(ABC):
 
 
 class ChannelLink(AnsweredLink):
-    """The trial's side of the pipe. Ends the process when the other side is gone."""
+    """The trial's end of the channel; it ends the process if the worker is gone."""
 
     def __init__(self, channel: Channel) -> None:
         super().__init__()
@@ -100,7 +104,7 @@ class ChannelLink(AnsweredLink):
 
 
 def send_to_worker(channel: Channel, message: Message) -> None:
-    """Send a message; end the process if the other side is gone."""
+    """Send a message; end the process if the worker is gone."""
     try:
         channel.send(message)
     except OSError:
@@ -112,12 +116,12 @@ def listen_to_worker(
     received: Callable[[Message | None], None],
     links: Callable[[], Iterable[AnsweredLink]],
 ) -> NoReturn:
-    """Handle every message by ``received``; end the process if the other side is gone or unreadable.
+    """Pass every message to ``received``; end the process if the worker is gone or a message is garbled.
 
     Args:
-        channel: To the worker.
-        received: Called with each message.
-        links: Returns the links over which an unreadable message is reported as a failure.
+        channel: Channel to the worker.
+        received: Receives each message.
+        links: Returns the links over which a garbled message is reported as a failure.
     """
     while True:
         try:
@@ -125,7 +129,7 @@ def listen_to_worker(
         except (EOFError, OSError):
             worker_is_gone()
         except GarbledError as error:
-            # No request to stop would arrive any more.
+            # The process ends, because it could receive no more requests to stop.
             for link in links():
                 link.send(failure_of(error))
             os._exit(1)
@@ -133,7 +137,7 @@ def listen_to_worker(
 
 
 def failure_before_trial(error: BaseException) -> Failed:
-    """Return the message to the worker about ``error``, raised before any of the trial's code ran."""
+    """Return the message to the worker about an error that was raised before the trial's code ran."""
     text = f"its process could not start: {_text_of(error)}"
     return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
 
@@ -143,8 +147,8 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
 
     Args:
         error: Any exception.
-        asked: Whether the trial asked for a parameter before, or began to train: what goes wrong
-            before either is the same in every trial.
+        asked: Whether the trial had requested a parameter or begun to train. If not, every other trial
+            would fail in the same way.
     """
     if isinstance(error, CheckpointError):
         return Failed(_text_of(error), fault="environment")
@@ -176,9 +180,9 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
 
 
 def _disk_error(error: BaseException) -> str | None:
-    """Return the disk's error, if ``error`` was caused by it; no other trial could write there either.
+    """Return the text of the disk's error that caused ``error``, or None.
 
-    TensorFlow and HDF5 have the system's reason in their text alone.
+    Errors of TensorFlow and HDF5 contain the system's reason only in their text.
     """
     seen: set[int] = set()
     cause: BaseException | None = error
@@ -199,7 +203,7 @@ def _text_of(error: BaseException) -> str:
 
 
 def worker_is_gone() -> NoReturn:
-    """End this process, because no worker is left to report to."""
+    """End this process because its worker is gone."""
     os._exit(EXIT_WORKER_GONE)
 
 

@@ -1,7 +1,7 @@
-"""Main function of a trial process: its signals, its settings, and its work.
+"""Main function of a trial process: its signals, its settings of TensorFlow and its work.
 
-A trial process ends in one of four ways, and the worker can tell them apart: it says how it went
-and exits 0; its worker is gone, so it ends itself; it is killed; or it dies, and the worker learns
+A trial process ends in one of four ways that the worker can distinguish: it reports the trial's end and
+exits with 0; it exits because its worker is gone; it is killed; or it crashes, and the worker receives
 the signal or exit code.
 """
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 def serve_trial(
     channel: Channel, assignment: Assignment, load: Callable[[], StudyDefinition]
 ) -> None:
-    """Run one trial in this process, its own or its group's, and report how it ended.
+    """Run one trial, or the trials of its group of lanes, in this process and report how it ended.
 
     Args:
-        channel: To the worker.
+        channel: Channel to the worker.
         assignment: The trial.
-        load: Gives the study's definition. Called when TensorFlow is configured: a study that is
-            imported only now may run ops as it is, and after the first op nothing can be set.
+        load: Returns the study's definition. Called after TensorFlow is configured, because importing
+            the study may run ops, and after the first op the configuration cannot be changed.
     """
     links: LaneLinks | None = None
     if assignment.grouped:
@@ -64,7 +64,7 @@ def serve_trial(
         else:
             _serve_alone(definition, assignment, link)
     except BaseException as error:
-        # Sent first: on a full disk, the log takes nothing more.
+        # Sent before the traceback is printed, because that fails on a full disk.
         if links is None:
             link.send(failure_of(error, asked=link.asked))
         with contextlib.suppress(OSError, ValueError):
@@ -82,7 +82,7 @@ def _serve_alone(definition: StudyDefinition, assignment: Assignment, link: Answ
 
         evaluate(definition, assignment, link)
     elif assignment.export is not None:
-        from sweeper.run.trial.exporting import export
+        from sweeper.run.trial.evaluation import export
 
         export(definition, assignment, link)
     elif assignment.lanes == 1:

@@ -1,8 +1,9 @@
-"""Reason of a trial's failure, from its exception: one line with the cause and where it was raised.
+"""Reason of a trial's failure: one line with the exception's cause and the line that raised it.
 
-An exception is the user's own object: its text may be missing, huge, many lines, or of characters
-that neither a pipe nor a database can carry, and TensorFlow's puts the reason between pages of frames
-and the name of a node. Telling of it must never fail, or the trial would seem to have crashed.
+An exception may come from the user's code: its text may be missing, huge, of many lines, or contain
+characters that neither a pipe nor a database can store. TensorFlow's texts contain the reason among
+pages of frames and names of nodes. Formatting must never fail, because the trial would then seem to
+have crashed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sweeper.support.installation import missing_package
 
 _LONGEST_LINE = 2_000
 _LONGEST_TEXT = 100_000
-"""Characters that are kept of a line, and of a traceback: its beginning and its end."""
+"""Maximum number of characters of a line and of a traceback; the middle of a longer one is left out."""
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TENSORFLOW = re.compile(r"\{\{(function_)?node |\[Op:|^Graph execution error:")
@@ -31,7 +32,7 @@ _NO_REASON = re.compile(
 
 
 def error_text(error: BaseException) -> str:
-    """Return ``str(error)``, or the error that it raises."""
+    """Return ``str(error)``, or a text that names the error that ``str`` raises."""
     try:
         return str(error)
     except BaseException as other:  # it may raise whatever it likes, SystemExit too
@@ -43,7 +44,7 @@ def error_line(error: BaseException, *, where: bool) -> str:
 
     Args:
         error: Any exception.
-        where: Whether to add ``(in FUNCTION, FILE:LINE)``, where a line of the user's is known.
+        where: Whether to add ``(in FUNCTION, FILE:LINE)``, if a line of the user's code is known.
     """
     kind, reason = type(error).__name__, _reason(printable(error_text(error), _LONGEST_TEXT))
     location = _location(error.__traceback__) if where else None
@@ -54,20 +55,19 @@ def error_line(error: BaseException, *, where: bool) -> str:
 
 
 def formatted(error: BaseException, trace: TracebackType | None) -> str:
-    """Return the traceback as Python prints it, from ``trace`` on."""
+    """Return the traceback as Python prints it, starting at ``trace``."""
     try:
         lines = traceback.format_exception(type(error), error, trace)
     except BaseException as other:
-        # Notes and chained errors are formatted by the user's code as well.
+        # Formatting notes and chained errors calls the user's code, too.
         lines = [*traceback.format_tb(trace), f"<formatting raised {type(other).__name__}>\n"]
     return printable("".join(lines))
 
 
 def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
-    """Return ``text`` without characters that a pipe or a database cannot carry.
+    """Return ``text`` with lone surrogates and NULs escaped, which pipes and databases cannot store.
 
-    Lone surrogates and NULs are escapes in it, and of what is longer than ``longest`` characters the
-    middle is left out.
+    The middle of a text longer than ``longest`` characters is left out.
     """
     if len(text) > longest:
         half = longest // 2
@@ -79,7 +79,7 @@ def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
 def _reason(text: str) -> str:
     lines = _COLOURS.sub("", text).splitlines()
     if any(_TENSORFLOW.search(line) for line in lines):
-        # Frames are indented; what is left is what the kernel said.
+        # Frames are indented; the other lines are the kernel's message.
         said = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
         kept = [line.strip() for line in said if line.strip() and not _NO_REASON.match(line)]
         lines = list(dict.fromkeys(kept)) or lines
