@@ -1,9 +1,7 @@
-"""A worker slot: claims a trial, supervises its process, closes its attempt, claims the next.
+"""Worker slot: claims a trial, supervises its process, closes its attempt, and claims the next.
 
-The supervisor of an attempt is the only one that knows both sides: the trial process, which asks
+Only the supervisor of an attempt communicates with both sides: the trial process, which makes requests
 and reports, and the repository, which refuses the writes of an attempt that is no longer current.
-How an attempt ended is decided here, from the trial's last message or, where there was none, from
-how its process died.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from sweeper.run.launch.trial_process import (
 )
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import Assignment, Failed, Stop
-from sweeper.run.worker.assignment import assignment_for
+from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import begin_files, bring_files, locate, origin_of
 from sweeper.run.worker.context import InlineRunner, SlotContext
 from sweeper.run.worker.database_health import Entry, WriteQueue
@@ -56,17 +54,17 @@ from sweeper.support.calling import run_side_by_side
 from sweeper.train.randomness.seeds import TrialSeeds
 
 _PARTING = 10.0
-"""Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
-_PARTING_AT_ONCE = 5.0  # the same, once it is to be killed: longer than one slow answer takes
+"""Seconds for which an attempt's end waits for an unreachable database after a request to stop."""
+_PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow answer takes
 _KILLED = "killed on request"
 _DEATHS_TOGETHER = 2
-"""Deaths of a trial's process after which the trial shares none any more."""
+"""Number of deaths of its process after which a trial no longer shares a process."""
 
 
 def serve_slot(context: SlotContext) -> None:
     """Run trials one after another until none is left, or a stop is requested.
 
-    Whatever ends it otherwise stops the other slots too, each at a checkpoint of its trial.
+    An error in one slot stops the other slots, too, each at a checkpoint of its trial.
     """
     try:
         with context.leases, context.devices.taken() as device, closing(_Lanes(context)) as lanes:
@@ -81,14 +79,14 @@ def serve_slot(context: SlotContext) -> None:
 
 
 class _Lanes:
-    """Lanes of one slot, each with a thread: which are taken, and their common process.
+    """Lanes of one slot, each served by a thread, and their common process.
 
     Attributes:
-        count: How many; 1 where each trial has a process of its own.
-        claiming: Held by the one thread that looks for a trial, or waits for one.
-        auditing: Held by the one thread that compares what was pinned.
-        watching: Held by the one thread whose trial has such comparisons beside it.
-        waited_for: What was last said of why it waits.
+        count: Number of lanes; 1 if each trial has its own process.
+        claiming: Lock of the one thread that claims a trial, or waits for one.
+        auditing: Lock of the one thread that compares pinned intervals.
+        watching: Lock of the one thread during whose trial intervals are compared in the background.
+        waited_for: The last reported reason for waiting.
     """
 
     def __init__(self, context: SlotContext) -> None:
@@ -107,12 +105,12 @@ class _Lanes:
 
     @property
     def are_free(self) -> bool:
-        """Return whether no trial runs in them."""
+        """Return whether no trial runs in any lane."""
         return not self._taken
 
     @property
     def free(self) -> tuple[int, frozenset[int]] | None:
-        """Return the study's number of lanes and those that are free; None where there are none."""
+        """Return the study's number of lanes and the free ones; None without lanes."""
         if self._group is None:
             return None
         return self.count, frozenset(range(self.count)) - self._taken
@@ -127,10 +125,11 @@ class _Lanes:
 
     @contextmanager
     def launcher(self, claim: Claim) -> Iterator[Launcher | InlineRunner]:
-        """Give the launcher of the trial of ``claim``.
+        """Context manager for the launcher of the claimed trial.
 
-        A trial may have died by another one's fault. From the second time on it has a process of its own,
-        one such trial at a time, so that only the one at fault goes on dying.
+        Another trial of the shared process may have caused a trial's death. After the second death,
+        the trial gets its own process, one such trial at a time, so that only the faulty trial dies
+        again.
         """
         if self._group is None:
             yield self._alone
@@ -183,9 +182,9 @@ def _serve(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> None:
 
 
 def _claimed(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> Claim | None:
-    """Return the next trial, after waiting for one; None if none is left, or the study stops."""
+    """Wait for the next trial and return it; None if no trial is left or the study stops."""
     while not context.stopping.is_set():
-        # The same for every try: a claim whose answer was lost is found again.
+        # All tries use one key, so that a claim whose answer was lost is found again.
         claim = context.ask(partial(_next, context, device, lanes, uuid.uuid4().hex))
         if isinstance(claim, Claim):
             lanes.take(claim.number)
@@ -205,7 +204,7 @@ def _claimed(context: SlotContext, device: SlotDevice, lanes: _Lanes) -> Claim |
 
 @contextmanager
 def _if_free(lock: threading.Lock) -> Iterator[bool]:
-    """Hold ``lock`` unless another thread does; gives whether it is held."""
+    """Context manager that acquires ``lock`` unless another thread holds it; yields whether it did."""
     held = lock.acquire(blocking=False)
     try:
         yield held
@@ -234,7 +233,7 @@ def _next(
 
 
 class _CutShortError(Exception):
-    """The trial's process is to be ended at once; the message says why."""
+    """The trial's process is to be killed, for the reason in the message."""
 
 
 class AttemptSupervisor(MessageHandler):
@@ -266,11 +265,11 @@ class AttemptSupervisor(MessageHandler):
         """Run the attempt and close it.
 
         Args:
-            runner: Starts its process, or runs it here; the context's by default.
+            runner: Launcher of its process, or an inline runner; None for the context's runner.
 
         Raises:
-            BaseException: Something other than the trial failed: the database, the disk, the
-                listener. The attempt is closed as interrupted where that is still possible.
+            BaseException: Something other than the trial failed: the database, the disk or the
+                listener. The attempt is closed as interrupted if that is still possible.
         """
         try:
             self._run(runner or self._context.runner)
@@ -281,7 +280,7 @@ class AttemptSupervisor(MessageHandler):
             self._context.leases.let_go(self._lease)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
-        """Return whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
         if inside and self._context.killing.is_set():
             raise _CutShortError(_KILLED)
         return (
@@ -291,7 +290,7 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def poll(self, process: TrialProcess) -> float:
-        """Check the lease, the time limit and requests to stop; stop or kill the trial if one of them requires it."""
+        """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
         if self._clock.is_over(self.trained_seconds):
@@ -322,7 +321,7 @@ class AttemptSupervisor(MessageHandler):
             self._close(AttemptEnd("interrupted", error=str(reason)))
             return
         except BaseException as error:
-            # Left open, the attempt would count as running for as long as this process lives.
+            # An open attempt would count as running until this process ends.
             self._close(AttemptEnd("interrupted", error=f"{type(error).__name__}: {error}"))
             raise
         self._conclude(
@@ -347,7 +346,7 @@ class AttemptSupervisor(MessageHandler):
         return status
 
     def _check_waiting(self) -> None:
-        """Raise if the trial should no longer wait for the database."""
+        """Raise an error if the trial should no longer wait for the database."""
         context = self._context
         self._check_lease()
         if context.killing.is_set():
@@ -397,7 +396,7 @@ class AttemptSupervisor(MessageHandler):
             check_not_all_alike(claim.study, found)
 
     def _has_succeeded(self) -> bool:
-        """Return whether a trial of the study has a value, which shows that the definition is not at fault."""
+        """Return whether a trial of the study has a value, so that the definition is not the cause."""
         repository, study = self._study.impatient, self._claim.study
         status = self._context.ask(lambda _again: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
@@ -406,8 +405,8 @@ class AttemptSupervisor(MessageHandler):
         """Write all queued entries and the attempt's end, and wait until they are written.
 
         Raises:
-            DatabaseUnavailableError: The database was away for too long; the attempt stays open
-                there until its lease ends.
+            DatabaseUnavailableError: The database was unreachable for too long; the attempt stays
+                open until its lease ends.
         """
         claim, repository = self._claim, self._study.impatient
         if end.end_step is None:
@@ -431,12 +430,12 @@ class AttemptSupervisor(MessageHandler):
             self._context.tell(rung_event(rung))
 
     def epoch_reported(self) -> None:
-        """Bring TensorBoard's file up to date, now and then."""
+        """Rewrite TensorBoard's file if it is due."""
         if self._summaries is not None and self._summaries.is_due():
             self._summarize()
 
     def _summarize(self) -> None:
-        """Write TensorBoard's file anew; the attempt is not to blame if that cannot be."""
+        """Rewrite TensorBoard's file; report an error without failing the attempt."""
         if self._summaries is None:
             return
         claim, repository = self._claim, self._study.impatient
@@ -448,7 +447,7 @@ class AttemptSupervisor(MessageHandler):
             )
 
     def _check_parting(self) -> None:
-        """Raise if the attempt's end should no longer wait to be written."""
+        """Raise an error if the attempt's end should no longer wait for the database."""
         context = self._context
         longest = context.health.limit
         if context.stopping.is_set():
@@ -462,7 +461,7 @@ class AttemptSupervisor(MessageHandler):
             raise DatabaseUnavailableError(msg)
 
     def _make_directory(self) -> None:
-        """Make the attempt's directory; an error of the disk is not counted as the trial's."""
+        """Create the attempt's directory; an error of the disk stops the worker, not the trial alone."""
         directory = self._study.paths.attempt(self._claim.number, self._claim.attempt)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -476,7 +475,16 @@ class AttemptSupervisor(MessageHandler):
     def _assignment(self) -> Assignment:
         context, claim = self._context, self._claim
         return replace(
-            assignment_for(claim, self._study.settings, self._study.paths),
+            assignment_of(
+                self._study.settings,
+                self._study.paths,
+                claim.number,
+                claim.attempt,
+                anew_after=claim.anew_after,
+                epochs=claim.epochs,
+                pruning=not claim.extended,
+                parent=claim.parent,
+            ),
             known=self._known_checkpoints(),
             pause_after=claim.pause_after,
             devices=self._device.visible,
@@ -486,14 +494,11 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """Return the trial's checkpoints in the database, with their present paths.
-
-        A trial that begins, or begins anew, has none.
+        """Return the present paths of the trial's stored checkpoints; none if it starts or restarts.
 
         Raises:
-            DatabaseUnavailableError: It is away, and a stop is requested, or it is away for too
-                long.
-            CheckpointError: The disk does not tell.
+            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
+            CheckpointError: A directory cannot be read.
         """
         context, study, claim = self._context, self._study, self._claim
         if claim.parent is not None:
