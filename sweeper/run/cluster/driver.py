@@ -34,7 +34,7 @@ from sweeper.records.events import (
 from sweeper.records.results import StudyStatus
 from sweeper.run.auditing import refuse_inexact
 from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
-from sweeper.run.cluster.placement import HostEnd, run_host, write_spec
+from sweeper.run.cluster.host import HostEnd, run_host, write_spec
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.serving import opened, say_unfinished

@@ -1,6 +1,6 @@
 """Clusters on which joblib starts worker hosts: Dask and Ray.
 
-A task only starts a worker host on its node and waits for it (`sweeper.run.cluster.placement`). So a
+A task only starts a worker host on its node and waits for it (`sweeper.run.cluster.host`). So a
 cluster's restrictions on tasks, and its way of starting Python, do not reach trials. Results are read
 from the database, so nothing is lost if the engine loses a task's return value.
 
