@@ -24,7 +24,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branch_rows import is_beside
 from sweeper.db.tables import (
     AnyRow,
     Attempt,
@@ -36,6 +35,7 @@ from sweeper.db.tables import (
     Trial,
     UtcNow,
     aware,
+    is_beside,
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
@@ -149,10 +149,10 @@ def running_trials(connection: Connection, study: AnyRow) -> int:
 
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
-    """Check that a failed trial was not ranked last at a rung.
+    """Check that no rung was decided with a failed trial.
 
     Raises:
-        UsageError: It was ranked in a decided rung.
+        UsageError: A rung was, and the trial was ranked last.
     """
     epochs = connection.scalar(
         sa.select(RungMember.epochs).where(
@@ -315,10 +315,10 @@ def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
     return len(rows) >= expected and all(r.result or r.reached is not None for r in rows)
 
 
-def _members(  # noqa: PLR0917 - what a rung is
+def _members(  # noqa: PLR0917 - these determine a rung
     connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
 ) -> Sequence[AnyRow]:
-    """Return the values of the rung's begun members; beyond the first rung, of the promoted ones."""
+    """Return the rows of the rung's members that have begun; beyond the first rung, of the promoted ones."""
     query = (
         sa.select(
             Trial.id,
@@ -346,7 +346,7 @@ def _members(  # noqa: PLR0917 - what a rung is
     return connection.execute(query).all()
 
 
-def _write(  # noqa: PLR0917 - what a decision is
+def _write(  # noqa: PLR0917 - these determine a decision
     connection: Connection,
     study: AnyRow,
     schedule: RungSchedule,
@@ -354,7 +354,7 @@ def _write(  # noqa: PLR0917 - what a decision is
     epochs: int,
     rows: Sequence[AnyRow],
 ) -> DecidedRung:
-    # A trial that was over before the rung is compared by its value, if it has one.
+    # A trial that ended before the rung is compared by its value, if it has one.
     over = [row for row in rows if row.reached is None]
     ended = optuna_rows.values(
         connection, [row.optuna_trial_id for row in over if row.result == "complete"]

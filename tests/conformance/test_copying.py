@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from sweeper.db import copying
 from sweeper.db.attempts import Ending
 from sweeper.db.audits import Audits, Pinned
-from sweeper.db.copying import copied_tables, copy_database
 from sweeper.db.database import Database
 from sweeper.db.evaluations import Evaluations
+from sweeper.db.maintenance import copied_tables, copy_database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import StorageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
