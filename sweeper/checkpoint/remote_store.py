@@ -206,7 +206,8 @@ class RemoteCheckpointStore:
         """Upload the files, the manifest last; return the path and the manifest's size."""
         path: RemotePath | None = None
         try:
-            path = self._free_path(snapshot.step)
+            name = self._free_name(snapshot.step)
+            path = self.directory / str(name)
             self._objects.upload(path / TENSORS_FILE, spool, manifest.file(TENSORS_FILE).size)
             self._objects.put(path / STATE_FILE, snapshot.state_json)
             for entry in manifest.files:
@@ -226,16 +227,16 @@ class RemoteCheckpointStore:
         except BaseException as error:
             self._discard(path, error)
             raise
-        self._committed.add(CheckpointName(snapshot.step, _revision(path)))
+        self._committed.add(name)
         return path, len(content)
 
-    def _free_path(self, step: int) -> RemotePath:
-        """Return the first free path for the step; each candidate is queried by name."""
+    def _free_name(self, step: int) -> CheckpointName:
+        """Return the first free name for the step; each candidate is queried by name."""
         for revision in count(1):
             name = CheckpointName(step, revision)
-            path = self.directory / str(name)
-            if name not in self._committed and not self._objects.exists(path / MANIFEST_FILE):
-                return path
+            manifest = self.directory / str(name) / MANIFEST_FILE
+            if name not in self._committed and not self._objects.exists(manifest):
+                return name
         raise AssertionError  # pragma: no cover - count() has no end
 
     def _check_arrived(self, path: RemotePath, expected: int) -> None:
@@ -275,8 +276,3 @@ def open_store(
     if isinstance(directory, RemotePath):
         return RemoteCheckpointStore(directory, spool=spool, origin=origin)
     return CheckpointStore(directory, origin=origin)
-
-
-def _revision(path: RemotePath) -> int:
-    name = CheckpointName.parse(path.name)
-    return 1 if name is None else name.revision

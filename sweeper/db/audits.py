@@ -279,8 +279,11 @@ def _claimable(connection: Connection, study_id: int, wanted: Wanted) -> Sequenc
     if wanted.unbounded:
         return free
     later = [row for row in free if row.audited != "first" and row.waited]
-    if later and not _fits(connection, study_id):
-        later = []
+    if later:
+        audits, attempts, count = seconds_of(connection, study_id)
+        # One more audit, of average length, must fit into the audits' share of the study's time.
+        if audits + (audits / count if count else 0.0) > _SHARE * attempts:
+            later = []
     return [*first, *later]
 
 
@@ -290,13 +293,6 @@ def _is_free(row: AnyRow, *, judges: bool) -> bool:
         return True
     gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
     return gone is True or (bool(row.ended) and judges)
-
-
-def _fits(connection: Connection, study_id: int) -> bool:
-    """Return whether one more audit of average length fits into the audits' share of the study's time."""
-    audits, attempts, count = seconds_of(connection, study_id)
-    expected = audits / count if count else 0.0
-    return audits + expected <= _SHARE * attempts
 
 
 def seconds_of(connection: Connection, study_id: int) -> tuple[float, float, int]:

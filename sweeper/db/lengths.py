@@ -79,7 +79,10 @@ def at_first_length(
     longer = {trial.id for trial in trials if trial.epochs is not None and trial.epochs > first}
     if not longer:
         return tuple(observed)
-    kept = _first_kept(connection, longer)
+    rows = connection.execute(
+        sa.select(Length).where(Length.trial_id.in_(longer)).order_by(Length.epochs.desc())
+    )
+    kept = {row.trial_id: row for row in rows}  # of each trial, the shortest length
     epochs = _epochs_until(connection, longer, first)
     found = []
     for trial, seen in zip(trials, observed, strict=True):
@@ -98,13 +101,6 @@ def at_first_length(
         shown = {epoch: value for epoch, value in seen.intermediate.items() if epoch < end}
         found.append(replace(ended, intermediate=shown))
     return tuple(found)
-
-
-def _first_kept(connection: Connection, trials: set[int]) -> dict[int, AnyRow]:
-    rows = connection.execute(
-        sa.select(Length).where(Length.trial_id.in_(trials)).order_by(Length.epochs.desc())
-    )
-    return {row.trial_id: row for row in rows}
 
 
 def _epochs_until(

@@ -271,21 +271,14 @@ class StudyStatus:
         return f"{self.study}: {self.finished} of {self.target} trials finished ({', '.join(counts) or 'none'}){best}"
 
     def to_json(self) -> dict[str, Any]:
+        several = [{"name": o.name, "direction": o.direction} for o in self.objectives]
         return {
             **json_fields(self, "study", "objective", "direction", "target", "complete", "running"),
             **json_fields(self, "interrupted", "paused", "pruned", "failed", "waiting", "best"),
             "audited": self.exactness.to_json(),
-            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
-            **self._front(),
+            **(json_fields(self, "codes") if self.codes else {}),
+            **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
             **json_fields(self, "trials", "branches"),
-        }
-
-    def _front(self) -> dict[str, Any]:
-        if not self.objectives:
-            return {}
-        return {
-            "objectives": [{"name": o.name, "direction": o.direction} for o in self.objectives],
-            "pareto": [trial.to_json() for trial in self.pareto],
         }
 
 

@@ -106,7 +106,13 @@ def serve_slots(
         began = time.monotonic()
         run_side_by_side(lambda: serve_slot(context), slots)
         if settings.budget is not None:
-            context.tell(_idle(context.idle_seconds, slots * (time.monotonic() - began), slots))
+            idle, available = context.idle_seconds, slots * (time.monotonic() - began)
+            context.tell(
+                Remark(
+                    f"workers waited for other trials {idle / (available or 1.0):.0%} of the time "
+                    f"({idle:.1f} s of {available:.1f} s, {slots} in parallel)"
+                )
+            )
     if context.error is not None:
         raise context.error
     # An audit on another machine may have stopped this worker.
@@ -115,14 +121,6 @@ def serve_slots(
     if context.stopping.is_set() and not status.is_over:
         raise Interrupted(say_unfinished(status))
     return status
-
-
-def _idle(idle: float, available: float, slots: int) -> Remark:
-    share = idle / available if available else 0.0
-    return Remark(
-        f"workers waited for other trials {share:.0%} of the time ({idle:.1f} s of "
-        f"{available:.1f} s, {slots} in parallel)"
-    )
 
 
 def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:

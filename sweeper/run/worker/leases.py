@@ -183,7 +183,10 @@ class LeaseKeeper:
                 if _now() >= due:
                     self._renew()
                     due = _now() + self.stay.lease_seconds / _RENEWALS - self._interval / 2
-                self._look_for_stop()
+                how = self._repository.stop_requested(self._study)
+                if how is not None and how != self._stop:
+                    self._on_stop(how)
+                self._stop = how
                 self._health.answered()
             except DatabaseUnavailableError as error:
                 if error.passing:
@@ -205,12 +208,6 @@ class LeaseKeeper:
         for token, lease in asked.items():
             if token not in held:
                 lease.lost.set()
-
-    def _look_for_stop(self) -> None:
-        how = self._repository.stop_requested(self._study)
-        if how is not None and how != self._stop:
-            self._on_stop(how)
-        self._stop = how
 
 
 def _now() -> float:

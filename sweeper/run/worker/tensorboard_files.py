@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -87,11 +87,15 @@ class TrialSummaries:
 def _events(trial: TrialRecord) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
     began, ended = _span(trial)
+    # TensorBoard does not support None.
+    params = {name: "None" if value is None else value for name, value in trial.params.items()}
+    hparams = hparams_pb(params, trial_id=f"trial {trial.number}", start_time_secs=began)
     yield Event(wall_time=began, file_version="brain.Event:2")
     yield Event(wall_time=began, step=0, session_log=SessionLog(status=SessionLog.START))
-    yield Event(wall_time=began, step=0, summary=_hparams(trial, began))
+    yield Event(wall_time=began, step=0, summary=hparams)
     apart = (ended - began) / max(len(trial.epochs), 1)
     for count, epoch in enumerate(trial.epochs, 1):
         values = [Summary.Value(tag=n, simple_value=v) for n, v in epoch.metrics.items()]
@@ -100,12 +104,6 @@ def _events(trial: TrialRecord) -> Iterator[Any]:
     if trial.state in ("complete", "pruned", "failed"):
         last = trial.epochs[-1].epoch if trial.epochs else 0
         yield Event(wall_time=ended, step=last, summary=_end(trial, ended))
-
-
-def _hparams(trial: TrialRecord, began: float) -> Any:
-    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
-
-    return hparams_pb(_plain(trial.params), trial_id=f"trial {trial.number}", start_time_secs=began)
 
 
 def _end(trial: TrialRecord, ended: float) -> Any:
@@ -123,11 +121,6 @@ def _end(trial: TrialRecord, ended: float) -> Any:
         tensor=metadata.NULL_TENSOR,
     )
     return Summary(value=[value])
-
-
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters with None as text, because TensorBoard does not support None."""
-    return {name: "None" if value is None else value for name, value in params.items()}
 
 
 def _span(trial: TrialRecord) -> tuple[float, float]:

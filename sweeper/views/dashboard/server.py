@@ -22,8 +22,8 @@ import sqlite3
 import threading
 import urllib.parse
 import wsgiref.simple_server
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,10 +158,6 @@ def _with_headers(start_response: StartResponse) -> StartResponse:
 _NO_ADVICE = Advice()
 
 
-def _unsaid(_message: str) -> None:
-    """Drop a notice."""
-
-
 class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
     """Server with one thread for each request, so that a slow plot does not block others."""
 
@@ -205,14 +201,15 @@ class DashboardServer:
         Args:
             announce: Called with the URL, after the signal handlers are installed.
         """
-        with _terminated_as_interrupted():
-            try:
-                announce(self.url)
-                self._server.serve_forever()
-            except KeyboardInterrupt:
-                return
-            finally:
-                self.close()
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            announce(self.url)
+            self._server.serve_forever()
+        except KeyboardInterrupt:
+            return
+        finally:
+            self.close()
+            signal.signal(signal.SIGTERM, before)
 
     def close(self) -> None:
         """Close the socket and the database's connections."""
@@ -227,7 +224,7 @@ def open_dashboard(
     *,
     runs_dir: Path | None = None,
     advice: Advice = _NO_ADVICE,
-    notice: Callable[[str], None] = _unsaid,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> DashboardServer:
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
@@ -329,13 +326,3 @@ def _check_file(file: Path) -> None:
             f"\"import sqlite3; sqlite3.connect({str(file)!r}).execute('PRAGMA journal_mode=WAL')\""
         )
         raise StorageError(msg)
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C; restore the signal's handler afterwards."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -75,7 +75,7 @@ def parallel_coordinates(results: StudyResults) -> Figure:
     tenth, the others and pruned ones are drawn differently.
 
     Args:
-        results: The study's.
+        results: The study's results.
 
     Raises:
         UsageError: Plotly is not installed.

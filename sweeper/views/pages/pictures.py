@@ -33,8 +33,8 @@ def pictures_of(
     """Return a study's figures, in the order of its page.
 
     Args:
-        results: The study's.
-        compared: Another study's, drawn beside it.
+        results: The study's results.
+        compared: Another study's results, drawn in the same figures.
         now: End of the bars of running attempts.
         importances: Whether to include the importances of parameters, which take seconds for a
             large study.

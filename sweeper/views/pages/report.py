@@ -59,7 +59,7 @@ def file_of(page: Page, made_at: str) -> str:
         UsageError: Jinja or Plotly is not installed.
     """
     try:
-        import jinja2  # noqa: F401 - so that what is missing is named
+        import jinja2  # noqa: F401 - so that a missing package is named
         from markupsafe import Markup
 
         # A browser digests a script as it reads it, with its line ends made "\n".
@@ -276,7 +276,9 @@ def write(page: str, path: Path, *, force: bool) -> None:
             file.write(page)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except OSError as error:
         msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
@@ -305,9 +307,3 @@ def _check_target(path: Path, *, force: bool) -> None:
             "--output, or replace it with --force"
         )
         raise UsageError(msg)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

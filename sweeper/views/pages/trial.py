@@ -159,9 +159,9 @@ def trial_page(
     Args:
         trial: The trial.
         objective: The metric of its value, if known.
-        now: The time until which a running attempt has worked.
+        now: End of the working time of a running attempt.
         most: Maximum number of its epochs, if known.
-        branches: Numbers of the trials that begin from one of its checkpoints.
+        branches: Numbers of the trials that start from one of its checkpoints.
         commands: Next commands.
         address: Function from a trial's number to its page's address.
         study: Link to the study's page.

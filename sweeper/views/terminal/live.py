@@ -81,7 +81,7 @@ class EventLines:
     def _style(self, event: Event) -> str | None:
         match event:
             case AttemptEnded():
-                # A replay's own end is no news: its trial's verdict follows.
+                # The end of a replay is not reported, because the trial's verdict follows.
                 ended = self._verifies and event.outcome in ("complete", "pruned")
                 return None if ended else _OUTCOMES[event.outcome]
             case TrialVerified():
@@ -215,7 +215,7 @@ class NotebookProgress:
 
     def __enter__(self) -> Self:
         self.refresh()
-        # The kernel knows by the context which cell is running.
+        # The context tells the kernel which cell is running.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run, args=(self._keep_showing,), name="sweeper-notebook", daemon=True
