@@ -358,10 +358,6 @@ class Manifest:
     def parse(cls, text: bytes, path: Location) -> Manifest:
         """Return the manifest from the file's content, verified against the digest at its beginning.
 
-        Args:
-            text: The file's content.
-            path: Path of the file, for errors.
-
         Raises:
             CorruptCheckpointError: It was changed, or its content is invalid.
             CheckpointError: It has a later format than this version reads.

@@ -298,10 +298,7 @@ def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = Fal
 def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> None:
     """Write ``marker`` to ``directory``, unless the directory has another owner.
 
-    Args:
-        directory: Directory of a study, or of a training's checkpoints; created if missing.
-        marker: The owner.
-        adopt: See `foreign_owner`.
+    The directory is created if missing. For ``adopt``, see `foreign_owner`.
 
     Raises:
         ForeignCheckpointError: It has another owner; the message names it.

@@ -130,10 +130,7 @@ def reading_lock(path: Path, *, exclusive: bool = False) -> Iterator[bool]:
     """Context manager that locks the checkpoint at ``path``; yields whether the lock was acquired.
 
     The kernel releases the lock when the process ends. On file systems without locks, it yields True.
-
-    Args:
-        path: The checkpoint's directory.
-        exclusive: Whether to lock for deletion, which fails at once while another process reads.
+    With ``exclusive``, for deletion, it yields False at once while another process reads.
 
     Raises:
         OSError: The directory cannot be opened.

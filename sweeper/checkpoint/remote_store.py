@@ -268,10 +268,7 @@ def open_store(
 ) -> CheckpointStore | RemoteCheckpointStore:
     """Return the store of an attempt's checkpoints.
 
-    Args:
-        directory: A directory, or a prefix in an object store.
-        spool: Directory of this machine for files to upload.
-        origin: Origin of the checkpoints.
+    ``spool`` is a directory of this machine for files to upload.
     """
     if isinstance(directory, RemotePath):
         return RemoteCheckpointStore(directory, spool=spool, origin=origin)

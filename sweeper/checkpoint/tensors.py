@@ -228,9 +228,6 @@ def read_tensors(
 class NamedTensors:
     """A safetensors file of another program, whose tensors are read one by one.
 
-    Args:
-        path: Path of the file.
-
     Attributes:
         entries: Entries of the tensors by name, without digests.
 

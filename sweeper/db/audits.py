@@ -371,13 +371,8 @@ def _plan(
 ) -> tuple[WhichIntervals, int]:
     """Choose the audited intervals of a trial, once for all of its attempts.
 
-    The first trial is audited; if it failed too early, the next one to begin.
-
-    Args:
-        connection: In a writing transaction.
-        study: The study's name.
-        number: The trial's.
-        drawn: Whether one interval of it is audited if it is not the first.
+    The first trial is audited; if it failed too early, the next one to begin. If the trial is not the
+    first, one of its intervals is audited if it is ``drawn``.
 
     Returns:
         The selection, and the number of its recorded intervals.

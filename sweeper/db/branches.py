@@ -148,10 +148,7 @@ Turn = Literal["none", "inserted", "over"]
 def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn | list[int]:
     """Insert the generation after the first ``begun`` trials, if it is due.
 
-    Args:
-        connection: In a writing transaction that has locked the study.
-        study: The study's columns.
-        begun: Number of trials of its total that have begun.
+    The study must be locked; ``begun`` is the number of trials of its total that have begun.
 
     Returns:
         The result: "none" without a population, in its first generation, and after the last one; or the

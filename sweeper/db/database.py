@@ -74,9 +74,7 @@ _LONGEST_PAUSE = 1.0
 class Database:
     """An open database, safe for several threads; a forked child must open its own.
 
-    Args:
-        url: URL of a SQLite file or a PostgreSQL database.
-        patience: Seconds for which temporary faults are retried.
+    Temporary faults are retried for ``patience`` seconds.
     """
 
     def __init__(self, url: URL, patience: float) -> None:

@@ -65,13 +65,8 @@ def at_first_length(
 ) -> tuple[Observation, ...]:
     """Return the observations of trials for the search, at the study's first length.
 
-    So an extension does not affect later draws.
-
-    Args:
-        connection: In a transaction.
-        study: Its columns.
-        trials: Those of its trials, in order.
-        observed: The same trials with their present results.
+    So an extension does not affect later draws. ``observed`` are the same trials with their present
+    results.
     """
     if all(trial.epochs is None for trial in trials):
         return tuple(observed)

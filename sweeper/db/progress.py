@@ -130,12 +130,7 @@ def trial_statuses(
 ) -> tuple[TrialStatus, ...]:
     """Return the progress of each of the study's trials, by number.
 
-    Args:
-        connection: In a transaction.
-        study: The study's columns.
-        trials: The columns of all its trials.
-        live: Ids of the trials with a live attempt.
-        objectives: The study's objectives, in order.
+    ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
     """
     optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
     params = optuna_rows.drawn_values(connection, optuna_ids)
@@ -303,11 +298,7 @@ def code_groups(
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    Args:
-        connection: In a transaction.
-        study: The study's columns.
-        trials: The columns of its trials.
-        best: Returns the best of some trials, or None.
+    ``best`` returns the best of some trials, or None.
     """
     codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
     by_code: dict[str, list[AnyRow]] = {}

@@ -61,13 +61,9 @@ def _accept_while_nothing(
 ) -> tuple[tuple[str, ...], int]:
     """Accept a changed definition without a request, if it mixes no results.
 
-    That is so if no trial has a value, none is running, and no interrupted one has trained. Trials
-    that have begun, also failed ones, then start again under the new definition.
-
-    Args:
-        connection: In a writing transaction.
-        row: The study with its present definition.
-        trial_seed: Returns the seed of a trial by its number.
+    That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
+    have begun, also failed ones, then start again under the new definition. ``trial_seed`` returns the
+    seed of a trial by its number.
 
     Returns:
         The changes, and the number of trials that start again; empty if the change cannot be
@@ -98,10 +94,7 @@ def _accept_while_nothing(
 def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
     """Make a trial that does not run start from scratch at its next attempt.
 
-    Args:
-        connection: In a writing transaction.
-        trial: Its columns.
-        seed: Its new seed; None to keep it.
+    It gets the new ``seed``, or keeps its own.
     """
     columns = trial._mapping
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):

@@ -404,11 +404,7 @@ _NO_ROOM = "no slot was idle, and audits have used their share of the study's ti
 
 
 class Auditor:
-    """Audits of one worker, shared by its slots.
-
-    Args:
-        context: State that the slots share.
-    """
+    """Audits of one worker, shared by its slots."""
 
     def __init__(self, context: SlotContext) -> None:
         self._context = context
@@ -654,10 +650,7 @@ class Auditor:
 def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
     """Refuse to continue a study in which an audit found a difference that was not accepted.
 
-    Args:
-        audits: The database's audits.
-        study: The study's name.
-        accept: Whether to accept differences from now on.
+    With ``accept``, differences are accepted from now on.
 
     Returns:
         The warning to show if a difference was accepted; None without a difference.

@@ -55,12 +55,8 @@ def early_check(
     """Context manager that checks a study in the background, and waits for the check at the end.
 
     Studies that have already begun a trial are not checked. Neither are inline trials, which have no
-    separate process and are guarded against earlier trials of the same process.
-
-    Args:
-        prepared: The study.
-        listener: Receives warnings, from another thread.
-        wanted: Whether to check at all.
+    separate process and are guarded against earlier trials of the same process. The listener is called
+    from another thread.
     """
     launcher = prepared.runner
     status = prepared.repository.status(prepared.settings.name, each=False)
@@ -108,10 +104,8 @@ class _Built:
 class EarlyCheck:
     """Running check of a study.
 
-    Args:
-        prepared: The study.
-        launcher: Launcher of the processes; None if there is nothing to check.
-        listener: Receives warnings, from the check's own thread.
+    Without a launcher there is nothing to check. The listener receives warnings from the check's own
+    thread.
     """
 
     def __init__(

@@ -65,11 +65,7 @@ def evaluate_trial(
 ) -> str | None:
     """Evaluate one trial's checkpoints in a separate process.
 
-    Args:
-        order: The trial and its checkpoints.
-        launcher: Launcher of the process.
-        directory: An empty directory for this evaluation alone.
-        stopping: Event that ends the evaluation when it is set.
+    ``directory`` must be empty. The evaluation ends when ``stopping`` is set.
 
     Returns:
         The reason for which this trial's evaluation is incomplete; None if it is complete.

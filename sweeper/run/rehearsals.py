@@ -90,15 +90,8 @@ def rehearse(
 ) -> Replayed:
     """Run one rehearsal in a separate process, and return its report and exit status.
 
-    Args:
-        launcher: Launcher of the process.
-        settings: The study's settings.
-        directory: Directory of the process's files.
-        rehearsal: The rehearsal.
-        search: Sampler or grid of the study.
-        stopping: Event that ends the process when it is set.
-        tell: Receives the process's next activity.
-        patience: Seconds after which the process is killed; None for no limit.
+    ``tell`` receives the process's next activity. The process is killed after ``patience`` seconds, or
+    when ``stopping`` is set.
 
     Raises:
         ExecutionError: The process could not be started.
@@ -130,12 +123,8 @@ def validation_compares(
     """Return the finding that two trials are validated on different samples, or None.
 
     If the samples differ, the second trial is built again with the parameters of the first, because the
-    data may depend on a parameter.
-
-    Args:
-        first: Report of the process that built trial 0.
-        second: Report of the process that built trial 1.
-        rehearse_again: Runs one more rehearsal and returns its report.
+    data may depend on a parameter. ``first`` and ``second`` are the reports of the processes that built
+    trials 0 and 1.
     """
     if first is None or not validation_differs(first, second):
         return None

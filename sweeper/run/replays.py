@@ -251,12 +251,8 @@ def run_again(
 ) -> Replayed:
     """Run a replay, and return its report.
 
-    Args:
-        order: The replay.
-        launchers: Launchers of the processes, used in turn.
-        directory: An empty directory for this replay alone.
-        tell: Receives progress events.
-        stopping: Event that ends the replay when it is set.
+    ``launchers`` are used in turn. ``directory`` must be empty. ``tell`` receives progress events. The
+    replay ends when ``stopping`` is set.
 
     Raises:
         Interrupted: ``stopping`` was set.

@@ -46,13 +46,8 @@ def serve_slots(
 ) -> StudyStatus:
     """Run the study's trials here until none is left, and return the study's status.
 
-    Args:
-        prepared: The study.
-        options: Options of the worker, as `bind_slots` returns them.
-        devices: GPUs of each slot, as `bind_slots` returns them.
-        listener: Receives every event.
-        engine: Engine that placed this process: "local", "dask" or "ray".
-        resume_command: Command or call by which the user resumes the study.
+    ``options`` and ``devices`` are those that `bind_slots` returns. For the other arguments, see
+    `HostSpec`.
 
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran

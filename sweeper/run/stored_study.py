@@ -195,11 +195,8 @@ def unchanged_settings(
 ) -> StudySettings:
     """Return the stored settings, if the study's file still has the same definition.
 
-    Args:
-        repository: The study's database.
-        row: The stored study.
-        loaded: The study as loaded from its file.
-        purpose: What restoring the definition allows, for the error.
+    ``loaded`` is the study from its file; ``purpose`` is what restoring the definition allows, for the
+    error.
 
     Raises:
         DefinitionChangedError: The definition has changed.
@@ -361,10 +358,6 @@ class EarlierStops:
     Importing a file takes seconds, and only then is the name of its study known. A request to stop that
     is made meanwhile is meant for this run. So earlier requests are cleared before the import, for
     every study that the file may define, and restored afterwards for other studies.
-
-    Args:
-        repository: The database.
-        source: The source that is about to be imported.
     """
 
     def __init__(self, repository: Repository, source: StudySource) -> None:
@@ -420,12 +413,6 @@ def extend_study(
     (the trial resumes from it), and the study's code does not depend on the number of epochs. Then one
     transaction changes the database.
 
-    Args:
-        repository: The study's database.
-        loaded: The study's code.
-        stored: The stored study.
-        request: The request, with the extension and the listener for notices.
-
     Raises:
         UnknownStudyError, UsageError: The study cannot be extended in this way.
         CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
@@ -453,12 +440,6 @@ def check_extension(
     repository: Repository, study: str, asked: Extension, options: WorkerOptions
 ) -> tuple[Extension, ExtensionPlan]:
     """Check a requested extension against the stored study, without changing it.
-
-    Args:
-        repository: The study's database.
-        study: Its name.
-        asked: The requested extension.
-        options: Options with the locations of the study's files.
 
     Returns:
         The extension with the numbers of its trials, and the plan of its changes.

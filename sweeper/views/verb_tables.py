@@ -43,9 +43,7 @@ _ASCII_BARS = "_.-~=+*#"
 class Curves:
     """Renderable of a metric's learning curves in several trials.
 
-    Args:
-        metric: Its name.
-        courses: A label and the metric's values by epoch, for each trial; None for a missing value.
+    Each course is a label with the metric's values by epoch; None for a missing value.
     """
 
     def __init__(self, metric: str, courses: Sequence[tuple[str, Sequence[float | None]]]) -> None:
@@ -343,12 +341,7 @@ _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
-    """Return the output of `sweeper check`.
-
-    Args:
-        report: The report of the check.
-        next_commands: Next commands.
-    """
+    """Return the output of `sweeper check`."""
     levels: tuple[Level, ...] = ("error", "warning", "note")
     counts = [
         f"{count} {level}{'' if count == 1 else 's'}"

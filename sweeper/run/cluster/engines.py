@@ -319,11 +319,7 @@ def run_tasks(
 ) -> list[str]:
     """Run ``task`` for each spec in parallel on ``cluster``, and return the results.
 
-    Args:
-        cluster: The cluster.
-        task: A function of an importable module.
-        specs: The arguments of the tasks, one each.
-        slots: Number of processors of each task.
+    ``task`` must be a function of an importable module; each needs ``slots`` processors.
     """
     import joblib
 

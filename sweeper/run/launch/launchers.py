@@ -324,11 +324,8 @@ def choose_launcher(
 ) -> Launcher:
     """Return a launcher that forks from ``server`` if that is safe and requested; otherwise one that spawns.
 
-    Args:
-        server: Warm server that has imported the study.
-        loaded: Result of that import.
-        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        refusal: Message of the error.
+    ``server`` has imported the study with the result ``loaded``; ``refusal`` is the message of the
+    error.
 
     Raises:
         DefinitionError: ``isolation`` is ``"fork"`` and trials cannot be forked.

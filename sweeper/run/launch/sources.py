@@ -220,14 +220,9 @@ def check_unchanged(
     """Check that a study's file on this machine equals the one from which the study was run.
 
     Differences in comments, docstrings and formatting are ignored. The check is also a safeguard: other
-    users may write to the database, so only a file is run whose content was run before or which the user
-    names now.
-
-    Args:
-        study: The study's name.
-        described: Stored form of its source.
-        source: Location of its file on this machine.
-        code: Stored fingerprint of its code, to name the functions that were edited.
+    users may write to the database, so only a file is run whose content was run before or which the
+    user names now. ``described`` is the stored form of the source, and ``source`` its location on this
+    machine. The stored ``code`` is used to name the functions that were edited.
 
     Raises:
         StudyFileError: The file differs, or the database has no digest of it.
@@ -265,11 +260,8 @@ def recall_source(
 ) -> StudySource:
     """Return the source of a stored study.
 
-    Args:
-        study: The study's name.
-        described: Stored form of its source.
-        gone: End of the message about a missing file.
-        code: Stored fingerprint of its code, to name the functions that were edited.
+    ``described`` is its stored form, and ``gone`` the end of the message about a missing file. The
+    stored ``code`` is used to name the functions that were edited.
 
     Raises:
         StudyFileError: The study was defined in a notebook or was renamed by ``--fresh``, or its file

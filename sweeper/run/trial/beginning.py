@@ -68,9 +68,8 @@ class Beginning:
     def load(self, notice: Callable[[str], None], origin: Origin | None) -> LoadedCheckpoint:
         """Read the parent's checkpoint.
 
-        Args:
-            notice: Receives the reason if a checkpoint is damaged.
-            origin: The branch's origin; the parent's differs only in number and parameters.
+        ``notice`` receives the reason if a checkpoint is damaged. The parent's origin differs from the
+        branch's ``origin`` only in number and parameters.
 
         Raises:
             CheckpointError: The checkpoint is missing or damaged, or has another digest.
@@ -95,10 +94,7 @@ class Beginning:
     ) -> tuple[LoadedCheckpoint, BranchReport]:
         """Return the checkpoint from which the branch continues.
 
-        Args:
-            loaded: The parent's checkpoint.
-            loop: The branch's training, before its first step.
-            own: The branch's own initial state; None if no parameter was changed.
+        ``own`` is the branch's own initial state, or None if no parameter was changed.
 
         Raises:
             ParameterError: The checkpoint does not fit; each variable is named with both shapes.

@@ -118,10 +118,7 @@ def listen_to_worker(
 ) -> NoReturn:
     """Pass every message to ``received``; end the process if the worker is gone or a message is garbled.
 
-    Args:
-        channel: Channel to the worker.
-        received: Receives each message.
-        links: Returns the links over which a garbled message is reported as a failure.
+    ``links`` returns the links over which a garbled message is reported as a failure.
     """
     while True:
         try:

@@ -49,10 +49,7 @@ def strategy_scope(
 ) -> Iterator[Any]:
     """Context manager for the scope of the strategy that ``factory`` creates for ``trial``.
 
-    Args:
-        factory: The study's strategy factory; None for no strategy and no scope.
-        trial: The trial.
-        seeds: The trial's seeds.
+    Without a factory there is no scope.
 
     Yields:
         The strategy, or None.
@@ -83,10 +80,7 @@ def strategy_scope(
 def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
     """Check that a model was made in the scope of the study's strategy.
 
-    Args:
-        strategy: The study's strategy; None if it has none.
-        model: The model that the factory returned.
-        factory: The factory's name.
+    ``strategy`` is None if the study has none; ``factory`` is the model factory's name.
 
     Raises:
         FactoryError: The model would train on one device, or on those of another strategy.
@@ -165,15 +159,8 @@ def make_plan(
 ) -> TrainingPlan:
     """Run the factories under guard, and return the plan of the training.
 
-    Args:
-        definition: The study's definition.
-        assignment: The trial's assignment.
-        trial: The `Trial` that the factories receive.
-        seeds: The trial's seeds.
-        warn: Receives warnings to the user.
-        tell: Receives the next activity, before each part that may take long.
-        earlier: Objects of earlier trials of this process.
-        lane: Lane that runs the training's steps; None without lanes.
+    ``warn`` receives warnings to the user, and ``tell`` the next activity. ``earlier`` has the objects
+    of earlier trials of this process. A ``lane`` runs the training's steps.
 
     Raises:
         SweeperError: The guard refused the result of a factory.

@@ -50,9 +50,7 @@ class _Start:
 class AuditPins:
     """Pins of one attempt, as its `AuditOrder` says.
 
-    Args:
-        order: The order.
-        origin: Origin of the checkpoints that are written for the audit alone.
+    ``origin`` is that of the checkpoints that are written for the audit alone.
 
     Attributes:
         left: Number of intervals that are still to be pinned.
@@ -194,10 +192,7 @@ class _Middle:
 class PinningStore:
     """Checkpoint store that pins each commit for audits before it returns.
 
-    Args:
-        store: The trial's store.
-        pins: Pins of the attempt.
-        elsewhere: Whether ``store`` is an object store.
+    ``elsewhere`` is whether the trial's store is an object store.
     """
 
     def __init__(self, store: Store, pins: AuditPins, *, elsewhere: bool) -> None:

@@ -69,10 +69,7 @@ from sweeper.train.warmstart.source import digest_now
 def keep_end(model: keras.Model, last: Committed, store: EndStore) -> None:
     """Write the model's variables, or a note that the trial's last checkpoint contains them.
 
-    Args:
-        model: The model after ``on_train_end``.
-        last: The trial's last checkpoint.
-        store: Store of the model.
+    ``model`` is the model after ``on_train_end``, and ``last`` the trial's last checkpoint.
 
     Raises:
         CheckpointError: It cannot be written.
@@ -93,9 +90,7 @@ _FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
 def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Path) -> None:
     """Redirect the files of Keras's callbacks to ``directory``.
 
-    Args:
-        callbacks: The trial's callbacks.
-        directory: The replay's directory; paths within it are not changed.
+    Paths within the replay's directory are not changed.
     """
     for index, callback in enumerate(callbacks):
         for kind, attributes in _FILE_ATTRIBUTES:
@@ -129,12 +124,8 @@ def run_trial(
 ) -> None:
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`.
 
-    Args:
-        definition: The study's definition.
-        assignment: The trial.
-        link: Link to the worker.
-        earlier: Objects of earlier trials of this process; None if the process runs only this trial.
-        lane: Lane that runs the training's steps; None without lanes.
+    ``earlier`` has the objects of earlier trials of this process; it is None if there are none. A
+    ``lane`` runs the training's steps.
 
     Raises:
         SweeperError: The trial cannot be built or trained, or its checkpoints cannot be written.

@@ -58,10 +58,7 @@ def check_new_study(paths: RunPaths, storage: str) -> None:
 def claim_directories(paths: RunPaths, study: StudyRow, *, begun: bool) -> None:
     """Mark the study's directories as its own.
 
-    Args:
-        paths: Paths of the study's files.
-        study: The stored study.
-        begun: Whether it has begun trials.
+    ``begun`` is whether it has begun trials.
 
     Raises:
         ForeignCheckpointError: A directory belongs to another study; the message names it.
@@ -139,9 +136,8 @@ class Located:
     def notice(self, listed: int, files: Path) -> str | None:
         """Return a notice for the user before the trial resumes; None if nothing has changed.
 
-        Args:
-            listed: Number of checkpoints that the database lists.
-            files: Present `Trial.directory`.
+        ``listed`` is the number of checkpoints in the database, and ``files`` the present
+        `Trial.directory`.
         """
         number, missing = self.number, self.missing
         if missing is not None:
@@ -227,9 +223,7 @@ def begin_files(parent: int, number: int, paths: RunPaths) -> None:
 def bring_files(newest: Path, files: Path) -> None:
     """Copy a trial's former `Trial.directory` to its present one, unless that contains files.
 
-    Args:
-        newest: A checkpoint of the trial, whose origin names the former directory.
-        files: The present directory.
+    The origin of the checkpoint ``newest`` names the former directory.
 
     Raises:
         CheckpointError: It cannot be copied.

@@ -152,10 +152,6 @@ class WriteQueue:
 
     Methods with a parameter ``waiting`` call it a few times a second while they wait; an error that it
     raises ends the wait.
-
-    Args:
-        name: Name of the thread.
-        health: Health of the database.
     """
 
     def __init__(self, name: str, health: DatabaseHealth) -> None:

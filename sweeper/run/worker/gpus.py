@@ -55,8 +55,7 @@ class SlotDevice:
 class SlotDevices:
     """Devices of a worker, each assigned to one slot while the slot runs trials.
 
-    Args:
-        devices: One device for each slot; empty to bind none.
+    Without devices, none is bound.
     """
 
     def __init__(self, devices: Sequence[SlotDevice] = ()) -> None:
@@ -128,10 +127,7 @@ def share_gpus(
 ) -> tuple[SlotDevice, ...]:
     """Return one device for each slot; consecutive slots get different GPUs.
 
-    Args:
-        gpus: The GPUs.
-        trials_per_gpu: Number of parallel trials on each.
-        memory: Megabytes for each trial; None to divide nine tenths of the GPU's memory equally.
+    Each trial gets ``memory`` megabytes, or an equal part of nine tenths of the GPU's memory.
 
     Raises:
         UsageError: Several trials share a GPU whose memory is unknown.

@@ -110,8 +110,7 @@ class TrialClock:
     def is_over(self, went_on_from: float) -> bool:
         """Add the time since the last call, and return whether the limit is exceeded.
 
-        Args:
-            went_on_from: Seconds of training in the checkpoint from which the trial resumed.
+        ``went_on_from`` are the seconds of training in the checkpoint from which the trial resumed.
         """
         now = self._clock()
         self._seconds += min(now - self._looked, _LONGEST_LOOK)
@@ -128,12 +127,8 @@ def end_of(
 ) -> AttemptEnd:
     """Return the end of an attempt.
 
-    Args:
-        claim: The attempt, with the trial's earlier faults.
-        settings: The study's settings, with its policy of retries.
-        last: The trial's last message; None if it died without one.
-        death: End of its process.
-        log: Path of its log.
+    ``claim`` has the trial's earlier faults, and ``settings`` the policy of retries. ``last`` is None
+    if the trial died without a last message.
     """
     if isinstance(last, Finished):
         return AttemptEnd(

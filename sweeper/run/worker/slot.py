@@ -264,8 +264,7 @@ class AttemptSupervisor(MessageHandler):
     def run(self, runner: Launcher | InlineRunner | None = None) -> None:
         """Run the attempt and close it.
 
-        Args:
-            runner: Launcher of its process, or an inline runner; None for the context's runner.
+        Without a ``runner``, the context's is used.
 
         Raises:
             BaseException: Something other than the trial failed: the database, the disk or the

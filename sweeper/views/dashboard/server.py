@@ -52,9 +52,6 @@ class OpenedRepository:
 
     A database may contain only Optuna's studies at first, and get sweeper's tables while the
     dashboard runs.
-
-    Args:
-        storage: SQLAlchemy URL of the database.
     """
 
     def __init__(self, storage: str) -> None:
@@ -111,9 +108,7 @@ def is_loopback(host: str) -> bool:
 class FencedApplication:
     """A WSGI application that passes only reads and notes on to ``application``.
 
-    Args:
-        application: The whole dashboard.
-        local_only: Whether a request's ``Host`` must be a name of this machine.
+    With ``local_only``, a request's ``Host`` must be a name of this machine.
     """
 
     def __init__(self, application: WSGIApplication, *, local_only: bool) -> None:
@@ -198,8 +193,7 @@ class DashboardServer:
     def serve(self, announce: Callable[[str], None]) -> None:
         """Answer requests until SIGINT or SIGTERM, then close the socket and return.
 
-        Args:
-            announce: Called with the URL, after the signal handlers are installed.
+        ``announce`` receives the URL after the signal handlers are installed.
         """
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:

@@ -61,12 +61,7 @@ class Answer:
 
 
 class PagesApplication:
-    """The WSGI application of sweeper's own pages.
-
-    Args:
-        repository: Returns the repository, or raises.
-        advice: Next commands.
-    """
+    """The WSGI application of sweeper's own pages."""
 
     def __init__(self, repository: Callable[[], Repository], advice: Advice) -> None:
         self._repository = repository

@@ -193,11 +193,7 @@ def plotly() -> Any:
 def figure(traces: list[Any], title: str, *, height: int = 480, **axes: Any) -> Figure:
     """Return a figure of these traces, in the shared style.
 
-    Args:
-        traces: Plotly traces.
-        title: Plain text.
-        height: In pixels.
-        axes: ``xaxis``, ``yaxis`` and other parts of Plotly's layout.
+    ``height`` is in pixels; ``axes`` are ``xaxis``, ``yaxis`` and other parts of Plotly's layout.
     """
     go = plotly()
     axis = {"showline": True, "linecolor": BLACK, "gridcolor": "#e3e3e3", "zeroline": False}

@@ -100,10 +100,7 @@ def file_of(page: Page, made_at: str) -> str:
 def served(page: Page, prefix: str, address: str = "") -> str:
     """Return the page as HTML for the dashboard.
 
-    Args:
-        page: The page.
-        prefix: Address below which the dashboard's own pages are.
-        address: Address of the page, below which its figures are.
+    The dashboard's pages are below ``prefix``, and the page's figures below ``address``.
     """
     return _template().render(page=page, file=None, prefix=prefix, address=address)
 

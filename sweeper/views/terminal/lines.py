@@ -159,10 +159,7 @@ class LineProgress:
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
     """Return whether ``event`` is reported.
 
-    Args:
-        event: What happened.
-        verbosity: Amount of output.
-        epochs: Number of epochs of its trial, if known.
+    ``epochs`` is the number of epochs of its trial, if known.
     """
     match event:
         case Notice():
@@ -209,13 +206,8 @@ def event_line(
 ) -> str | None:
     """Format ``event`` as one line without its end; None if it is not reported.
 
-    An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step.
-
-    Args:
-        event: What happened.
-        objective: The metric to write first.
-        attempt: The number of the trial's current attempt.
-        epochs: The number of epochs of that trial, if known.
+    An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step. The
+    metric ``objective`` is written first. ``attempt`` and ``epochs`` are those of the event's trial.
     """
     match event:
         case StudyOpened() | VerificationOpened() | EvaluationOpened():

@@ -58,8 +58,7 @@ REDRAWS = 5
 class EventLines:
     """Formatter of a permanent line for each event, in the style of its outcome.
 
-    Args:
-        verbosity: With "verbose", each epoch and checkpoint has a line.
+    With "verbose", each epoch and checkpoint has a line.
     """
 
     def __init__(self, verbosity: Verbosity) -> None:
@@ -196,12 +195,7 @@ def notebook_display() -> Display | None:
 
 
 class NotebookProgress:
-    """A listener that updates one display; safe for several threads.
-
-    Args:
-        display: The output to update.
-        model: The model of the run.
-    """
+    """A listener that updates one display; safe for several threads."""
 
     def __init__(self, display: Display, model: ProgressModel) -> None:
         self._display = display

@@ -307,8 +307,7 @@ class Snapshot:
 class ProgressModel:
     """State of a run, updated by events; safe for several threads.
 
-    Args:
-        clock: Seconds from any origin, never falling. Default `time.monotonic`.
+    ``clock`` returns seconds from any origin and never falls.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
