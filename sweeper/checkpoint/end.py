@@ -32,15 +32,12 @@ class EndStore(Protocol):
 
     def commit(self, snapshot: Snapshot) -> Committed:
         """Write the snapshot durably."""
-        ...
 
     def list(self) -> tuple[Location, ...]:
         """Return the paths of the stored checkpoints."""
-        ...
 
     def delete(self, path: Location) -> bool:
         """Delete a stored checkpoint."""
-        ...
 
 
 def write_end(

@@ -475,19 +475,15 @@ class CheckpointFiles(Protocol):
     @property
     def path(self) -> Location:
         """Return the checkpoint's path."""
-        ...
 
     def read(self, name: str) -> bytes:
         """Return the content of a small file, whose size was checked before."""
-        ...
 
     def size(self, name: str) -> int:
         """Return a file's size in bytes."""
-        ...
 
     def open(self, name: str) -> AbstractContextManager[BinaryIO]:
         """Context manager that opens a file for sequential reading."""
-        ...
 
 
 def checkpoint_name(path: Location) -> CheckpointName:

@@ -36,11 +36,9 @@ class Store(Protocol):
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
     ) -> Committed:
         """Write the snapshot durably; with ``let_go``, release each tensor after it is written."""
-        ...
 
     def delete(self, path: Location) -> bool:
         """Delete a checkpoint; return False if another process reads it."""
-        ...
 
 
 class BackgroundWriter:

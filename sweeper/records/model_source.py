@@ -23,7 +23,6 @@ class ModelSource(Protocol):
 
     def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
         """Load the model of trial ``number``."""
-        ...
 
     def export(
         self,
@@ -38,7 +37,6 @@ class ModelSource(Protocol):
         max_to_keep: int | None = None,
     ) -> ExportReport:
         """Write the model of trial ``number`` to ``path``."""
-        ...
 
 
 class ExportReport(Protocol):

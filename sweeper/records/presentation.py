@@ -144,11 +144,9 @@ class FigureSource(Protocol):
 
     def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
         """Draw a metric of every trial over its epochs."""
-        ...
 
     def parallel_coordinates(self, results: Any) -> Figure:
         """Draw every trial over its parameters."""
-        ...
 
     def importances(
         self,
@@ -159,11 +157,9 @@ class FigureSource(Protocol):
         seed: int,
     ) -> Figure:
         """Draw the importance of each parameter."""
-        ...
 
     def attempts_timeline(self, results: Any) -> Figure:
         """Draw the attempts of every trial over time."""
-        ...
 
 
 class HasFigures:

@@ -47,11 +47,9 @@ class Stopping(Protocol):
 
     def drain(self) -> None:
         """Make every trial finish its step, write a checkpoint and stop."""
-        ...
 
     def kill(self) -> None:
         """Kill the trials' processes."""
-        ...
 
 
 @contextmanager

@@ -263,15 +263,12 @@ class Cluster(Protocol):
     @property
     def nodes(self) -> int:
         """Return the known maximum number of parallel tasks."""
-        ...
 
     def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
         """Context manager in which joblib runs tasks on the cluster, each with ``slots`` processors."""
-        ...
 
     def close(self) -> None:
         """Close the connection, and end a cluster that was started here."""
-        ...
 
 
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:

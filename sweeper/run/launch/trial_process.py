@@ -92,11 +92,9 @@ class TrialProcess(Protocol):
 
     def wait(self, timeout: float) -> ExitStatus | None:
         """Return its exit status, or None if it still runs after ``timeout`` seconds."""
-        ...
 
     def kill(self) -> None:
         """Kill it and all processes that it started."""
-        ...
 
 
 class Launcher(Protocol):
@@ -111,7 +109,6 @@ class Launcher(Protocol):
         Raises:
             ExecutionError: It could not be started.
         """
-        ...
 
     def close(self) -> None: ...
 

@@ -203,7 +203,6 @@ class Link(Protocol):
 
     def send(self, message: LaneMessage) -> None:
         """Send a message to the worker."""
-        ...
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Ask the worker for a parameter's value and wait for it.
@@ -211,15 +210,12 @@ class Link(Protocol):
         Raises:
             ParameterError: The worker has none, for the reason that it sent.
         """
-        ...
 
     def judge(self, question: Judge) -> Judged:
         """Ask the worker whether to prune, and wait for its answer."""
-        ...
 
     def stop_requested(self) -> bool:
         """Return whether the worker or a signal has requested that the trial stops."""
-        ...
 
 
 @dataclass

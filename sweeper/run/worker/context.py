@@ -38,27 +38,21 @@ class Auditing(Protocol):
 
     def order(self, claim: Claim) -> AuditOrder | None:
         """Return the order to pin intervals of the claimed trial; None to pin none."""
-        ...
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
         """Record an interval that a trial has pinned."""
-        ...
 
     def beside(self, device: SlotDevice) -> AbstractContextManager[None]:
         """Context manager that compares the study's first intervals in the background."""
-        ...
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
         """Compare first intervals, and intervals that have waited ``trial_seconds`` for an idle slot."""
-        ...
 
     def while_idle(self, device: SlotDevice) -> bool:
         """Compare one interval if the audits' share of time allows it; return whether there was one."""
-        ...
 
     def at_the_end(self, device: SlotDevice) -> None:
         """Compare the intervals that the share of time allows, and drop the others."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -94,11 +88,9 @@ class InlineSupervisor(Protocol):
 
     def handle(self, message: Message) -> Suggested | Judged | None:
         """Record one message of the trial; return the answer if it is a request."""
-        ...
 
     def stop_requested(self, *, inside: bool = False) -> bool:
         """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
-        ...
 
 
 class InlineRunner(Protocol):

@@ -165,7 +165,6 @@ class Display(Protocol):
 
     def show(self, html: str, text: str) -> None:
         """Replace the output by ``html``, or by ``text`` in front ends without HTML."""
-        ...
 
 
 class CellDisplay:
