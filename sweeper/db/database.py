@@ -142,18 +142,13 @@ class Database:
             database.close()
 
     @property
-    def url_text(self) -> str:
-        """Return the URL with its password, for other tools. Never display it."""
-        return self.url.render_as_string(hide_password=False)
-
-    @property
     def in_file(self) -> bool:
         """Return whether the database is a file, which only processes of one machine may share."""
         return self.url.get_backend_name() == "sqlite"
 
     @property
     def url_from_anywhere(self) -> str:
-        """Return `url_text` with an absolute path, for processes in other directories."""
+        """Return the URL with its password, which must not be displayed, and an absolute path."""
         url = self.url
         if self.in_file:
             url = url.set(database=str(Path(str(url.database)).absolute()))

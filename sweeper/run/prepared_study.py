@@ -80,11 +80,8 @@ class PreparedStudy:
     def to_run(cls, request: RunRequest) -> Self:
         """Return the study of ``request.source`` or ``request.definition``, stored if it was not yet."""
         with ExitStack() as opened:
-            definition = request.definition
-            if definition is None:
-                source = target_source(request.source or "")
-            else:
-                source = source_of(definition)
+            given = request.definition
+            source = target_source(request.source or "") if given is None else source_of(given)
             return cls._prepared(source, None, request, opened)
 
     @classmethod

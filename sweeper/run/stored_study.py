@@ -11,7 +11,6 @@ because that can be undone. Symbolic links are removed, never their targets.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -244,7 +243,7 @@ def store_study(
                 )
             )
         target = known.target
-    row = dataclasses.replace(_row(loaded, known, target), source=describe_source(source))
+    row = replace(_row(loaded, known, target), source=describe_source(source))
     if known is not None and request.accept_changes:
         _accept(repository, row, request.listener)
     stored = _create_or_open(repository, row, request.listener)
@@ -278,7 +277,7 @@ def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -
 def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
     settings = loaded.settings
     if known is not None and not loaded.threads_given:
-        settings = dataclasses.replace(settings, threads=int(known.definition["threads"]))
+        settings = replace(settings, threads=int(known.definition["threads"]))
     return StudyRow(
         name=settings.name,
         definition=settings.to_json(),

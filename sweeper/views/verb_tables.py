@@ -278,7 +278,7 @@ def _differing(trials: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         name
         for name in names
-        # By their text, which tells 1 from 1.0 and True, and has one word for every NaN.
+        # Compared by `repr`, which distinguishes 1, 1.0 and True, and is equal for all NaN.
         if len({repr(values[name]) if name in values else None for values in trials}) > 1
     ]
 
@@ -289,7 +289,8 @@ def _latest(trial: TrialRecord) -> Mapping[str, float]:
 
 def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> RenderableType:
     """Return a row per checkpoint, in the order given: rank, trial, metrics and path."""
-    names = _metrics(records, objective.name)
+    reported = dict.fromkeys((name for record in records for name in record.metrics), 0.0)
+    names = objective_first(reported, objective.name)
     rows = [
         [
             *(str(rank), str(record.trial), str(record.step), str(record.epoch)),
@@ -300,11 +301,6 @@ def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> 
     paths = [record.path or "-" for record in records]
     headers = ("rank", "trial", "step", "after epoch", *names)
     return WholeColumns(headers, rows, least=5, folded=("checkpoint", paths))
-
-
-def _metrics(records: Sequence[EvaluationRecord], first: str | None) -> list[str]:
-    names = dict.fromkeys((name for record in records for name in record.metrics), 0.0)
-    return objective_first(names, first)
 
 
 _STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}

@@ -120,7 +120,7 @@ def _close_http_server(dask_worker: Any) -> None:
 
 
 _FEWEST = 2
-"""joblib runs a single job in the calling process, so it is always asked for two."""
+"""Minimum number of processors, because joblib runs a single job in the calling process."""
 
 _CLOSED = {
     "RAY_AUTH_MODE": "token",

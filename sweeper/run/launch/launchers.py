@@ -91,17 +91,13 @@ class WarmServer:
         self._exits: dict[int, ExitStatus] = {}
         self._changed = threading.Condition()
         self._requests = 0
-        self._alive = True
+        self.alive = True
         self._imported_by_trials = ""
         self._process = process or ServerProcess(imports=source is not None)
         self._control = self._process.control
         self._say({"source": None if self.source is None else dataclasses.asdict(self.source)}, ())
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
-
-    @property
-    def alive(self) -> bool:
-        return self._alive
 
     @property
     def loaded_source(self) -> StudySource:
@@ -166,7 +162,7 @@ class WarmServer:
             self._forked[request] = answer
         said = {"request": request, "assignment": dataclasses.asdict(assignment)}
         forked = None
-        if self._alive:
+        if self.alive:
             self._say(said, (theirs.fileno(),))
             forked = answer.get()
         theirs.close()
@@ -184,14 +180,14 @@ class WarmServer:
     def exit_of(self, pid: int, timeout: float) -> ExitStatus | None:
         """Return how the process ``pid`` ended; None if it still runs after ``timeout`` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: pid in self._exits or not self._alive, timeout)
+            self._changed.wait_for(lambda: pid in self._exits or not self.alive, timeout)
             if pid in self._exits:
                 return self._exits.pop(pid)
-            return None if self._alive else ExitStatus(None)
+            return None if self.alive else ExitStatus(None)
 
     def close(self) -> None:
         """End the server and wait for it; its trials end with it. May be called again."""
-        self._alive = False
+        self.alive = False
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._process.end(patience=2)
@@ -227,7 +223,7 @@ class WarmServer:
 
     def _died(self) -> None:
         with self._changed:
-            self._alive = False
+            self.alive = False
             waiting, self._forked = self._forked, {}
             self._changed.notify_all()
         for answer in waiting.values():

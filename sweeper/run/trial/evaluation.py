@@ -32,8 +32,8 @@ from sweeper.run.protocol.messages import (
     ModelExported,
     Warned,
 )
+from sweeper.run.trial.link import error_line
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
-from sweeper.run.trial.reasons import error_line
 from sweeper.support.paths import parse_location
 from sweeper.train.data import Data
 from sweeper.train.loop.plan import TrainingPlan

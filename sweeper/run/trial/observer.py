@@ -38,6 +38,9 @@ class TrialObserver(SnapshotKeeper):
         replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
         pins: Pins checkpoints for audits; None if nothing is audited.
         best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
+
+    Attributes:
+        committed: The newest committed checkpoint; None before the first.
     """
 
     def __init__(
@@ -60,20 +63,15 @@ class TrialObserver(SnapshotKeeper):
         self._resumed_from: Location | None = None
         self._reported = 0.0
         self._trained_seconds = 0.0
-        self._committed: Committed | None = None
-
-    @property
-    def committed(self) -> Committed | None:
-        """Return the newest committed checkpoint; None before the first."""
-        return self._committed
+        self.committed: Committed | None = None
 
     @property
     def committed_step(self) -> int:
-        return 0 if self._committed is None else self._committed.step
+        return 0 if self.committed is None else self.committed.step
 
     @property
     def committed_digest(self) -> str:
-        return "" if self._committed is None else self._committed.digest
+        return "" if self.committed is None else self.committed.digest
 
     def steps_until_due(self, position: Position) -> int:
         if self._replay is not None:
@@ -132,7 +130,7 @@ class TrialObserver(SnapshotKeeper):
         if own:
             self.checkpoint_committed(committed)
         else:
-            self._committed = committed
+            self.committed = committed
         epochs = epochs_in(loaded)
         if self._best is not None:
             for record in epochs:
@@ -157,7 +155,7 @@ class TrialObserver(SnapshotKeeper):
         return self._link.stop_requested()
 
     def checkpoint_committed(self, committed: Committed) -> None:
-        self._committed = committed
+        self.committed = committed
         # The next snapshot is passed on only after this call, so `stalled_seconds` is this one's.
         stalled = None if committed.written_seconds is None else self.stalled_seconds
         self._link.send(

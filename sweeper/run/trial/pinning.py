@@ -112,10 +112,7 @@ class AuditPins:
 
     def unreported(self) -> list[IntervalPinned]:
         """Return the intervals pinned since the last call; called on the training thread."""
-        found = []
-        while self._pinned:
-            found.append(self._pinned.popleft())
-        return found
+        return [self._pinned.popleft() for _ in range(len(self._pinned))]
 
     def keep_here(self, snapshot: Snapshot, trained_seconds: float) -> Committed | None:
         """Write a copy of a remote checkpoint on this disk; return None if none is needed."""

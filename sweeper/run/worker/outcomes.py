@@ -264,19 +264,12 @@ def rung_event(rung: DecidedRung) -> RungDecided:
     )
 
 
-def check_not_all_alike(study: str, found: tuple[int, str] | None) -> None:
-    """Check the result of `Repository.failing_alike`.
-
-    Raises:
-        TrialError: All trials that have ended failed with the same error.
-    """
-    if found is not None:
-        count, line = found
-        msg = (
-            f"all {count} trials so far failed with the same error, so no other trial was "
-            f"started: {line}. Fix the study and run it again: while no trial has a value, the "
-            "changed definition is used, and failed trials start again. If the cause is not in "
-            f"the study, `sweeper retry {study} --failed` gives them another attempt; "
-            "failing_alike=0 in the Study disables this check"
-        )
-        raise TrialError(msg)
+def all_fail_alike(study: str, count: int, line: str) -> TrialError:
+    """Return the error to raise if all trials that have ended failed with the same error."""
+    return TrialError(
+        f"all {count} trials so far failed with the same error, so no other trial was "
+        f"started: {line}. Fix the study and run it again: while no trial has a value, the "
+        "changed definition is used, and failed trials start again. If the cause is not in "
+        f"the study, `sweeper retry {study} --failed` gives them another attempt; "
+        "failing_alike=0 in the Study disables this check"
+    )

@@ -44,7 +44,7 @@ from sweeper.run.worker.outcomes import (
     AttemptEnd,
     Death,
     TrialClock,
-    check_not_all_alike,
+    all_fail_alike,
     end_of,
     out_of_memory_kills,
     rung_event,
@@ -392,7 +392,8 @@ class AttemptSupervisor(MessageHandler):
         if end.result == "failed" and least:
             impatient = self._study.impatient
             found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
-            check_not_all_alike(claim.study, found)
+            if found is not None:
+                raise all_fail_alike(claim.study, *found)
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""

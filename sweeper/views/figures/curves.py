@@ -236,7 +236,7 @@ def _not_finite(
 ) -> Iterator[tuple[float, float, str]]:
     height = next((value for _, value in curve if math.isfinite(value)), None)
     if height is None:
-        # No height of the picture stands for such a curve.
+        # A curve without a finite value has no height at which to draw the marks.
         return
     for epoch, value in curve:
         if math.isfinite(value):

@@ -1,4 +1,4 @@
-"""The figures of a study's page with headings and descriptions, and their PNG files."""
+"""Figures of a study's page with headings and descriptions, and their PNG files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report, a study's page in one file without network access, and the HTML of any page.
+"""Report: a study's page in one file without network access; and the HTML of any page.
 
 The file runs two scripts, Plotly's and its own. A Content Security Policy names both by digest, so
 no other script can run and nothing is loaded. Plotly sets styles as it draws, so inline styles are
@@ -43,7 +43,7 @@ GENERATOR = '<meta name="generator" content="sweeper '
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    # plotly.js makes pictures of its own drawings.
+    # plotly.js creates images from its drawings.
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The Content-Security-Policy of a served page."""

@@ -1,4 +1,4 @@
-"""The page of a study and the page of all studies, for reports and the dashboard."""
+"""Pages of a study and of all studies, for reports and the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a trial: its attempts, curves, checkpoints, audits and evaluations."""
+"""Page of a trial: its attempts, curves, checkpoints, audits and evaluations."""
 
 from __future__ import annotations
 
