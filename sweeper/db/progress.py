@@ -68,7 +68,11 @@ def pareto_front(
     # In sorted order, a point can only be beaten by an earlier point of the front.
     front: list[tuple[tuple[float, ...], int, int]] = []
     for point in points:
-        if not any(_beats(leader[0], point[0]) for leader in front):
+        beaten = (
+            other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
+            for other, _, _ in front
+        )
+        if not any(beaten):
             front.append(point)
     leading = {number: key for _, number, key in front}
     params = optuna_rows.drawn_values(connection, tuple(leading.values()))
@@ -80,10 +84,6 @@ def pareto_front(
         )
         for number, key in sorted(leading.items())
     )
-
-
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def _complete_ids(study: AnyRow) -> sa.Select[int]:

@@ -386,6 +386,13 @@ def _write(  # noqa: PLR0917 - these determine a decision
                 for row in over
             ],
         )
+    digest = (
+        sa.select(RungMember.digest)
+        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+        .correlate(Trial.__table__)
+        .scalar_subquery()
+    )
+    pruned = {"paused": None, "result": "pruned", "digest": digest}
     paused = [row for row in rows if row.reached is not None]
     for going_on in (True, False):
         ids = [row.id for row in paused if (row.number in chosen) is going_on]
@@ -398,7 +405,7 @@ def _write(  # noqa: PLR0917 - these determine a decision
             connection.execute(
                 sa.update(Trial)
                 .where(Trial.id.in_(ids))
-                .values(**({"paused": PROMOTED} if going_on else _pruned(epochs)))
+                .values(**({"paused": PROMOTED} if going_on else pruned))
             )
     optuna_rows.prune_trials(
         connection,
@@ -410,16 +417,6 @@ def _write(  # noqa: PLR0917 - these determine a decision
         tuple(sorted(chosen)),
         tuple(row.number for row in rows if row.number not in chosen),
     )
-
-
-def _pruned(epochs: int) -> dict[str, object]:
-    digest = (
-        sa.select(RungMember.digest)
-        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-        .correlate(Trial.__table__)
-        .scalar_subquery()
-    )
-    return {"paused": None, "result": "pruned", "digest": digest}
 
 
 def seen_at_first_rung(

@@ -142,7 +142,9 @@ class CodeFingerprint:
             elif was is not None and now is None:
                 found.append(f"{name} is no longer used{_in(was.location, 'it was in ')}")
             elif was is not None and now is not None and was.digest != now.digest:
-                found.append(f"{name} has changed{_in(_changed_location(was, now))}")
+                lines = _changed_lines(was.statements, now.statements)
+                at = f"{now.file}, {_lines(lines)}" if lines and now.file else now.location
+                found.append(f"{name} has changed{_in(at)}")
         return tuple(found)
 
 
@@ -180,11 +182,6 @@ class CodeGroup:
 
 def _in(location: str, lead: str = "") -> str:
     return f" ({lead}{location})" if location else ""
-
-
-def _changed_location(was: CodePart, now: CodePart) -> str:
-    lines = _changed_lines(was.statements, now.statements)
-    return f"{now.file}, {_lines(lines)}" if lines and now.file else now.location
 
 
 def _changed_lines(

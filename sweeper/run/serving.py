@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
-from sweeper.db.repository import WorkerIdentity
+from sweeper.db.repository import StopRequest, WorkerIdentity
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
@@ -94,7 +95,7 @@ def serve_slots(
         if trial.state == "interrupted" and trial.checkpoints:
             context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
     with (
-        stop_signals(_ThisProcess(context), context.tell, options.grace),
+        stop_signals(partial(_stop, context), context.tell, options.grace),
         _time_limit(context, settings.study_time_limit),
         _counting(context),
     ):
@@ -193,18 +194,11 @@ def say_unfinished(status: StudyStatus) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _ThisProcess:
-    """Target of a signal to this process: its own slots, not those of other workers."""
-
-    context: SlotContext
-
-    def drain(self) -> None:
-        self.context.stopping.set()
-
-    def kill(self) -> None:
-        self.context.stopping.set()
-        self.context.killing.set()
+def _stop(context: SlotContext, how: StopRequest) -> None:
+    """Stop the slots of this process, not those of other workers."""
+    context.stopping.set()
+    if how == "kill":
+        context.killing.set()
 
 
 @contextmanager

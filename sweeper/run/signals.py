@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import Literal
 
 from sweeper.errors import Interrupted
 from sweeper.records.events import Event, RunStopping
@@ -42,16 +42,6 @@ def release_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
-class Stopping(Protocol):
-    """Interface of the target of signals: trials of this process, or of a study."""
-
-    def drain(self) -> None:
-        """Make every trial finish its step, write a checkpoint and stop."""
-
-    def kill(self) -> None:
-        """Kill the trials' processes."""
-
-
 @contextmanager
 def early_termination() -> Iterator[None]:
     """Context manager in which SIGTERM and SIGHUP end the run like Ctrl-C, while no trial runs."""
@@ -70,14 +60,16 @@ def early_termination() -> Iterator[None]:
 
 @contextmanager
 def stop_signals(
-    stopping: Stopping, tell: Callable[[Event], None], grace: float | None = None
+    request: Callable[[Literal["drain", "kill"]], None],
+    tell: Callable[[Event], None],
+    grace: float | None = None,
 ) -> Iterator[None]:
     """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops the trials, the second kills them.
 
     SIGHUP never counts as the second, because a closed terminal and its shell both send it.
 
     Args:
-        stopping: Target of the signals.
+        request: Stops the trials: "drain" after a checkpoint, or "kill".
         tell: Receives an event for each signal.
         grace: Seconds after the first SIGTERM or SIGHUP after which the trials are killed without a
             second signal; None for no limit.
@@ -91,7 +83,7 @@ def stop_signals(
     def kill_after_grace(seconds: float) -> None:
         if not over.wait(seconds):
             tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
-            stopping.kill()
+            request("kill")
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal asked
@@ -108,7 +100,7 @@ def stop_signals(
             )
         )
         # The main thread may hold a lock that these functions need, so other threads call them.
-        _apart(stopping.kill if again else stopping.drain)
+        _apart(lambda: request("kill" if again else "drain"))
         _apart(lambda: tell(RunStopping(said, again)))
         if grace is not None and number != signal.SIGINT and not again:
             _apart(lambda: kill_after_grace(grace))

@@ -10,11 +10,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sweeper.db.following import AttemptEvent, StudyFollower
-from sweeper.db.repository import Repository, StopRequest
+from sweeper.db.repository import StopRequest
 from sweeper.errors import (
     DatabaseUnavailableError,
     ExecutionError,
@@ -95,16 +94,19 @@ class _Drive:
             cluster = open_cluster(request.engine, request.engine_address, slots - there)
         try:
             placement = None if cluster is None else self._start_hosts(cluster, slots - there)
-            with stop_signals(
-                _TheStudy(self._repository, self._study, self._tell),
-                self._tell,
-                request.options.grace,
-            ):
+            with stop_signals(self._request_stop, self._tell, request.options.grace):
                 self._follow(follower, placement)
             return self._conclude(placement)
         finally:
             if cluster is not None:
                 cluster.close()
+
+    def _request_stop(self, how: StopRequest) -> None:
+        """Stop all workers of the study, on every machine."""
+        try:
+            self._repository.request_stop(self._study, how)
+        except StorageError as error:
+            self._tell(Notice(f"the workers could not be asked to stop: {error}"))
 
     def _tell(self, event: Event) -> None:
         with self._telling:
@@ -272,24 +274,3 @@ class _Placement(threading.Thread):
             self.error = error
             return
         self.ends = tuple(HostEnd.read(text) for text in ended)
-
-
-@dataclass(frozen=True)
-class _TheStudy:
-    """Target of a signal to the driver: all workers of the study, on every machine."""
-
-    repository: Repository
-    study: str
-    tell: Callable[[Event], None]
-
-    def drain(self) -> None:
-        self._ask("drain")
-
-    def kill(self) -> None:
-        self._ask("kill")
-
-    def _ask(self, how: StopRequest) -> None:
-        try:
-            self.repository.request_stop(self.study, how)
-        except StorageError as error:
-            self.tell(Notice(f"the workers could not be asked to stop: {error}"))

@@ -84,7 +84,11 @@ def parallel_coordinates(results: StudyResults) -> Figure:
     title = f"Parameters and objective of every trial of {results.status.study}"
     objectives = objectives_of(results)
     values = {t.number: [objective_value(t, o.name) for o in objectives] for t in results.trials}
-    trials = [t for t in results.trials if all(_finite(v) for v in values[t.number])]
+    trials = [
+        t
+        for t in results.trials
+        if all(value is not None and math.isfinite(value) for value in values[t.number])
+    ]
     left_out = sum(t.state in ("complete", "pruned") for t in results.trials) - len(trials)
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     if not trials or not names:
@@ -278,10 +282,6 @@ def _number(value: CategoricalChoice) -> float | None:
 
 def _same(one: CategoricalChoice, other: CategoricalChoice) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124
-
-
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
 
 
 def importances(

@@ -234,7 +234,10 @@ def _facts(
         )
         said = f"step {parent.step} ({parent.epoch} epochs), {changed}, of trial"
         whose = trial_cell(parent.number, address)
-        note = "" if trial.branch_report is None else _kept_of_branch(trial.branch_report)
+        note, report = "", trial.branch_report
+        if report is not None:
+            kept = ", ".join(report["kept"]) or "nothing"
+            note = f"{len(report['taken'])} variables taken, kept as the branch makes it: {kept}"
         facts.append(("branch from", Cell(f"{said} {whose.text}".rstrip(), whose.links, note)))
     if branches:
         links = tuple(Link(str(n), address(n), f"trial {n}") for n in branches)
@@ -242,11 +245,6 @@ def _facts(
     if trial.warm_start:
         facts.append(("began from", Cell(_began_from(trial.warm_start))))
     return facts
-
-
-def _kept_of_branch(report: Mapping[str, Any]) -> str:
-    kept = ", ".join(report["kept"]) or "nothing"
-    return f"{len(report['taken'])} variables taken, kept as the branch makes it: {kept}"
 
 
 def _began_from(report: Mapping[str, Any]) -> str:
