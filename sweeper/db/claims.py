@@ -1,4 +1,4 @@
-"""Claim the next trial for a worker.
+"""Claims of trials by workers.
 
 A claim is one transaction under a lock on the study, so the rows that it reads do not change before its
 insert: the total is exact, and no trial is claimed twice. The cost of its queries does not grow with

@@ -242,7 +242,7 @@ def reach(
 
 
 def lock_rounds(connection: Connection, token: int) -> None:
-    """Under a budget with rungs, lock the study of the attempt, before anything else is locked.
+    """Lock the study of an attempt if it has a budget with rungs, before anything else is locked.
 
     A claim locks the study first and then the trials of a rung that it decides; the reverse order
     would cause a deadlock.

@@ -1,4 +1,4 @@
-"""A loaded study in the database: creation, comparison with its code, extension, renaming, removal.
+"""Loaded study in the database: creation, comparison with its code, extension, renaming, removal.
 
 The database does not keep the code of earlier definitions. So finished trials are verified, exported
 and extended only under the definition with which they ran.

@@ -80,7 +80,7 @@ class AnsweredLink(ABC):
 
     @abstractmethod
     def deliver(self, message: LaneMessage) -> None:
-        """Hand a message to the worker."""
+        """Send a message to the worker."""
 
     def send(self, message: LaneMessage) -> None:
         self.asked = self.asked or isinstance(message, Suggest | Started)
