@@ -97,7 +97,7 @@ class CheckpointStore:
             snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
         )
         needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
-        temporary = self.directory / unfinished_name("writing", str(CheckpointName(snapshot.step)))
+        temporary = self._temporary_directory(snapshot.step)
         try:
             self._ensure_directory(self.directory)
             self._operations.make_directory(temporary)
@@ -176,6 +176,9 @@ class CheckpointStore:
             msg = f"the checkpoint {path} cannot be deleted: {error}"
             raise CheckpointError(msg) from error
         return True
+
+    def _temporary_directory(self, step: int) -> Path:
+        return self.directory / unfinished_name("writing", str(CheckpointName(step)))
 
     def _write_files(
         self, temporary: Path, snapshot: Snapshot, tensors: TensorFile, trained_seconds: float
