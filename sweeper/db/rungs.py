@@ -304,7 +304,6 @@ def _decide(
             rows = _members(connection, study, each.first, end, epochs, before)
             expected = end - each.first if before is None else len(rows)
             if not _is_full(rows, expected):
-                # A member has not begun, or has neither reached the rung nor ended.
                 break
             decided.append(_write(connection, study, schedule, each, epochs, rows))
         before = epochs
