@@ -27,8 +27,8 @@ import sqlalchemy as sa
 from ratios import Ratio
 
 from sweeper.db.attempts import Ending
-from sweeper.db.copying import copied_tables
 from sweeper.db.database import Database
+from sweeper.db.maintenance import copied_tables
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange

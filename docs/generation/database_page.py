@@ -9,9 +9,7 @@ from typing import Any
 from column_meanings import MEANINGS
 from sqlalchemy import inspect as inspected
 
-from sweeper.db import branch_rows, tables
-from sweeper.db import tables as lengths
-from sweeper.db import tables as rungs
+from sweeper.db import tables
 from sweeper.db.tables import Base
 
 _HEAD = """# The database
@@ -35,11 +33,9 @@ def page() -> str:
 
 
 def models() -> list[Any]:
-    """Every table's class, in the order of the modules."""
-    modules = (tables, rungs, branch_rows, lengths)
-    found = [m for module in modules for m in vars(module).values()]
-    models = [m for m in found if isinstance(m, type) and issubclass(m, Base) and m is not Base]
-    return list(dict.fromkeys(models))
+    """Return every table's class, in the order of the module."""
+    found = vars(tables).values()
+    return [m for m in found if isinstance(m, type) and issubclass(m, Base) and m is not Base]
 
 
 def _table(model: Any) -> Iterator[str]:

@@ -1,1 +1,1 @@
-"""Checkpoints: their format, atomic commit, retention, background writing, and object stores."""
+"""Checkpoints: their format, atomic commits, background writing, and object stores."""

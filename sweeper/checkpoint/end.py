@@ -1,15 +1,14 @@
-"""A trial's model as training left it: what ``fit`` would have left in the model it was given.
+"""End model of a trial: the model as ``fit`` would have left it after training.
 
-Once training is over, Keras changes the model a last time: `EarlyStopping` puts the best epoch's
-weights back, an optimizer with averages writes them over the weights, and any callback's
-``on_train_end`` may do the like. No checkpoint has that. So each trial that comes to its end keeps
-one thing more, in the form of a checkpoint at one fixed path below the trial's directory: the
-model's variables, or, where they are those of the trial's last checkpoint, that checkpoint's name
-and digest. It is there before the trial is announced as finished, no retention rule and no ``gc``
-looks there, and it goes with the trial's directory.
+Keras changes the model after the last step: `EarlyStopping` restores the best epoch's weights, an
+optimizer with averages writes them to the weights, and any callback's ``on_train_end`` may change
+variables. No checkpoint contains these changes. So each completed trial stores its end model, in the
+form of a checkpoint at a fixed path below the trial's directory: the model's variables, or, if they
+equal those of the trial's last checkpoint, that checkpoint's name and digest. It is written before the
+trial is announced as finished. Retention and ``gc`` ignore it.
 
-It always says which of the two holds. Were nothing written where nothing differs, a directory that
-was lost would be taken for a model that did not change.
+The end model is written even if nothing has changed, because a lost one would otherwise be mistaken
+for an unchanged model.
 """
 
 from __future__ import annotations
@@ -29,19 +28,16 @@ _SAME = "same_as"
 
 
 class EndStore(Protocol):
-    """The part of a checkpoint store that this module uses."""
+    """Interface of a checkpoint store for this module."""
 
     def commit(self, snapshot: Snapshot) -> Committed:
-        """Make it durable."""
-        ...
+        """Write the snapshot durably."""
 
     def list(self) -> tuple[Location, ...]:
-        """Return what is there."""
-        ...
+        """Return the paths of the stored checkpoints."""
 
     def delete(self, path: Location) -> bool:
-        """Delete one of them."""
-        ...
+        """Delete a stored checkpoint."""
 
 
 def write_end(
@@ -50,19 +46,18 @@ def write_end(
     tensors: Mapping[str, ArrayLike],
     state: Mapping[str, Sequence[str]],
 ) -> Committed:
-    """Keep the model as it is now, after the trial's last checkpoint.
+    """Store the end model of a trial, after its last checkpoint.
 
-    What an earlier process of the trial left, which was killed before it could say that the trial
-    is finished, is deleted once this stands.
+    Afterwards, an end model is deleted that an earlier process wrote before it was killed.
 
     Args:
-        store: At the fixed path.
+        store: Store at the fixed path.
         last: The trial's last checkpoint.
         tensors: The model's variables, named as in ``last``.
-        state: Their paths.
+        state: Lists of variable paths, by the name of their group.
 
     Raises:
-        CheckpointError: It cannot be written, or the last checkpoint's manifest not be read.
+        CheckpointError: It cannot be written, or the last checkpoint's manifest cannot be read.
     """
     if _unchanged(last, tensors):
         kept: dict[str, ArrayLike] = {}
@@ -90,15 +85,15 @@ def write_end(
 def read_end(
     locations: Iterable[Location], checkpoints: Iterable[Location]
 ) -> LoadedCheckpoint | None:
-    """Return the model's variables as training left them; None if none of ``locations`` has them.
+    """Return the variables of the end model; None if none of ``locations`` contains it.
 
     Args:
-        locations: Where it may be kept, the likeliest first.
-        checkpoints: The trial's, where they are now.
+        locations: Possible locations of the end model, in the order in which they are tried.
+        checkpoints: Present paths of the trial's checkpoints.
 
     Raises:
-        CorruptCheckpointError: It, or the checkpoint that it names, does not verify.
-        CheckpointError: It cannot be read, or the checkpoint that it names is gone.
+        CorruptCheckpointError: The end model, or the checkpoint that it names, does not verify.
+        CheckpointError: It cannot be read, or the checkpoint that it names is missing.
     """
     end = find_end(locations)
     if end is None:
@@ -126,7 +121,7 @@ def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
 
 
 def same_as(end: LoadedCheckpoint) -> Mapping[str, str] | None:
-    """``name`` and ``digest`` of the checkpoint that has the model's variables; None if ``end`` does."""
+    """Return ``name`` and ``digest`` of the checkpoint with the variables; None if ``end`` contains them."""
     same: Mapping[str, str] | None = end.state[_SAME]
     return same
 

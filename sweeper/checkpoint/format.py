@@ -1,20 +1,20 @@
-"""The format of a checkpoint: a snapshot in memory, and three files in a directory.
+"""Format of a checkpoint: a snapshot in memory, three files in a directory, and their verification.
 
 ::
 
     step-000000420/
       tensors.safetensors   every variable and array
-      state.json            everything else, as plain values; nothing here is ever unpickled
-      manifest.json         written last: what the other two must be, and the position
+      state.json            everything else, as plain values; nothing is pickled
+      manifest.json         written last: sizes and digests of the other two, and the position
 
-The manifest's first bytes are the XXH3-128 of the rest of it, so that a flipped bit is found in
-the manifest as surely as in the files that it describes, in whatever version wrote it.
+The manifest begins with the XXH3-128 of its own content, so that it is verified like the files that it
+describes, whatever version wrote it. A reader opens no files that the manifest does not name.
 
-JSON alone changes values: it has no NaN or infinity, other readers round integers beyond 2**53,
-and Python refuses decimal integers of more than 4300 digits. Resumed training must see the very
-values it had, so those are written under a tag: ``{"$float": "7ff8000000000000"}`` (the eight
-bytes of the IEEE double) and ``{"$int": "0x1f…"}``. A dict's own key that starts with ``$`` gets
-another ``$``, so a tag is never mistaken for data.
+Plain JSON changes values: it has no NaN or infinity, other readers round integers beyond 2**53, and
+Python refuses decimal integers of more than 4300 digits. A resumed training must get exactly its former
+values, so those are written with a tag: ``{"$float": "7ff8000000000000"}`` (the eight bytes of the
+IEEE double) and ``{"$int": "0x1f…"}``. A key of a dict that starts with ``$`` gets another ``$``, so
+that it is not mistaken for a tag.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ import platform
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import xxhash
 
-from sweeper.checkpoint.identity import Origin
+from sweeper.checkpoint.identity import CheckpointName, Origin
 from sweeper.checkpoint.tensors import (
     Array,
     ArrayLike,
     TensorEntry,
     as_array,
     hash_tensor,
+    read_tensors,
     without_repeats,
 )
 from sweeper.errors import CheckpointError, CorruptCheckpointError
@@ -46,7 +48,7 @@ from sweeper.support.installation import VERSION
 from sweeper.support.paths import Location
 
 JSON = None | bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"]
-"""Values that a checkpoint's state may hold: these, lists of these, and dicts with string keys."""
+"""Values that a checkpoint's state may contain: these, lists of these, and dicts with string keys."""
 
 _FLOAT = "$float"
 _INT = "$int"
@@ -54,17 +56,17 @@ _EXACT_EVERYWHERE = 2**53
 
 
 def encode_values(value: object, where: str = "state") -> bytes:
-    """Return ``value`` as ASCII JSON text that `decode_values` turns into an equal value.
+    """Return ``value`` as ASCII JSON text from which `decode_values` returns an equal value.
 
-    Only the exact types come back as they were, so only those are accepted: a tuple would come
-    back as a list and a NumPy float as a Python one.
+    Other types are refused, because they would change: a tuple would become a list, and a NumPy float
+    a Python float.
 
     Args:
         value: None, a bool, int, float or str, a list of these, or a dict with string keys.
-        where: What the value is called in errors.
+        where: Name of the value in errors.
 
     Raises:
-        CheckpointError: Something in it is of another type; its path is named.
+        CheckpointError: A part of it has another type; its path is named.
     """
     try:
         return json.dumps(_tag(value, where), separators=(",", ":"), allow_nan=False).encode()
@@ -77,7 +79,7 @@ def decode_values(text: bytes) -> Any:
     """Return the value that `encode_values` wrote.
 
     Raises:
-        ValueError: It is not such a text.
+        ValueError: The text is invalid.
     """
     try:
         return _untag(json.loads(text))
@@ -89,7 +91,7 @@ def decode_values(text: bytes) -> Any:
 
 
 def relocated(value: Any, was: str, now: str) -> Any:
-    """``value`` with every path in it that lies in the directory ``was`` brought to ``now``."""
+    """Return ``value`` with every path below the directory ``was`` changed to one below ``now``."""
     if not was:
         return value
     if isinstance(value, str):
@@ -152,29 +154,30 @@ _MANIFEST = re.compile(rb'\{"xxh3_128":"([0-9a-f]{32})","manifest":(.*)\}\n', re
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """A training's whole state at one step, held in memory until it is written.
+    """Complete state of a training at one step, in memory until it is written.
 
-    The state is encoded at once, so a list in it that training goes on changing spoils nothing.
-    Tensors are held by reference: give arrays that nobody writes to, or what
-    ``variable.value.read_value()`` returned, which TensorFlow leaves as it is.
+    The state is encoded at once, so training may change its lists afterwards. Tensors are held by
+    reference: pass arrays that are not changed, or results of ``variable.value.read_value()``, which
+    TensorFlow does not change.
 
     Args:
-        step: Optimizer steps finished, counted over the whole trial.
-        epoch: Epochs finished.
+        step: Finished optimizer steps of the whole trial.
+        epoch: Finished epochs.
         tensors: Every variable and array by name, of any shape.
         state: Everything else as plain values.
-        metrics: The metrics known at this step; empty in the middle of an epoch.
-        digest_names: The tensors whose values the digest is of, in order.
-        history: The metrics of each epoch that is over, for retention rules; not written.
-        repeated: Of some tensors those that usually have the same values, such as a variable's on
-            other devices: where all of them have, they are left out of the file and of the digest.
+        metrics: The metrics at this step; empty in the middle of an epoch.
+        digest_names: Names of the tensors that the digest covers, in order.
+        history: The metrics of each finished epoch, for retention rules; not written.
+        repeated: By name of a tensor, the names of others that usually have the same values, such as
+            copies of a variable on other devices. If all have, these are left out of the file and of
+            the digest.
 
     Attributes:
         state_json: The encoded state.
 
     Raises:
-        CheckpointError: A position is negative, a value in the state is of a type that would not
-            come back as it was, or ``digest_names`` names a tensor that is not there, or twice.
+        CheckpointError: A position is negative, the state contains a value of another type, or
+            ``digest_names`` has an unknown or a repeated name.
     """
 
     step: int
@@ -206,9 +209,9 @@ class Snapshot:
         object.__setattr__(self, "state_json", encode_values(self.state))
 
     def hand_over(self) -> Mapping[str, ArrayLike]:
-        """Return the tensors and keep none, so that who writes them can let each go once written.
+        """Return the tensors and release them, so that the writer can free each after writing it.
 
-        A variable whose value nobody holds is updated in place; one that is held is copied first.
+        TensorFlow updates a variable in place only if nothing else references its value.
         """
         tensors = self.tensors
         object.__setattr__(self, "tensors", {})
@@ -217,17 +220,17 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A checkpoint that is whole on disk.
+    """A checkpoint that is completely written.
 
     Attributes:
-        step: Optimizer steps finished when it was taken.
-        epoch: Epochs finished when it was taken.
+        step: Finished optimizer steps.
+        epoch: Finished epochs.
         digest: XXH3-128 (hex) of the tensors in ``digest_names``.
-        bytes: Size of its files together.
+        bytes: Total size of its files.
         path: Its directory, or its prefix in an object store.
-        metrics: The metrics known when it was taken.
+        metrics: The metrics at its step.
         trained_seconds: Seconds of training before it, over all attempts.
-        written_seconds: How long its writing took; None for one that was there before.
+        written_seconds: Seconds of writing it; None for one of an earlier process.
     """
 
     step: int
@@ -242,7 +245,7 @@ class Committed:
 
 @dataclass(frozen=True, eq=False)
 class LoadedCheckpoint:
-    """A checkpoint that was read and verified. Each tensor owns its memory and may be written."""
+    """A checkpoint that was read and verified; each tensor owns its memory and may be changed."""
 
     step: int
     epoch: int
@@ -258,7 +261,7 @@ class LoadedCheckpoint:
 
 @cache
 def library_versions() -> Mapping[str, str]:
-    """Return the versions of what a checkpoint's meaning depends on, as installed here."""
+    """Return the installed versions of Python and of the libraries on which checkpoints depend."""
     versions = {"python": platform.python_version(), "sweeper": VERSION}
     for package in ("keras", "tensorflow", "numpy"):
         try:
@@ -270,7 +273,7 @@ def library_versions() -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """A file as the manifest names it: its size in bytes and its XXH3-128 (hex)."""
+    """Entry of a file in the manifest: its size in bytes and its XXH3-128 (hex)."""
 
     name: str
     size: int
@@ -282,8 +285,8 @@ class Manifest:
     """The content of `manifest.json`.
 
     Attributes:
-        versions: Of the libraries that wrote the checkpoint.
-        origin: Whose it is; None where an older version wrote it, or nobody said.
+        versions: Versions of the libraries that wrote the checkpoint.
+        origin: Origin of the checkpoint; None if an older version wrote it, or none was given.
     """
 
     step: int
@@ -299,7 +302,7 @@ class Manifest:
 
     @property
     def content_bytes(self) -> int:
-        """Size of the files that the manifest names."""
+        """Return the total size of the files that the manifest names."""
         return sum(entry.size for entry in self.files)
 
     @classmethod
@@ -312,7 +315,7 @@ class Manifest:
         tensors: tuple[TensorEntry, ...],
         origin: Origin | None = None,
     ) -> Manifest:
-        """Return the manifest of ``snapshot``, given its written tensors and files."""
+        """Return the manifest of ``snapshot`` with these written tensors and files."""
         by_name = {entry.name: entry for entry in tensors}
         digested = tuple(name for name in snapshot.digest_names if name in by_name)
         return cls(
@@ -328,11 +331,11 @@ class Manifest:
         )
 
     def file(self, name: str) -> FileEntry:
-        """Return the entry of the file ``name``, which `parse` has made sure of."""
+        """Return the entry of the file ``name``, which must exist."""
         return next(entry for entry in self.files if entry.name == name)
 
     def render(self) -> bytes:
-        """Return the file's bytes."""
+        """Return the content of `manifest.json`."""
         content = {
             "format": FORMAT_VERSION,
             "step": self.step,
@@ -353,15 +356,11 @@ class Manifest:
 
     @classmethod
     def parse(cls, text: bytes, path: Location) -> Manifest:
-        """Read a manifest and verify it against the digest at its head.
-
-        Args:
-            text: The file's bytes.
-            path: The file, for errors.
+        """Return the manifest from the file's content, verified against the digest at its beginning.
 
         Raises:
-            CorruptCheckpointError: It is not what was written, or says what no manifest can.
-            CheckpointError: It is whole, and of a later format than this version reads.
+            CorruptCheckpointError: It was changed, or its content is invalid.
+            CheckpointError: It has a later format than this version reads.
         """
         match = _MANIFEST.fullmatch(text)
         if match is None:
@@ -390,11 +389,11 @@ class Manifest:
     def _of_content(cls, content: Mapping[str, Any]) -> Manifest:
         """Return the manifest from the content that `render` wrote.
 
-        Its digest says only that it is as somebody wrote it, so everything is looked at: what is
-        read and allocated by it must not be more, or otherwise, than the files that it names.
+        The digest does not show who wrote the manifest, so all values are checked: a reader must not
+        allocate or read more than the named files contain.
 
         Raises:
-            ValueError, TypeError, KeyError: It is something else.
+            ValueError, TypeError, KeyError: The content is invalid.
         """
         manifest = cls(
             step=_count(content["step"]),
@@ -431,8 +430,8 @@ class Manifest:
 def digest(snapshot: Snapshot) -> str:
     """Return the XXH3-128 (hex) of the tensors in ``digest_names``, in their order.
 
-    It is taken over each tensor's dtype, shape and the XXH3-128 of its bytes; names do not enter,
-    so two models whose variables are called differently compare by value.
+    It covers each tensor's dtype, shape and the XXH3-128 of its bytes, but no names, so that models with
+    other variable names can be compared by value.
     """
     named = {name: as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names}
     arrays = without_repeats(named, snapshot.repeated).values()
@@ -449,14 +448,135 @@ def _count(value: object) -> int:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         msg = f"found {value!r}, expected a string"
-        raise ValueError(msg)  # noqa: TRY004 - a value in a file, which is damaged
+        raise ValueError(msg)  # noqa: TRY004 - the type of a value in a damaged file
     return value
 
 
 def combine_digests(entries: Sequence[TensorEntry]) -> str:
-    """Return the digest of tensors whose own digests are known; see `digest`."""
+    """Return the digest of tensors from their own digests; see `digest`."""
     combined = xxhash.xxh3_128()
     for entry in entries:
         shape = ",".join(map(str, entry.shape))
         combined.update(f"{entry.dtype}[{shape}]{entry.digest};".encode("ascii"))
     return combined.hexdigest()
+
+
+LARGEST_MANIFEST = 256 << 20
+"""Maximum size of a manifest in bytes; a tensor takes about 150, and no training has a million."""
+
+
+class CheckpointFiles(Protocol):
+    """Interface of the files of one checkpoint.
+
+    Methods raise `OSError`, `FileNotFoundError` for a missing file, and `CorruptCheckpointError` if it
+    is not a regular file.
+    """
+
+    @property
+    def path(self) -> Location:
+        """Return the checkpoint's path."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a small file, whose size was checked before."""
+
+    def size(self, name: str) -> int:
+        """Return a file's size in bytes."""
+
+    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
+        """Context manager that opens a file for sequential reading."""
+
+
+def checkpoint_name(path: Location) -> CheckpointName:
+    """Return the parsed name of the checkpoint.
+
+    Raises:
+        CheckpointError: It is not the name of a checkpoint.
+    """
+    name = CheckpointName.parse(path.name)
+    if name is None:
+        msg = f"{path} does not have the name of a checkpoint; expected a directory like step-000000420"
+        raise CheckpointError(msg)
+    return name
+
+
+def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
+    """Read and verify the manifest; return it with its size in bytes.
+
+    Raises:
+        CorruptCheckpointError: It is not a valid manifest.
+        CheckpointError: It has a later format.
+        OSError: It is missing, or cannot be read.
+    """
+    path = files.path / MANIFEST_FILE
+    size = files.size(MANIFEST_FILE)
+    if size > LARGEST_MANIFEST:
+        msg = f"{path} is not a manifest: it has {size} bytes, expected at most {LARGEST_MANIFEST}"
+        raise CorruptCheckpointError(msg)
+    return Manifest.parse(files.read(MANIFEST_FILE), path), size
+
+
+def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
+    """Read and verify one checkpoint; each byte is read once.
+
+    Raises:
+        CorruptCheckpointError: A file differs from the manifest; the message names it with the seen
+            and the expected value.
+        CheckpointError: It has a later format, or does not have the name of a checkpoint.
+        OSError: A file is missing, or cannot be read.
+    """
+    path, name = files.path, checkpoint_name(files.path)
+    manifest, manifest_bytes = manifest_of(files)
+    if manifest.step != name.step:
+        msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
+        raise CorruptCheckpointError(msg)
+    state = _read_state(files, manifest)
+    tensors = _read_tensors(files, manifest)
+    return LoadedCheckpoint(
+        step=manifest.step,
+        epoch=manifest.epoch,
+        digest=manifest.digest,
+        tensors=tensors,
+        state=state,
+        metrics=manifest.metrics,
+        path=path,
+        bytes=manifest.content_bytes + manifest_bytes,
+        trained_seconds=manifest.trained_seconds,
+        origin=manifest.origin,
+    )
+
+
+def _read_state(files: CheckpointFiles, manifest: Manifest) -> dict[str, object]:
+    path, entry = files.path / STATE_FILE, manifest.file(STATE_FILE)
+    _expect(path, "bytes", files.size(STATE_FILE), entry.size)
+    text = files.read(STATE_FILE)
+    _expect(path, "bytes", len(text), entry.size)
+    _expect(path, "digest", xxhash.xxh3_128_hexdigest(text), entry.digest)
+    try:
+        state: dict[str, object] = decode_values(text)
+    except ValueError as error:
+        msg = f"{path} is damaged: {error}"
+        raise CorruptCheckpointError(msg) from error
+    return state
+
+
+def _read_tensors(files: CheckpointFiles, manifest: Manifest) -> dict[str, Array]:
+    path, entry = files.path / TENSORS_FILE, manifest.file(TENSORS_FILE)
+    _expect(path, "bytes", files.size(TENSORS_FILE), entry.size)
+    whole = xxhash.xxh3_128()
+    with files.open(TENSORS_FILE) as file:
+        try:
+            tensors = read_tensors(file, entry.size, manifest.tensors, whole.update)
+        except (ValueError, OverflowError) as error:
+            msg = f"{path} is damaged: {error}"
+            raise CorruptCheckpointError(msg) from error
+    _expect(path, "digest", whole.hexdigest(), entry.digest)
+    by_name = {tensor.name: tensor for tensor in manifest.tensors}
+    combined = combine_digests([by_name[name] for name in manifest.digest_names])
+    _expect(path, "digest of the training state", combined, manifest.digest)
+    return tensors
+
+
+def _expect(path: Location, what: str, seen: object, expected: object) -> None:
+    if seen != expected:
+        msg = f"{path} is damaged: {what} {seen}, expected {expected}"
+        raise CorruptCheckpointError(msg)

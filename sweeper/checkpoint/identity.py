@@ -1,23 +1,22 @@
 """Identity of a checkpoint and its directory: names, origin, and the marker of the study that owns it.
 
-A study's directory is named for the study, and so for every study of that name: another database's,
-or one whose database is gone. The marker says which, by the random identity that the study has in
-its database, and never by the name, which a study that is set aside leaves to the next. It is
-written before anything else is, compared at every start, and never replaced by another's: two who
-begin in one directory at the same moment cannot both have made it.
+A study's directory has the study's name. A study of the same name may be in another database, or its
+database may be gone. So a marker file in the directory contains the study's random identity in its
+database; the name would not suffice, because a renamed study leaves its name to the next. The marker
+is written before all other files, compared at every start, and never replaced by that of another
+study. It is created atomically, so only one of two studies that start in one directory gets it.
 
-A checkpoint that verifies is whole, which says nothing about whose it is. A directory outlives the
-database that filled it, and two databases can be given one directory; going on from what another
-study left there gives a result that is neither's. So every manifest bears its origin, and a reader
-that knows its own refuses every other one by name.
+A checkpoint that verifies is complete, but may belong to another study: directories survive their
+database, and two databases may use one directory. Resuming from another study's checkpoint would give
+a wrong result. So every manifest contains the checkpoint's origin, and readers refuse other origins.
 
-A checkpoint is ``step-000000420``, or ``step-000000420.2`` when the same attempt took that step
-again: a directory cannot be replaced by a rename, and removing the first before the second is
-there would leave a moment with neither. ``step-000000420.corrupt-1`` was set aside by a reader.
-``.writing-…`` and ``.deleting-…`` are unfinished work, and no reader takes them for a checkpoint.
+A checkpoint's name is ``step-000000420``, or ``step-000000420.2`` if the same attempt takes that step
+again: a rename cannot replace a directory, and removing the first one earlier would leave a moment
+without either. A reader renames a damaged checkpoint to ``step-000000420.corrupt-1``. ``.writing-…``
+and ``.deleting-…`` are names of unfinished work, which readers ignore.
 
-Unfinished names carry who works on them, as `ProcessIdentity` has it, abridged: the host, the
-machine, the boot, the process namespace, the process's id and when it started.
+Names of unfinished work contain the abridged `ProcessIdentity` of the process: the host, the machine,
+the boot, the process namespace, the process's id and its start time.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _serial = count()
 
 @dataclass(frozen=True, slots=True, order=True)
 class CheckpointName:
-    """The name of a whole checkpoint; the greater of two is the newer."""
+    """Name of a complete checkpoint; of two names, the greater is newer."""
 
     step: int
     revision: int = 1
@@ -64,7 +63,7 @@ class CheckpointName:
 
     @classmethod
     def parse(cls, name: str) -> CheckpointName | None:
-        """Return what ``name`` says, or None if it is no whole checkpoint's name."""
+        """Return the parsed ``name``, or None if it is not the name of a complete checkpoint."""
         match = _CHECKPOINT.fullmatch(name)
         if match is None:
             return None
@@ -73,7 +72,7 @@ class CheckpointName:
 
 
 def maker_of(name: str) -> ProcessIdentity | None:
-    """Return the abridged identity of the process that made the unfinished directory ``name``; None if the name has none."""
+    """Return the abridged identity of the process in the name of an unfinished directory, or None."""
     match = _UNFINISHED.fullmatch(name)
     if match is None:
         return None
@@ -82,7 +81,7 @@ def maker_of(name: str) -> ProcessIdentity | None:
 
 
 def is_unfinished_of_an_older_version(name: str) -> bool:
-    """Return whether ``name`` is an unfinished directory of a version that did not record the machine."""
+    """Return whether ``name`` is an unfinished directory of a version that did not store the machine."""
     return _UNFINISHED_BEFORE.fullmatch(name) is not None
 
 
@@ -95,12 +94,12 @@ def unfinished_name(work: str, name: str) -> str:
 
 
 def aside_name(name: str, attempt: int) -> str:
-    """Return what the damaged checkpoint ``name`` is called, the ``attempt``-th of its name."""
+    """Return the ``attempt``-th new name for the damaged checkpoint ``name``."""
     return f"{name}.corrupt-{attempt}"
 
 
 def is_set_aside(name: str) -> bool:
-    """Return whether ``name`` is of a checkpoint that a reader set aside."""
+    """Return whether ``name`` is that of a damaged checkpoint that a reader has renamed."""
     return _SET_ASIDE.fullmatch(name) is not None
 
 
@@ -115,17 +114,17 @@ class Origin:
 
     Attributes:
         study: The study's name; empty for a training without a study.
-        identity: The study's random identity in its database; of a training without a study, its
-            directory's.
+        identity: The study's random identity in its database; without a study, that of the
+            training's directory.
         trial: The trial's number.
         seed: The study's seed.
-        definition: Fingerprint of the study's definition, or of a training's data. Empty for one
-            who only looks after the checkpoints: then those of every definition and seed are meant.
-        parameters: The trial's, by name.
-        former: Fingerprints of definitions whose checkpoints are gone on with too, because somebody
-            accepted the change. Not written down.
-        directory: `Trial.directory` when it was written, which paths in its state may begin with;
-            empty where there is none. It may be another one later.
+        definition: Fingerprint of the study's definition, or of a training's data. If it is empty in
+            an expected origin, any definition and seed are accepted.
+        parameters: The trial's parameters, by name.
+        former: Fingerprints of earlier definitions whose checkpoints may be resumed, because the
+            change was accepted; not written.
+        directory: `Trial.directory` at the time of writing, because paths in the state may begin with
+            it; empty for none.
     """
 
     study: str
@@ -142,16 +141,16 @@ class Origin:
         return replace(self, parameters=dict(parameters), directory=directory)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that a manifest holds."""
+        """Return the form for a manifest."""
         names = ("study", "identity", "trial", "seed", "definition", "parameters", "directory")
         return json_fields(self, *names)
 
     @classmethod
     def from_json(cls, content: Any) -> Origin:
-        """Read the form that `to_json` returns.
+        """Return the origin from the form that `to_json` returns.
 
         Raises:
-            ValueError, TypeError, KeyError: It is no such content.
+            ValueError, TypeError, KeyError: The content is invalid.
         """
         texts = [content[name] for name in ("study", "identity", "definition", "directory")]
         numbers = [content[name] for name in ("trial", "seed")]
@@ -175,7 +174,8 @@ class Origin:
     def differences(self, found: Origin) -> list[str]:
         """Return the reasons not to resume from a checkpoint of ``found``, one phrase each.
 
-        A study is its identity: its name is another one once it has been set aside. A trial may ask for further parameters while it trains, so only those that both have count.
+        Studies are compared by identity, because a study may be renamed. Only parameters that both have
+        are compared, because a trial may request further ones during training.
         """
         if found.identity != self.identity:
             return [_studies(found, self)]
@@ -229,10 +229,10 @@ class Marker:
 
     Attributes:
         study: The study's name; empty for a training without a study.
-        identity: The study's in its database, 32 characters; a training's own.
-        seed: The study's, or the training's.
+        identity: Random identity of the study or training, 32 characters.
+        seed: Seed of the study or training.
         definition: Fingerprint of the study's definition, or of the training's data.
-        written: When the marker was written, in ISO format.
+        written: Time at which the marker was written, in ISO format.
     """
 
     study: str
@@ -242,18 +242,18 @@ class Marker:
     written: str = ""
 
     def describe(self) -> str:
-        """For a person."""
+        """Return the owner as a phrase for messages."""
         what = f"study {self.study!r}" if self.study else "a training without a study"
         since = f", since {self.written[:19]}" if self.written else ""
         return f"{what} (identity {self.identity[:8]}, seed {self.seed}{since})"
 
 
 def read_marker(directory: Path) -> Marker | None:
-    """Read the marker of ``directory``; return None if it has none.
+    """Return the marker of ``directory``, or None.
 
     Raises:
-        ForeignCheckpointError: There is something in its place that nobody can read.
-        CheckpointError: It cannot be read.
+        ForeignCheckpointError: The file is not a marker.
+        CheckpointError: The file cannot be read.
     """
     path = directory / MARKER_FILE
     try:
@@ -274,16 +274,16 @@ def read_marker(directory: Path) -> Marker | None:
 
 
 def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = False) -> str | None:
-    """Say who else ``directory`` belongs to; None where it is free, or as expected.
+    """Return a phrase for another owner of ``directory``; None if it is free or has the expected owner.
 
     Args:
-        directory: Of a study, or of a training's checkpoints.
-        expected: Who asks; None for one that has no identity yet, whose nothing can be.
-        adopt: Whether checkpoints without a marker are taken for one's own: an older version wrote
-            none, and only who has a record of such checkpoints can say that they are his.
+        directory: Directory of a study, or of a training's checkpoints.
+        expected: Expected owner; None for a new study, which can own no files yet.
+        adopt: Whether checkpoints without a marker, as an older version wrote them, belong to
+            ``expected``.
 
     Raises:
-        CheckpointError: It cannot be read.
+        CheckpointError: The directory cannot be read.
     """
     found = read_marker(directory)
     if found is None:
@@ -296,15 +296,12 @@ def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = Fal
 
 
 def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> None:
-    """Make ``directory`` ``marker``'s, and leave it as it is if it is another's.
+    """Write ``marker`` to ``directory``, unless the directory has another owner.
 
-    Args:
-        directory: Of a study, or of a training's checkpoints; made if need be.
-        marker: Whose it is to be.
-        adopt: As for `foreign_owner`.
+    The directory is created if missing. For ``adopt``, see `foreign_owner`.
 
     Raises:
-        ForeignCheckpointError: It is another's; says whose.
+        ForeignCheckpointError: It has another owner; the message names it.
         CheckpointError: It cannot be read or written.
     """
     for _ in range(2):
@@ -322,7 +319,7 @@ def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> 
         try:
             _write(directory, marker, replacing=found is not None)
         except FileExistsError:
-            # Somebody else's, or another worker's of this study: it says itself.
+            # Another process has just written a marker, which the next round reads.
             continue
         except OSError as error:
             msg = (

@@ -1,7 +1,7 @@
-"""The file-system operations of a commit, each in one place.
+"""File-system operations of commits and deletions.
 
-Everything that writes a checkpoint goes through these methods and nothing else, so a test can
-stop the process, fill the disk or cut the power at each of them in turn.
+All writes of checkpoints go through these methods, so that tests can stop the process, fill the disk or
+simulate a power cut at each operation.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
 
 class FileOperations:
-    """The operations as the system offers them; each raises OSError as the system does."""
+    """Operations of the system; each raises `OSError` as the system does."""
 
     def make_directory(self, path: Path) -> None:
         path.mkdir()
 
     def create(self, path: Path) -> int:
-        """Create the file, which must not exist yet, and return its descriptor."""
+        """Create a file, which must not exist, and return its descriptor."""
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
     def write(self, descriptor: int, data: memoryview) -> int:
-        """Write some of ``data`` and return how many bytes, as the system call does."""
+        """Write a part of ``data`` and return the number of written bytes, as the system call does."""
         return os.write(descriptor, data)
 
     def fsync(self, descriptor: int) -> None:
@@ -45,7 +45,7 @@ class FileOperations:
     def fsync_directory(self, path: Path) -> None:
         """Make the directory's entries durable.
 
-        Some network file systems know no fsync of directories and say so with EINVAL: theirs are
+        Some network file systems do not support fsync of directories, with EINVAL; their entries are
         durable when the server answers.
         """
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -61,18 +61,18 @@ class FileOperations:
         source.rename(target)
 
     def remove(self, path: Path, parent: int | None = None) -> None:
-        """Remove a file or a link; by its name in the directory ``parent``, if that is given."""
+        """Remove a file or a link, by its name in the open directory ``parent`` if given."""
         os.unlink(path if parent is None else path.name, dir_fd=parent)
 
     def remove_directory(self, path: Path, parent: int | None = None) -> None:
-        """Remove an empty directory; by its name in ``parent``, if that is given."""
+        """Remove an empty directory, by its name in the open directory ``parent`` if given."""
         os.rmdir(path if parent is None else path.name, dir_fd=parent)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove the directory and everything in it, one operation at a time.
+        """Remove the directory and its content, one entry at a time.
 
-        Each is removed by its name in the directory that was opened, and no link is followed, not
-        even one that was put there meanwhile: what lies outside stays. A link is removed itself.
+        Entries are removed by their names in opened directories, and links are removed and never
+        followed, even if they are created meanwhile. So nothing outside of the directory is removed.
         """
         parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -97,23 +97,23 @@ class FileOperations:
         self.remove_directory(path, parent)
 
     def free_bytes(self, path: Path) -> int:
-        """Return the bytes that are free to this user where ``path`` lies, or will lie."""
+        """Return the bytes that are free for this user on the file system of ``path``."""
         existing = next(p for p in (path, *path.parents) if p.exists())
         return shutil.disk_usage(existing).free
 
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file to be read, unbuffered; never wait for a pipe, nor touch a device.
+    """Context manager that opens a regular file for unbuffered reading; pipes and devices are not opened.
 
     Raises:
-        CorruptCheckpointError: It is no regular file.
+        CorruptCheckpointError: It is not a regular file.
         OSError: It is missing, or cannot be opened.
     """
     seen = os.stat(path)  # noqa: PTH116 - beside fstat
     descriptor = -1
     if stat.S_ISREG(seen.st_mode):
-        # Should it be exchanged for a pipe in this very moment, opening that waits for nobody.
+        # O_NONBLOCK, in case the file is replaced by a pipe at this moment.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         seen = os.fstat(descriptor)
     if not stat.S_ISREG(seen.st_mode):
@@ -127,14 +127,10 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def reading_lock(path: Path, *, exclusive: bool = False) -> Iterator[bool]:
-    """Hold the checkpoint at ``path`` while it is read, or ask whether nobody reads it.
+    """Context manager that locks the checkpoint at ``path``; yields whether the lock was acquired.
 
-    The lock is the kernel's: it goes with the process that held it, however that ended. Where the
-    file system has no locks, everybody gets one.
-
-    Args:
-        path: The checkpoint's directory.
-        exclusive: For one who deletes: gives False at once when somebody is reading.
+    The kernel releases the lock when the process ends. On file systems without locks, it yields True.
+    With ``exclusive``, for deletion, it yields False at once while another process reads.
 
     Raises:
         OSError: The directory cannot be opened.
@@ -157,9 +153,9 @@ def reading_lock(path: Path, *, exclusive: bool = False) -> Iterator[bool]:
 
 
 def free_pins(directory: str | Path) -> None:
-    """Remove the directory of what was pinned for an audit, and those around it if empty then.
+    """Remove a directory of checkpoints that were pinned for audits, and its parents if they become empty.
 
-    What cannot be removed costs disk, and `sweeper gc` finds it.
+    Errors are ignored; `sweeper gc` finds what is left.
     """
     pinned = Path(directory)
     if pinned.is_symlink():

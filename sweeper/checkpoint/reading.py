@@ -1,11 +1,11 @@
-"""Reading checkpoints: verified while they are read, falling back to the one before.
+"""Reading of checkpoints, which are verified while they are read, with a fallback to the previous one.
 
-A reader trusts nothing that it has not hashed. What does not verify is renamed aside, so that it
-is neither tried again nor counted, and stays for a person to look at. When it cannot be renamed
-(a read-only disk), the fallback works all the same.
+A checkpoint that does not verify is renamed, so that it is neither tried again nor counted by
+retention, and the user can inspect it. If it cannot be renamed (a read-only disk), the fallback works
+nevertheless.
 
-A checkpoint lies in a directory, or below a prefix in an object store (see `remote_reading`, which
-is imported only for one of those).
+A checkpoint is in a directory, or below a prefix in an object store; `remote_reading` is imported only
+for the latter.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from sweeper.checkpoint.format import (
     TENSORS_FILE,
     LoadedCheckpoint,
     Manifest,
+    checkpoint_name,
+    manifest_of,
+    read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin, aside_name
 from sweeper.checkpoint.operations import FileOperations, open_regular, reading_lock
-from sweeper.checkpoint.verifying import checkpoint_name, manifest_of, read_verified
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
@@ -37,15 +39,15 @@ from sweeper.support.paths import Location, RemotePath
 Notice = Callable[[str], None]
 
 _PASSED_OVER = (errno.EIO, errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-"""Errors of one checkpoint alone: it is gone, or a sector of the disk is bad and stays so."""
+"""Errors that concern one checkpoint only: it is missing, or the disk has a bad sector there."""
 
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
 def list_checkpoints(directory: Location) -> tuple[Location, ...]:
-    """Return what is called a checkpoint in ``directory``, oldest first; nothing is opened.
+    """Return the paths in ``directory`` with names of checkpoints, oldest first, without opening any.
 
-    A directory that is not there has none.
+    A missing directory has none.
 
     Raises:
         OSError: The directory cannot be read.
@@ -59,7 +61,7 @@ def list_checkpoints(directory: Location) -> tuple[Location, ...]:
 
 
 def list_local(directory: Path) -> tuple[Path, ...]:
-    """As `list_checkpoints`, of a directory of this machine.
+    """Return the same as `list_checkpoints`, for a directory of this machine.
 
     Raises:
         OSError: It cannot be read.
@@ -73,14 +75,12 @@ def list_local(directory: Path) -> tuple[Path, ...]:
 
 
 def load_checkpoint(path: Location) -> LoadedCheckpoint:
-    """Read one checkpoint, each of its bytes once, and verify all of it.
-
-    A file that the manifest does not name is not opened and does no harm.
+    """Read and verify one checkpoint; each byte is read once.
 
     Raises:
-        CorruptCheckpointError: A file is missing, or is not what the manifest says; which one,
-            what was seen and what was expected.
-        CheckpointError: It is no checkpoint, cannot be read, or is of a later format.
+        CorruptCheckpointError: A file is missing or differs from the manifest; the message names it
+            with the seen and the expected value.
+        CheckpointError: It is no checkpoint, cannot be read, or has a later format.
     """
     if isinstance(path, RemotePath):
         from sweeper.checkpoint.remote_reading import load_remote
@@ -112,24 +112,24 @@ def load_newest(
     origin: Origin | None = None,
     operations: FileOperations | None = None,
 ) -> LoadedCheckpoint | None:
-    """Load the newest checkpoint that verifies, of all attempts of a trial.
+    """Return the newest checkpoint that verifies, of all attempts of a trial.
 
     Args:
-        directories: Where each attempt keeps its checkpoints, in the attempts' order; those that
-            are not there are passed over. Of two at one step the later attempt's is the newer.
-        notice: Called with every one that was set aside or could not be used.
-        known: Checkpoints that were announced: looked for by name, listed or not.
-        origin: Whose they must be; None where that does not matter. One that does not say whose it
-            is, as an older version wrote it, is used if it was announced.
-        operations: The file system, when it is not the system's own.
+        directories: Checkpoint directories of the attempts, in order; missing ones are ignored. Of
+            two checkpoints at one step, that of the later attempt is newer.
+        notice: Receives a message for each checkpoint that was renamed or could not be used.
+        known: Announced checkpoints, which are read by name even if a listing does not show them.
+        origin: Required origin; None to accept any. A checkpoint without an origin, as an older
+            version wrote it, is accepted if it is in ``known``.
+        operations: File-system operations; None for the system's.
 
     Returns:
-        The checkpoint, or None when there is none that verifies.
+        The checkpoint, or None if none verifies.
 
     Raises:
-        ForeignCheckpointError: The newest is whole, and another study's or trial's.
-        CheckpointError: The newest is whole, and of a format that only a later version reads; or
-            a disk or an object store that may hold a newer one cannot be read.
+        ForeignCheckpointError: The newest belongs to another study or trial.
+        CheckpointError: The newest has a later format; or a disk or an object store that may contain
+            a newer one cannot be read.
     """
     search = _Search(notice, set(known), origin, operations or FileOperations())
     directories = list(directories)
@@ -142,15 +142,15 @@ def load_newest(
                 return loaded
         if not search.vanished:
             return None
-        # An attempt that does not know that it is over may have deleted these for newer ones.
+        # An attempt that has lost its lease may have deleted these and written newer ones.
 
 
 @dataclass
 class _Search:
-    """One search of `load_newest`: its conditions, and the checkpoints it has seen.
+    """State of one call of `load_newest`.
 
     Attributes:
-        vanished: Whether a checkpoint that was listed a moment ago is gone.
+        vanished: Whether a checkpoint was deleted after it was listed.
     """
 
     notice: Notice
@@ -161,7 +161,7 @@ class _Search:
     tried: set[Location] = field(default_factory=set)
 
     def load(self, path: Location) -> LoadedCheckpoint | None:
-        """Load the checkpoint; if it cannot be used, give a notice and return None."""
+        """Return the checkpoint; if it cannot be used, send a notice and return None."""
         self.tried.add(path)
         try:
             loaded = load_checkpoint(path)
@@ -183,7 +183,7 @@ class _Search:
         return None
 
     def _pass_over(self, path: Location, error: CheckpointError) -> None:
-        """Say that a checkpoint cannot be read; or raise, where that says nothing of it."""
+        """Send a notice that a checkpoint cannot be read; raise the error if others may be affected, too."""
         reason = error.__cause__
         if not isinstance(reason, OSError):
             raise error
@@ -204,18 +204,18 @@ def read_kept(
     origin: Origin | None = None,
     unmarked: bool = False,
 ) -> tuple[KeptCheckpoint, ...]:
-    """Return what retention needs to know of every checkpoint, from the manifests alone.
+    """Return the data that retention needs of every checkpoint, from the manifests alone.
 
-    One whose manifest does not verify is among them with ``good=False``.
+    A checkpoint whose manifest does not verify has ``good=False``.
 
     Args:
-        directories: Where each attempt keeps its checkpoints.
-        known: Checkpoints that were announced: looked for by name, listed or not.
-        origin: Whose they must be; None where that does not matter.
-        unmarked: Whether those count too that say not whose they are and were not announced.
+        directories: Checkpoint directories of the attempts.
+        known: Announced checkpoints, which are read by name even if a listing does not show them.
+        origin: Required origin; None to accept any.
+        unmarked: Whether to include checkpoints that have no origin and are not in ``known``.
 
     Raises:
-        ForeignCheckpointError: One is another's, which no rule of this study's applies to.
+        ForeignCheckpointError: A checkpoint belongs to another study.
         CheckpointError: A disk or an object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
@@ -255,11 +255,11 @@ def read_kept(
 
 
 def read_manifest(path: Location) -> Manifest:
-    """Read the manifest of the checkpoint at ``path``.
+    """Return the manifest of the checkpoint at ``path``.
 
     Raises:
         OSError: It cannot be read.
-        CheckpointError: It does not verify, or is of a later format.
+        CheckpointError: It does not verify, or has a later format.
     """
     if isinstance(path, RemotePath):
         from sweeper.checkpoint.remote_reading import read_remote_manifest
@@ -269,7 +269,7 @@ def read_manifest(path: Location) -> Manifest:
 
 
 def read_state(path: Location) -> bytes:
-    """Read the encoded state of the checkpoint at ``path``, without decoding it.
+    """Return the encoded state of the checkpoint at ``path``.
 
     Raises:
         OSError: It cannot be read.
@@ -334,7 +334,7 @@ def _listed(directory: Location) -> tuple[Location, ...]:
 
 
 def _unlisted(directory: Location, error: OSError) -> CheckpointError:
-    """Return the error for a directory that cannot be listed. It may hold hours of training, so no trial starts over because of it."""
+    """Return the error for a directory that cannot be listed; it must not be treated as an empty one."""
     msg = (
         f"the checkpoints in {directory} cannot be read: {error}; check the disk and its "
         "permissions, then resume"
@@ -343,10 +343,10 @@ def _unlisted(directory: Location, error: OSError) -> CheckpointError:
 
 
 def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
-    """Return whether the checkpoint may be used. One without an origin may be used only if it was announced.
+    """Return whether the checkpoint may be used; one without an origin only if it was announced.
 
     Raises:
-        ForeignCheckpointError: It is another's.
+        ForeignCheckpointError: It has another origin.
     """
     if found is None:
         return announced
@@ -362,7 +362,7 @@ def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced:
 
 
 def _set_aside(path: Location, operations: FileOperations) -> str:
-    """Rename the damaged checkpoint, and say where it is now."""
+    """Rename the damaged checkpoint, and return a sentence with its new name."""
     if isinstance(path, RemotePath):
         from sweeper.checkpoint.remote_reading import set_aside_remote
 

@@ -1,23 +1,23 @@
-"""The operations on an object store, each in one place, tried again while a fault may pass.
+"""Operations on an object store, by fsspec, with retries after temporary faults.
 
-Everything that touches a remote checkpoint goes through these methods and nothing else, so a test
-can stop the process or fail the network at each of them in turn. fsspec speaks the protocol.
+All access to remote checkpoints goes through these methods, so that tests can stop the process or fail
+the network at each operation.
 
-What is assumed of a store, and what is not:
+Assumptions about a store:
 
-* An object appears whole or not at all, and one that was written is found under its name at once.
-  S3, Google Cloud Storage and MinIO promise both.
-* A *listing* may be out of date. What it shows is a supplement, and is looked at by name before
-  anything depends on it. fsspec's own cache of listings is off.
-* There is no rename, and no lock.
+* An object appears completely or not at all, and a written object is found by its name at once. S3,
+  Google Cloud Storage and MinIO guarantee both.
+* A *listing* may be out of date. Objects in it are queried by name before anything depends on them.
+  fsspec's cache of listings is disabled.
+* There is no rename and no lock.
 
-Uploads larger than a part are sent in parts, from a file, and committed at their end: in memory are
-a part and its copies on the way, nothing else. A process that dies in between leaves
-parts that no reader sees and that cost money: give the bucket a rule that aborts unfinished uploads.
+Uploads larger than a part are sent from a file in parts and committed at the end, so memory contains
+only copies of one part. If a process dies during an upload, its parts remain invisible and cost money:
+give the bucket a rule that aborts unfinished uploads.
 
-A file system of fsspec runs a thread, which a fork does not copy. So none is made before it is
-needed, and one that was made in another process is never used: trial processes are forked from a
-server that has not so much as imported fsspec.
+A file system of fsspec runs a thread, which a fork does not copy. So it is created only when it is
+needed, and never used in another process than the one that created it. The server from which trials are
+forked does not import fsspec.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sweeper.support.installation import install_command
 from sweeper.support.paths import Location, RemotePath
 
 PART_BYTES = 8 << 20
-"""A store takes parts of 5 MiB and more; each is held a few times over while it is sent."""
+"""Size of an uploaded part; stores require 5 MiB or more."""
 
 _MOST_PARTS = 9_000
 _PATIENCE = 120.0
-"""Seconds for which an operation is tried again."""
+"""Seconds for which an operation is retried."""
 
 _FIRST_PAUSE = 0.5
 _LONGEST_PAUSE = 15.0
@@ -73,7 +73,7 @@ _PASSING_CLASSES = frozenset(
         "ResponseStreamingError",
     }
 )
-"""By name: which of these libraries is there depends on the protocol."""
+"""Names of classes, because the installed libraries depend on the protocol."""
 
 _INSTALL = {
     "s3": install_command("remote"),
@@ -85,11 +85,7 @@ T = TypeVar("T")
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether the same operation may succeed a little later.
-
-    A connection that broke, a time that ran out, a server that is busy or had an error of its own:
-    yes. What is missing, forbidden or misspelt: no.
-    """
+    """Return whether the error is temporary: a broken connection, a timeout, or a fault of the server."""
     if isinstance(error, FileNotFoundError | PermissionError | FileExistsError):
         return False
     if isinstance(error, ConnectionError | TimeoutError):
@@ -104,15 +100,14 @@ def is_transient(error: BaseException) -> bool:
 
 
 class ObjectStore:
-    """One protocol's objects, as this process sees them.
+    """Objects of one protocol.
 
-    Each method raises FileNotFoundError where there is no such object, and OSError for all else
-    that fails for longer than ``patience``.
+    Methods raise `FileNotFoundError` for a missing object, and `OSError` for faults that are not
+    temporary or last longer than ``patience``.
 
     Args:
-        protocol: As `RemotePath.protocol`.
-        patience: Seconds for which an operation is tried again after faults that may pass; 0 for
-            not at all.
+        protocol: See `RemotePath.protocol`.
+        patience: Seconds for which an operation is retried after temporary faults; 0 for no retry.
     """
 
     def __init__(self, protocol: str, *, patience: float = _PATIENCE) -> None:
@@ -121,11 +116,11 @@ class ObjectStore:
         self._connected: tuple[int, Any] | None = None
 
     def put(self, path: RemotePath, content: bytes) -> None:
-        """Write a small object, at once."""
+        """Write a small object in one request."""
         self.retrying(lambda: self._files.pipe_file(path.key, content))
 
     def upload(self, path: RemotePath, file: BinaryIO, size: int) -> None:
-        """Write an object of ``size`` bytes from ``file``, from its beginning, part by part."""
+        """Write an object of ``size`` bytes from the beginning of ``file``, in parts if it is large."""
 
         def send() -> None:
             file.seek(0)
@@ -137,13 +132,13 @@ class ObjectStore:
         self.retrying(send)
 
     def read(self, path: RemotePath) -> bytes:
-        """Read the whole of a small object."""
+        """Return the content of a small object."""
         content: bytes = self.retrying(lambda: self._files.cat_file(path.key))
         return content
 
     @contextmanager
     def open(self, path: RemotePath) -> Iterator[BinaryIO]:
-        """Give the object to be read from its beginning, in parts that are fetched as needed."""
+        """Context manager that opens an object for sequential reading in parts."""
         with (
             _as_os_errors((ValueError,)),
             self._files.open(path.key, "rb", block_size=PART_BYTES, cache_type="readahead") as file,
@@ -151,14 +146,14 @@ class ObjectStore:
             yield file
 
     def size(self, path: RemotePath) -> int:
-        """Return the object's size in bytes, asked for by its name."""
+        """Return the object's size in bytes, queried by name."""
         info: Mapping[str, Any] = self.retrying(lambda: self._files.info(path.key))
         if info["type"] != "file":
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return int(info["size"])
 
     def exists(self, path: RemotePath) -> bool:
-        """Return whether the object exists, asked for by its name."""
+        """Return whether the object exists, queried by name."""
         try:
             self.size(path)
         except FileNotFoundError:
@@ -166,9 +161,9 @@ class ObjectStore:
         return True
 
     def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
-        """Return the objects that a listing shows below ``prefix``: the names after it, and their sizes.
+        """Return the sizes of the objects in a listing below ``prefix``, by the parts of their names after it.
 
-        A prefix below which there is nothing, as in a bucket that is not there, has none.
+        A missing prefix or bucket has none.
         """
 
         def find() -> Mapping[str, Any]:
@@ -186,12 +181,12 @@ class ObjectStore:
         }
 
     def remove(self, path: RemotePath) -> None:
-        """Remove an object; one that is not there is removed already."""
+        """Remove an object, if it exists."""
         with suppress(FileNotFoundError):
             self.retrying(lambda: self._files.rm_file(path.key))
 
     def retrying(self, operation: Callable[[], T]) -> T:
-        """Do ``operation``, and again after a fault that may pass, at growing intervals."""
+        """Call ``operation``, and again after temporary faults, with growing pauses."""
         with _as_os_errors():
             return retrying(
                 operation,
@@ -202,7 +197,7 @@ class ObjectStore:
             )
 
     def connect(self) -> Any:
-        """Make a file system of fsspec's, with no cache that another process could outdate."""
+        """Return a new file system of fsspec without caches, because other processes change the store."""
         import fsspec
 
         return fsspec.filesystem(self._protocol, use_listings_cache=False, skip_instance_cache=True)
@@ -215,7 +210,7 @@ class ObjectStore:
 
     def _send_parts(self, path: RemotePath, file: BinaryIO, size: int) -> None:
         part = max(PART_BYTES, -(-size // _MOST_PARTS))
-        # Not in a `with`: leaving one after an error would complete the upload as it is.
+        # Not in a `with` statement, which would complete the upload after an error.
         target = self._files.open(path.key, "wb", block_size=part, autocommit=False)
         try:
             while chunk := file.read(part):
@@ -230,7 +225,7 @@ class ObjectStore:
             raise
 
     def _complete(self, path: RemotePath, target: Any, size: int) -> None:
-        """Complete an upload. One that was, and whose answer was lost, is no longer there to be."""
+        """Complete an upload; accept that it is already complete, if the answer was lost."""
         try:
             target.commit()
         except FileNotFoundError:
@@ -239,15 +234,15 @@ class ObjectStore:
 
 
 def objects_at(path: RemotePath) -> ObjectStore:
-    """Return the object store of ``path``: one for each protocol in each process."""
+    """Return the object store of ``path``, one for each protocol and process."""
     return _objects(path.protocol, os.getpid())
 
 
 def check_checkpoints_location(location: Location | None, isolation: str) -> None:
-    """Check, before anything runs, that trials here can keep checkpoints at ``location``.
+    """Check, before a run, that trials can write checkpoints to ``location``.
 
     Raises:
-        UsageError: A package is missing, or the URL is the memory of a process that ends.
+        UsageError: A package is missing, or the URL refers to the memory of a process that ends.
     """
     if not isinstance(location, RemotePath):
         return
@@ -288,10 +283,7 @@ def _status(error: BaseException) -> int | None:
 
 @contextmanager
 def _as_os_errors(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Turn what the libraries raise into OSError; they have classes of their own for a few.
-
-    What is ``passing`` goes through as it is: whoever tries again has to know it by its class.
-    """
+    """Context manager that converts errors of the libraries to `OSError`, except for ``passing`` classes."""
     try:
         yield
     except (OSError, SweeperError):

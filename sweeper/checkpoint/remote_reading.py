@@ -1,13 +1,11 @@
-"""Checkpoints in an object store, as a reader sees them: by name first, by listing besides.
+"""Reading and deletion of checkpoints in an object store, without a rename and without a lock.
 
-What is here does without a rename and without a lock. A damaged checkpoint is set aside by taking
-its manifest away: a copy under another name first, then the manifest itself is removed, and with
-it the checkpoint. A reader whose checkpoint is deleted under its hands finds it gone, which is no
-damage, and takes another.
+A damaged checkpoint is set aside by renaming its manifest: it is copied to another name and then
+removed. A reader whose checkpoint is deleted meanwhile treats it as missing, not as damaged, and tries
+another one.
 
-A store that cannot be reached is not an empty one: whoever takes it for that starts a trial from
-nothing that had hours behind it. So only what is certainly not there is passed over; every other
-fault is an error.
+A store that cannot be reached must not be treated as empty, because the trial would then start from
+the beginning. So only objects that certainly do not exist are skipped; all other faults are errors.
 """
 
 from __future__ import annotations
@@ -24,10 +22,11 @@ from sweeper.checkpoint.format import (
     TENSORS_FILE,
     LoadedCheckpoint,
     Manifest,
+    manifest_of,
+    read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.remote_objects import ObjectStore, objects_at
-from sweeper.checkpoint.verifying import manifest_of, read_verified
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.support.paths import RemotePath
 
@@ -42,7 +41,8 @@ class RemoteListing:
     """Listing below one attempt's prefix; it may be out of date.
 
     Attributes:
-        sizes: By checkpoint, its objects' names and sizes in bytes.
+        directory: The prefix.
+        sizes: Sizes of objects in bytes, by checkpoint and name.
     """
 
     directory: RemotePath
@@ -50,10 +50,10 @@ class RemoteListing:
 
     @classmethod
     def of(cls, directory: RemotePath, objects: ObjectStore | None = None) -> RemoteListing:
-        """Ask the store.
+        """Return the listing below ``directory``.
 
         Raises:
-            CheckpointError: It does not answer, or refuses.
+            CheckpointError: The store does not answer, or refuses.
         """
         objects = objects or objects_at(directory)
         try:
@@ -73,15 +73,15 @@ class RemoteListing:
         return self._chosen(lambda names: MANIFEST_FILE in names)
 
     def unfinished(self) -> tuple[RemotePath, ...]:
-        """Return the prefixes without a manifest: remains of an interrupted commit or deletion."""
+        """Return the prefixes without a manifest, which an interrupted commit or deletion left."""
         return self._chosen(lambda names: MANIFEST_FILE not in names and not _aside(names))
 
     def set_aside(self) -> tuple[RemotePath, ...]:
-        """Return the checkpoints that were set aside because they did not verify."""
+        """Return the damaged checkpoints that were set aside."""
         return self._chosen(lambda names: MANIFEST_FILE not in names and _aside(names))
 
     def bytes(self, path: RemotePath) -> int:
-        """Return the total size in bytes of everything below ``path``; 0 if it is not listed."""
+        """Return the total size in bytes of the objects below ``path``; 0 if it is not listed."""
         name = CheckpointName.parse(path.name)
         return 0 if name is None else sum(self.sizes.get(name, {}).values())
 
@@ -90,20 +90,20 @@ class RemoteListing:
 
 
 def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
-    """List an attempt's checkpoints, oldest first; see `RemoteListing.of`."""
+    """Return an attempt's checkpoints, oldest first; see `RemoteListing.of` for errors."""
     return RemoteListing.of(directory).whole()
 
 
 def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedCheckpoint:
-    """Read one checkpoint from its store, straight into its tensors, and verify all of it.
+    """Read and verify one checkpoint from its store.
 
-    One that does not verify is read a second time before it counts as damaged.
+    A checkpoint that does not verify is read a second time before it counts as damaged.
 
     Raises:
-        CorruptCheckpointError: Its manifest does not verify, or another file is missing or is not
-            what the manifest says.
+        CorruptCheckpointError: Its manifest does not verify, or another file is missing or differs
+            from the manifest.
         CheckpointError: It has no manifest, so there is no such checkpoint (``__cause__`` is then
-            a FileNotFoundError); or the store cannot be read; or it is of a later format.
+            a `FileNotFoundError`); or the store cannot be read; or it has a later format.
     """
     objects = objects or objects_at(path)
     files = _RemoteFiles(path, objects)
@@ -129,17 +129,17 @@ def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedC
 
 
 def read_remote_manifest(path: RemotePath) -> Manifest:
-    """Read the manifest of the checkpoint at ``path``.
+    """Return the manifest of the checkpoint at ``path``.
 
     Raises:
-        OSError: It cannot be read; FileNotFoundError where there is no such checkpoint.
-        CheckpointError: It does not verify, or is of a later format.
+        OSError: It cannot be read; a `FileNotFoundError` if there is no such checkpoint.
+        CheckpointError: It does not verify, or has a later format.
     """
     return manifest_of(_RemoteFiles(path, objects_at(path)))[0]
 
 
 def set_aside_remote(path: RemotePath) -> str:
-    """Take the damaged checkpoint's manifest away, and say where it is now."""
+    """Rename the damaged checkpoint's manifest, and return a sentence with its new name."""
     objects = objects_at(path)
     manifest = path / MANIFEST_FILE
     try:
@@ -155,10 +155,10 @@ def set_aside_remote(path: RemotePath) -> str:
 
 
 def remove_remote(path: RemotePath, objects: ObjectStore | None = None) -> None:
-    """Remove the checkpoint's manifest, which is the checkpoint, and then the rest.
+    """Remove the checkpoint's manifest, with which the checkpoint ceases to exist, and then its files.
 
     Raises:
-        OSError: Something cannot be removed.
+        OSError: An object cannot be removed.
     """
     objects = objects or objects_at(path)
     objects.remove(path / MANIFEST_FILE)
@@ -172,7 +172,7 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
     """Delete a checkpoint, and return its name.
 
     Raises:
-        CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
+        CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
     """
     name = CheckpointName.parse(path.name)
     if name is None:
@@ -187,13 +187,12 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
 
 
 def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
-    """Remove what an attempt that is over left without a manifest; return what was removed.
+    """Remove the prefixes without a manifest of an attempt that has ended; return the removed ones.
 
-    A listing that is out of date may not show a manifest that is there, so each is asked for by
-    name first.
+    A listing that is out of date may not show an existing manifest, so each is first queried by name.
 
     Raises:
-        CheckpointError: The store cannot be listed, or something cannot be removed.
+        CheckpointError: The store cannot be listed, or an object cannot be removed.
     """
     objects = objects_at(directory)
     removed = []

@@ -1,36 +1,34 @@
-"""One attempt's checkpoints in an object store: committed by their manifest, or not there.
+"""Checkpoints of one attempt in an object store, each committed by its manifest.
 
-An object store has no rename, and what it lists may be out of date. What it has is enough: an
-object appears whole or not at all, and is found under its name at once (see `objects`). So the
-manifest is the checkpoint. The order of a commit, and why each step is where it is:
+An object store has no rename, and its listings may be out of date. But an object appears completely or
+not at all, and is found by its name at once (see `remote_objects`). So a checkpoint exists when its
+manifest exists. The steps of a commit, with their reasons:
 
-1. The tensors go to a spool file on this machine's disk, hashed on the way, and are let go. An
-   upload takes as long as the network takes, and may have to begin again: training must neither
-   hold a second copy of its variables for so long, nor be asked for them again. The spool is
-   bounded: one checkpoint, since one write is in flight, in a file without a name that goes with
-   the process.
-2. The tensors and the state are uploaded below a prefix that no manifest names. A writer that dies
-   here leaves rubbish, never half a checkpoint.
-3. Both are asked for by name, with their sizes. Whatever lost or cut them short is found out here.
-4. The manifest, with the sizes and digests of both, in one request. At this moment the checkpoint
-   exists, and only now is it announced.
+1. The tensors are written to a spool file on this machine's disk and hashed, and their memory is
+   released. An upload may take long and may have to start again, and training must not hold a second
+   copy of its variables meanwhile. The spool contains at most one checkpoint, because one write is in
+   flight, in a file without a name that disappears with the process.
+2. The tensors and the state are uploaded below a new prefix. If the writer dies here, the remains are
+   no checkpoint, because there is no manifest.
+3. Both are queried by name, to check that their sizes are correct.
+4. The manifest, with the sizes and digests of both, is uploaded in one request. Now the checkpoint
+   exists and is announced.
 
-A deletion runs backwards: the manifest goes first, and what is left is rubbish. Rubbish is swept by
-the trial's next attempt, or by ``sweeper gc``.
+A deletion removes the manifest first. Remains are removed by the trial's next attempt or by ``sweeper
+gc``.
 
-**Finding the newest without trusting a listing.** What was announced stands in the database's rows
-by its full name, and a worker hands those names to the attempt that goes on (`Assignment.known`).
-They are read by name. A listing is a supplement, for checkpoints whose announcement was lost when
-the worker died together with its trial: if the listing does not show one of these, the attempt goes
-on from the one before it, which costs time and changes no result. A listed checkpoint that was
-deleted meanwhile has no manifest, and is passed over.
+**Finding the newest checkpoint does not depend on listings.** The database contains the full names of
+announced checkpoints, and the worker sends them to the next attempt (`Assignment.known`), which reads
+them by name. Listings are used only for checkpoints whose announcement was lost because the worker died
+together with its trial. If a listing does not show such a checkpoint, the attempt resumes from the
+previous one, which takes time but does not change the result. A listed checkpoint that was deleted
+meanwhile has no manifest and is skipped.
 
-**One writer.** Each attempt writes below its own prefix. An attempt that lost its lease, and does
-not know it yet, goes on writing below its own, where the next attempt may find a newer whole
-checkpoint of the same training; or it finds its unfinished upload swept away, and the check of step
-3 fails it. Between that check and the manifest nothing holds the two together, for there is no
-lock: a manifest may then name files that are gone. It does not verify, so it is set aside by the
-next reader and the one before it is taken.
+**One writer.** Each attempt writes below its own prefix. An attempt that has lost its lease without
+noticing may continue to write there. Either the next attempt finds a newer complete checkpoint of the
+same training, or it removes the unfinished upload, so that the check of step 3 fails. There is no lock
+between that check and the manifest, so a manifest may name removed files. Such a checkpoint does not
+verify: the next reader sets it aside and uses the previous one.
 """
 
 from __future__ import annotations
@@ -70,14 +68,14 @@ from sweeper.support.paths import Location, RemotePath
 
 
 class RemoteCheckpointStore:
-    """The checkpoints of one attempt in an object store; the attempt is the prefix's only writer.
+    """Checkpoints of one attempt in an object store; the attempt is the prefix's only writer.
 
     Args:
-        directory: The prefix that they lie below.
-        spool: A directory of this machine for the spool file; made if need be. The system's own
-            directory for temporary files by default.
-        origin: Whose they are, for their manifests; None where nobody resumes from them.
-        objects: The object store, when it is not the protocol's own.
+        directory: Prefix of the checkpoints.
+        spool: Directory of this machine for the spool file, created if missing; by default the
+            system's directory for temporary files.
+        origin: Origin for the manifests; None for checkpoints that are not resumed.
+        objects: The object store; None for the protocol's.
     """
 
     def __init__(
@@ -98,19 +96,19 @@ class RemoteCheckpointStore:
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
     ) -> Committed:
-        """Upload ``snapshot`` and return when its manifest is stored.
+        """Upload ``snapshot``, and return when its manifest is stored.
 
-        A step that is there already is kept, and the new one is its next revision.
+        An existing checkpoint of the step is kept, and the new one is its next revision.
 
         Args:
-            snapshot: What to write.
+            snapshot: The snapshot.
             trained_seconds: Seconds of training before it, over all attempts.
-            let_go: Take the snapshot's tensors from it, and let each go once it is in the spool.
+            let_go: Whether to release each of the snapshot's tensors after it is in the spool.
 
         Raises:
-            CheckpointError: It cannot be stored, or the spool's disk is full, or the store refuses
-                or does not answer for minutes. What was uploaded is removed again if the store
-                answers; earlier checkpoints are as they were.
+            CheckpointError: It cannot be stored: the spool's disk is full, or the store refuses or
+                does not answer for minutes. Uploaded objects are removed if the store answers;
+                earlier checkpoints are not changed.
         """
         tensors = TensorFile(
             snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
@@ -141,7 +139,7 @@ class RemoteCheckpointStore:
         )
 
     def list(self) -> tuple[RemotePath, ...]:
-        """Return the checkpoints, oldest first: those committed here, and what a listing shows.
+        """Return the checkpoints, oldest first: those committed here, and those in a listing.
 
         Raises:
             CheckpointError: The store cannot be listed.
@@ -161,13 +159,12 @@ class RemoteCheckpointStore:
         return load_remote(path, self._objects)
 
     def delete(self, path: Location) -> bool:
-        """Delete a checkpoint, of this attempt or another; always True.
+        """Delete a checkpoint of this attempt or another; return True.
 
-        A trial that began with its checkpoints on a disk still has some there: those are deleted
-        too, or kept (False) while somebody reads them.
+        A trial may have earlier checkpoints on a disk; for these, see `CheckpointStore.delete`.
 
         Raises:
-            CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
+            CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
         """
         if not isinstance(path, RemotePath):
             return CheckpointStore(path.parent).delete(path)
@@ -206,10 +203,11 @@ class RemoteCheckpointStore:
     def _upload(
         self, snapshot: Snapshot, manifest: Manifest, spool: BinaryIO
     ) -> tuple[RemotePath, int]:
-        """Upload everything, the manifest last; return where, and the manifest's size."""
+        """Upload the files, the manifest last; return the path and the manifest's size."""
         path: RemotePath | None = None
         try:
-            path = self._free_path(snapshot.step)
+            name = self._free_name(snapshot.step)
+            path = self.directory / str(name)
             self._objects.upload(path / TENSORS_FILE, spool, manifest.file(TENSORS_FILE).size)
             self._objects.put(path / STATE_FILE, snapshot.state_json)
             for entry in manifest.files:
@@ -223,22 +221,22 @@ class RemoteCheckpointStore:
             )
             failure = CheckpointError(msg)
             if not is_transient(error):
-                # A store that has not answered for minutes will not answer now.
+                # After a temporary fault that lasted for minutes, removing would fail, too.
                 self._discard(path, failure)
             raise failure from error
         except BaseException as error:
             self._discard(path, error)
             raise
-        self._committed.add(CheckpointName(snapshot.step, _revision(path)))
+        self._committed.add(name)
         return path, len(content)
 
-    def _free_path(self, step: int) -> RemotePath:
-        """Return the first free name for the step; each candidate is asked for by its name."""
+    def _free_name(self, step: int) -> CheckpointName:
+        """Return the first free name for the step; each candidate is queried by name."""
         for revision in count(1):
             name = CheckpointName(step, revision)
-            path = self.directory / str(name)
-            if name not in self._committed and not self._objects.exists(path / MANIFEST_FILE):
-                return path
+            manifest = self.directory / str(name) / MANIFEST_FILE
+            if name not in self._committed and not self._objects.exists(manifest):
+                return name
         raise AssertionError  # pragma: no cover - count() has no end
 
     def _check_arrived(self, path: RemotePath, expected: int) -> None:
@@ -248,7 +246,7 @@ class RemoteCheckpointStore:
             raise OSError(msg)
 
     def _discard(self, path: RemotePath | None, failure: BaseException) -> None:
-        """Remove what was uploaded so far; what prevents that is noted on ``failure``."""
+        """Remove the uploaded objects; an error is added to ``failure`` as a note."""
         try:
             if path is not None:
                 remove_remote(path, self._objects)
@@ -268,18 +266,10 @@ class RemoteCheckpointStore:
 def open_store(
     directory: Location, *, spool: Path | None = None, origin: Origin | None = None
 ) -> CheckpointStore | RemoteCheckpointStore:
-    """Open the checkpoint store of the attempt whose checkpoints lie in ``directory``.
+    """Return the store of an attempt's checkpoints.
 
-    Args:
-        directory: One on a disk, or a prefix in an object store.
-        spool: A directory of this machine, for what has to be uploaded.
-        origin: Whose they are.
+    ``spool`` is a directory of this machine for files to upload.
     """
     if isinstance(directory, RemotePath):
         return RemoteCheckpointStore(directory, spool=spool, origin=origin)
     return CheckpointStore(directory, origin=origin)
-
-
-def _revision(path: RemotePath) -> int:
-    name = CheckpointName.parse(path.name)
-    return 1 if name is None else name.revision

@@ -1,18 +1,18 @@
-"""One attempt's checkpoints on disk: committed whole or not at all, and deleted the same way.
+"""Checkpoints of one attempt on disk, committed and deleted atomically.
 
-The order of a commit, and why each step is where it is:
+The steps of a commit, with their reasons:
 
-1. A directory with a name that no reader takes for a checkpoint. A writer that dies in it
-   leaves rubbish, never half a checkpoint.
-2. The three files, the manifest last, each fsynced. A rename is not ordered after the data on
-   every file system: without these, a power cut could leave the final name with empty files.
-3. The directory itself is fsynced: its entries are data of their own.
-4. The rename. Readers see all or nothing, and this is the moment at which the checkpoint exists.
-5. The parent is fsynced. Before that the rename can be undone by a power cut, so only now is the
-   checkpoint announced: a database must never name one that may vanish.
+1. A directory is created with a name that readers ignore. If the writer dies, the remains are not
+   mistaken for a checkpoint.
+2. The three files are written and fsynced, the manifest last. On some file systems a rename may become
+   durable before the data; without fsync, a power cut could leave the final name with empty files.
+3. The directory is fsynced, because its entries are separate data.
+4. The directory is renamed. Readers see all files or none; from now on the checkpoint exists.
+5. The parent is fsynced. Before that, a power cut could undo the rename, so the checkpoint is announced
+   only now: the database must not list a checkpoint that may disappear.
 
-A deletion runs backwards: renamed aside, the parent fsynced, and only then removed, so that a
-checkpoint that is half removed bears no checkpoint's name.
+A deletion renames the directory, fsyncs the parent, and only then removes the files, so that a partly
+removed checkpoint never has the name of a checkpoint.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _MANIFEST_ESTIMATE = 4096
 
 
 class CheckpointStore:
-    """The checkpoints of one attempt, which is the directory's only writer.
+    """Checkpoints of one attempt on disk; the attempt is the directory's only writer.
 
     Args:
-        directory: Where they lie; made at the first commit.
-        origin: Whose they are, for their manifests; None where nobody resumes from them.
-        operations: The file system, when it is not the system's own.
+        directory: Directory of the checkpoints; created at the first commit.
+        origin: Origin for the manifests; None for checkpoints that are not resumed.
+        operations: File-system operations; None for the system's.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class CheckpointStore:
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
     ) -> Committed:
-        """Write ``snapshot`` and return when it is durable.
+        """Write ``snapshot``, and return when it is durable.
 
-        A step that is there already is kept until the new one stands beside it, as its next
-        revision; the newer revision is the one that is read.
+        An existing checkpoint of the step is kept, and the new one is its next revision, which readers
+        prefer.
 
         Args:
-            snapshot: What to write.
+            snapshot: The snapshot.
             trained_seconds: Seconds of training before it, over all attempts.
-            let_go: Take the snapshot's tensors from it, and let each go as soon as it is written:
-                a variable that is updated after that needs no copy.
+            let_go: Whether to release each of the snapshot's tensors after it is written: TensorFlow
+                then updates the variable without a copy.
 
         Raises:
-            CheckpointError: It cannot be stored, or the disk is full, read-only or broken. What
-                was written is removed again; earlier checkpoints are as they were.
+            CheckpointError: It cannot be stored: the disk is full, read-only or broken. Written files
+                are removed; earlier checkpoints are not changed.
         """
         tensors = TensorFile(
             snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
@@ -123,7 +123,7 @@ class CheckpointStore:
         )
 
     def list(self) -> tuple[Path, ...]:
-        """Return the checkpoints' directories, oldest first, without opening any.
+        """Return the directories of the checkpoints, oldest first, without opening any.
 
         Raises:
             CheckpointError: The directory cannot be read.
@@ -139,16 +139,15 @@ class CheckpointStore:
         return load_checkpoint(path)
 
     def delete(self, path: Location) -> bool:
-        """Delete a checkpoint, of this attempt or another, or one that was set aside.
+        """Delete a checkpoint of this attempt or another, or one that was set aside.
 
-        A trial that began with its checkpoints in an object store still has some there: those are
-        deleted too.
+        A trial may have earlier checkpoints in an object store; these can be deleted, too.
 
         Returns:
-            Whether it is gone; False when somebody is reading it, and nothing was done.
+            Whether it is deleted; False if it was not, because another process reads it.
 
         Raises:
-            CheckpointError: ``path`` is not called as a checkpoint is, or cannot be removed.
+            CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
         """
         if isinstance(path, RemotePath):
             from sweeper.checkpoint.remote_reading import delete_remote
@@ -161,7 +160,7 @@ class CheckpointStore:
         aside = path.with_name(unfinished_name("deleting", path.name))
         try:
             if path.is_symlink():
-                # What it leads to is not ours to delete.
+                # The target of a link is not deleted.
                 self._operations.remove(path)
                 self._operations.fsync_directory(path.parent)
                 return True
@@ -201,7 +200,7 @@ class CheckpointStore:
 
     @contextmanager
     def _file(self, path: Path) -> Iterator[_HashedFile]:
-        """Give a new file to write to; it is durable when the block ends without an error."""
+        """Context manager for a new file, which is durable when the block ends without an error."""
         descriptor = self._operations.create(path)
         try:
             yield _HashedFile(path.name, descriptor, self._operations)
@@ -210,7 +209,7 @@ class CheckpointStore:
             self._operations.close(descriptor)
 
     def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
-        """Give the directory the first name of its step that is free, and return it."""
+        """Rename the directory to the first free name of its step, and return that path."""
         taken = [CheckpointName.parse(path.name) for path in list_local(self.directory)]
         revision = max((n.revision for n in taken if n and n.step == step), default=0) + 1
         while True:
@@ -225,7 +224,7 @@ class CheckpointStore:
                 return path
 
     def _ensure_directory(self, directory: Path) -> None:
-        """Make the directory and its parents, each entry durable before something lies in it."""
+        """Create the directory and its parents; each is durable before something is created in it."""
         if directory.is_dir():
             return
         if directory.parent != directory:
@@ -240,7 +239,7 @@ class CheckpointStore:
         self._operations.fsync_directory(directory.parent)
 
     def _discard(self, temporary: Path, failure: BaseException) -> None:
-        """Remove what was written so far; what prevents that is noted on ``failure``."""
+        """Remove the written files; an error is added to ``failure`` as a note."""
         try:
             if temporary.is_dir():
                 self._operations.remove_tree(temporary)
@@ -265,21 +264,21 @@ class CheckpointStore:
 
 
 def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
-    """Remove what dead processes left unfinished in ``directory``.
+    """Remove the unfinished work of ended processes in ``directory``.
 
-    Of who writes into an object store nothing is known: give only attempts that are over.
+    In an object store, the writers are unknown, so the attempt must have ended.
 
     Args:
-        directory: An attempt's checkpoints.
-        abandoned: Whether the caller knows that no attempt writes here any more, as when its
-            lease has run out: then also what another host left is removed, of which nothing can
-            be known from here. What a process living on this host works on is never touched.
+        directory: Directory of an attempt's checkpoints.
+        abandoned: Whether no attempt writes there any more, for example because its lease has
+            expired. Then unfinished work of other hosts is removed, too, whose processes cannot be
+            checked. Work of a process that runs on this host is never removed.
 
     Returns:
-        What was removed.
+        The removed paths.
 
     Raises:
-        CheckpointError: Something cannot be removed.
+        CheckpointError: A path cannot be removed.
     """
     if isinstance(directory, RemotePath):
         from sweeper.checkpoint.remote_reading import sweep_remote
@@ -318,7 +317,7 @@ def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
 
 
 class _HashedFile:
-    """A file being written, hashed as it goes."""
+    """File that is hashed while it is written."""
 
     def __init__(self, name: str, descriptor: int, operations: FileOperations) -> None:
         self.name = name

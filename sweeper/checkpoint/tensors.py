@@ -1,12 +1,11 @@
-"""Named tensors as one safetensors file, streamed both ways without a second copy.
+"""Named tensors in one safetensors file, written and read without a second copy in memory.
 
-The layout is written here rather than by the safetensors package because that one takes no
-TensorFlow tensors, and hashes nothing while it writes: here every chunk is hashed while it is
-in the processor's cache, once for its tensor and once for the file. What is written loads with
-``safetensors.numpy.load_file``. Larger elements come first, so that every tensor is aligned for
-readers that map the file.
+The safetensors package does not write it, because that accepts no TensorFlow tensors and does not hash.
+Here every chunk is hashed while it is in the processor's cache, once for its tensor and once for the
+file. ``safetensors.numpy.load_file`` reads the files. Tensors with larger elements come first, so that
+every tensor is aligned for readers that map the file.
 
-TensorFlow is never imported: its eager tensors give their buffer to NumPy by themselves.
+TensorFlow is not imported: its eager tensors provide their buffer to NumPy.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sweeper.errors import CheckpointError
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _CHUNK = 512 << 10
-"""Fits a core's own cache, from which it is hashed twice and written after one read of memory."""
+"""Bytes that fit into a core's cache, so that memory is read once for two hashes and the write."""
 
 _SAFETENSORS_NAMES = {
     "float64": "F64",
@@ -56,7 +55,7 @@ _BEYOND_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 @runtime_checkable
 class ArrayLike(Protocol):
-    """A NumPy array, or a tensor that gives its values to NumPy (a TensorFlow eager tensor)."""
+    """Interface of NumPy arrays and of tensors that convert to them, such as TensorFlow's eager tensors."""
 
     @property
     def shape(self) -> Any: ...
@@ -69,7 +68,7 @@ class ArrayLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor as a manifest names it: NumPy's dtype name, shape, XXH3-128 of its bytes."""
+    """Entry of a tensor in the manifest: NumPy's name of the dtype, shape, and XXH3-128 of its bytes."""
 
     name: str
     dtype: str
@@ -78,19 +77,19 @@ class TensorEntry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its values.
+        """Return the size of its values in bytes.
 
         Raises:
-            ValueError: There is no such dtype.
+            ValueError: The dtype is unknown.
         """
         return math.prod(self.shape) * named_dtype(self.dtype).itemsize
 
 
 def as_array(name: str, value: ArrayLike) -> Array:
-    """Return ``value`` as a little-endian array, sharing its memory wherever that is possible.
+    """Return ``value`` as a little-endian array, which shares its memory if possible.
 
     Raises:
-        CheckpointError: It is no array or tensor, or its dtype has no place in safetensors.
+        CheckpointError: It is no array or tensor, or safetensors does not support its dtype.
     """
     if not isinstance(value, ArrayLike):
         msg = (
@@ -135,11 +134,14 @@ def without_repeats(
 
 
 class TensorFile:
-    """The layout of one file, known before its first byte is written.
+    """Layout of one file, computed before it is written.
 
     Args:
         tensors: The tensors by name, of any shape; each is held by reference until it is written.
         repeated: See `Snapshot.repeated`.
+
+    Attributes:
+        size: Size of the file in bytes.
 
     Raises:
         CheckpointError: A name or a dtype cannot be stored.
@@ -155,9 +157,9 @@ class TensorFile:
         self.size = len(self._header) + sum(a.nbytes for a in self._arrays.values())
 
     def write(self, write: Callable[[memoryview], None]) -> tuple[TensorEntry, ...]:
-        """Pass the file's bytes to ``write``, chunk by chunk, and return what was written.
+        """Pass the file's bytes to ``write`` in chunks, and return the entries of the tensors.
 
-        May be called once: a tensor is let go as soon as ``write`` has had its last byte.
+        It can be called only once, because each tensor is released after it is written.
         """
         write(memoryview(self._header))
         entries = []
@@ -173,16 +175,16 @@ def read_tensors(
     entries: Sequence[TensorEntry],
     update: Callable[[memoryview], None],
 ) -> dict[str, Array]:
-    """Read a file once, each tensor straight into its own array.
+    """Return the tensors of a file, which is read once, directly into the arrays.
 
     Args:
-        file: Opened for reading, without a buffer of its own.
-        size: The file's bytes.
-        entries: What the manifest names, in any order.
-        update: Receives every byte read, in order: the file's hash.
+        file: The file, opened for reading without a buffer.
+        size: Size of the file in bytes.
+        entries: Entries of the manifest, in any order.
+        update: Receives all read bytes in order, to hash the file.
 
     Raises:
-        ValueError: The file does not hold these tensors with these bytes; says which.
+        ValueError: The file does not contain these tensors; the message names the first difference.
     """
     length = bytearray(8)
     _fill(file, memoryview(length), "the header's length", update)
@@ -207,7 +209,7 @@ def read_tensors(
             msg = f"tensor {name!r} lies at {slot}, and the manifest puts it at {claimed}"
             raise ValueError(msg)
         if 8 + header_bytes + end > size:
-            # Before anything is allocated: what a file does not hold needs no memory.
+            # Checked before memory is allocated for data that the file cannot contain.
             msg = f"tensor {name!r} ends at {end}, beyond the end of a file of {size} bytes"
             raise ValueError(msg)
         array: Array = np.empty(entry.shape, dtype)
@@ -224,16 +226,13 @@ def read_tensors(
 
 
 class NamedTensors:
-    """A safetensors file that somebody else wrote, its tensors read one by one.
-
-    Args:
-        path: The file.
+    """A safetensors file of another program, whose tensors are read one by one.
 
     Attributes:
-        entries: Each tensor by name, without a digest.
+        entries: Entries of the tensors by name, without digests.
 
     Raises:
-        ValueError: It is no whole safetensors file; says what is wrong.
+        ValueError: It is not a complete safetensors file; the message says why.
         OSError: It cannot be read.
     """
 
@@ -265,7 +264,7 @@ class NamedTensors:
             self.entries[name] = entry
 
     def read(self, name: str) -> Array:
-        """Read the tensor ``name`` into memory of its own.
+        """Return the tensor ``name`` in new memory.
 
         Raises:
             ValueError: The file has become shorter.
@@ -281,7 +280,7 @@ class NamedTensors:
 
 
 def _unhashed(_chunk: memoryview) -> None:
-    """Do nothing: a tensor without a recorded digest needs no hash."""
+    """Do nothing, because there is no digest to compare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +292,7 @@ class _Slot:
 
 
 def _write_tensor(name: str, array: Array, write: Callable[[memoryview], None]) -> TensorEntry:
-    """Write one tensor. What refers to its memory lives in this frame alone, and goes with it."""
+    """Write one tensor; only this frame references its memory, which is freed when it returns."""
     digest = xxhash.xxh3_128()
     for chunk in _chunks(array):
         digest.update(chunk)
@@ -302,7 +301,7 @@ def _write_tensor(name: str, array: Array, write: Callable[[memoryview], None]) 
 
 
 def _chunks(array: Array) -> Iterator[memoryview]:
-    """Yield the array's bytes in C order; copies only an array that is not contiguous."""
+    """Yield the array's bytes in C order; an array that is not contiguous is copied."""
     contiguous = array if array.flags.c_contiguous else np.ascontiguousarray(array)
     view = contiguous.reshape(-1).view(np.uint8).data
     for start in range(0, len(view), _CHUNK):
@@ -368,10 +367,10 @@ def _fill(
 
 
 def named_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype that a `TensorEntry` names.
+    """Return the dtype of a name in a `TensorEntry`.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The name is unknown.
     """
     if name in _BEYOND_NUMPY:
         beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))

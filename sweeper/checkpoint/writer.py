@@ -1,13 +1,12 @@
-"""A background thread that commits snapshots while the training goes on.
+"""Background thread that commits snapshots while the training continues.
 
-The training thread hands over a snapshot, which only holds references, and returns. At most one
-write is in flight: a second waits for the first, so at most one snapshot is held beside the
-training's own state, whatever the disk does. An error of the thread is raised where training
-calls next; a checkpoint that fails in silence is found missing when it is needed.
+The training thread passes a snapshot, which only has references, and continues. At most one write is in
+flight; the next one waits for it. So at most one snapshot is in memory beside the training's own state,
+however slow the disk is. An error of the thread is raised at the training's next call, because a
+missing checkpoint would otherwise be noticed only when it is needed.
 
-Everything is announced on the training thread, in the order in which it happened on disk: a
-checkpoint after its commit, a deletion after the commit that made it possible. So the other end
-of the pipe learns of nothing that is not yet, or no longer, there.
+Commits and deletions are announced on the training thread, in the order in which they happened on disk.
+So the worker never learns of a checkpoint that does not exist.
 """
 
 from __future__ import annotations
@@ -31,33 +30,31 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """The part of a checkpoint store that the writer uses; both methods raise CheckpointError."""
+    """Interface of a checkpoint store for the writer; both methods may raise `CheckpointError`."""
 
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
     ) -> Committed:
-        """Make the snapshot durable; with ``let_go``, hold no tensor longer than its writing."""
-        ...
+        """Write the snapshot durably; with ``let_go``, release each tensor after it is written."""
 
     def delete(self, path: Location) -> bool:
-        """Delete a checkpoint; False while somebody reads it."""
-        ...
+        """Delete a checkpoint; return False if another process reads it."""
 
 
 class BackgroundWriter:
-    """Writes the snapshots of one attempt, and deletes what `Keep` no longer keeps.
+    """Writer of the snapshots of one attempt, which also applies the retention rules.
 
-    Every method is for the training thread alone.
+    Its methods must be called on the training thread.
 
     Args:
-        store: Where the checkpoints go.
-        keep: Which are kept.
-        committed: Called with each checkpoint, once it is durable.
-        deleted: Called with where each deleted checkpoint was.
-        warn: Called, once each, with those that cannot be deleted: they cost disk, and nothing else.
-        kept: The checkpoints that are there already, of earlier attempts too (see `read_kept`).
-        trained_seconds: What the checkpoint says that training goes on from.
-        clock: A monotonic clock, in seconds.
+        store: Store of the checkpoints.
+        keep: Retention rules.
+        committed: Receives each durable checkpoint.
+        deleted: Receives the path of each deleted checkpoint.
+        warn: Receives a message for each checkpoint that cannot be deleted, once.
+        kept: Existing checkpoints, including those of earlier attempts (see `read_kept`).
+        trained_seconds: Seconds of training in the checkpoint from which the training resumed.
+        clock: Monotonic clock in seconds.
     """
 
     def __init__(
@@ -96,23 +93,23 @@ class BackgroundWriter:
 
     @property
     def stalled_seconds(self) -> float:
-        """Seconds that the training thread has waited in here for the disk."""
+        """Return for how many seconds the training thread has waited for the writer."""
         return self._stalled
 
     @property
     def trained_seconds(self) -> float:
-        """Seconds of training so far, over all attempts."""
+        """Return the seconds of training so far, over all attempts."""
         return self._clock() - self._begun
 
     def submit(self, snapshot: Snapshot, aside: Store | None = None) -> None:
-        """Have ``snapshot`` written, after waiting for the one before it.
+        """Wait for the write in flight, and pass ``snapshot`` to the thread.
 
-        Keep no reference to it: each tensor is let go as soon as it is written, and afterwards the
-        snapshot has none. What is written to ``aside`` is no checkpoint of this attempt: it is
-        neither announced nor counted by the retention rules.
+        The caller must not keep references to its tensors, because each is released after it is
+        written. A snapshot that is written to the store ``aside`` is no checkpoint of this attempt: it
+        is neither announced nor counted by the retention rules.
 
         Raises:
-            CheckpointError: Writing an earlier one failed (``snapshot`` is then not taken), or
+            CheckpointError: Writing an earlier snapshot failed (``snapshot`` is then not accepted), or
                 the writer is closed.
         """
         if self._closing:
@@ -125,7 +122,7 @@ class BackgroundWriter:
             self._state.notify_all()
 
     def poll(self) -> None:
-        """Announce what happened since the last call; returns at once.
+        """Announce the commits and deletions since the last call, without waiting.
 
         Raises:
             CheckpointError: Writing failed.
@@ -142,7 +139,7 @@ class BackgroundWriter:
             raise self._errors.popleft()
 
     def flush(self) -> None:
-        """Wait until nothing is in flight, and announce it.
+        """Wait for the write in flight, and announce it.
 
         Raises:
             CheckpointError: Writing failed.
@@ -151,7 +148,7 @@ class BackgroundWriter:
         self.poll()
 
     def close(self) -> None:
-        """Wait for the write in flight, announce it and end the thread; may be called again.
+        """Wait for the write in flight, announce it and end the thread. Idempotent.
 
         Raises:
             CheckpointError: Writing failed.
@@ -234,9 +231,9 @@ class BackgroundWriter:
                 self._events.append(checkpoint.path)
 
     def _commit(self) -> Committed | None:
-        """Commit what waits; None for what is no checkpoint of this attempt.
+        """Commit the waiting snapshot; return None if it is no checkpoint of this attempt.
 
-        The snapshot lives in this frame alone, and goes with it.
+        Only this frame references the snapshot, which is freed when it returns.
         """
         if self._waiting is None:
             msg = "no snapshot was submitted; submit one first"
@@ -252,7 +249,7 @@ class BackgroundWriter:
 
 
 def _let_go_of_locals(error: BaseException) -> None:
-    """Free what the frames of a kept error hold: a snapshot is as large as the model."""
+    """Free the local variables of a stored error's frames, because a snapshot is as large as the model."""
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)

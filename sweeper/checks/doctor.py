@@ -25,7 +25,7 @@ from packaging.version import Version
 
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.db.database import Database
-from sweeper.db.health import DatabaseHealth, read_health
+from sweeper.db.maintenance import DatabaseHealth, read_health
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
 from sweeper.records.diagnoses import Diagnosis, Finding
 from sweeper.spec.settings import Settings, available_cores

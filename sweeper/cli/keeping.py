@@ -55,8 +55,8 @@ def copy(
 
     No trial may be running. Checkpoints are not copied.
     """
-    from sweeper.db.copying import copy_database
     from sweeper.db.database import Database
+    from sweeper.db.maintenance import copy_database
     from sweeper.support.shown import shown_url
 
     with (

@@ -116,7 +116,7 @@ def show(
 
         print_csv(epoch_rows(trial))
     else:
-        from sweeper.views.terminal.trial_page import trial_on_terminal
+        from sweeper.views.verb_tables import trial_on_terminal
 
         commands = [settings.command("logs", study, str(number))]
         print_table(trial_on_terminal(trial, found, commands))
@@ -166,7 +166,7 @@ def best(
         print_csv(trial_rows(trials))
         return
     from sweeper.views.tables import TrialsTable, codes_lines, exactness_line
-    from sweeper.views.terminal.trial_page import trial_on_terminal
+    from sweeper.views.verb_tables import trial_on_terminal
 
     if found.best:
         print_table(trial_on_terminal(trials[0], found))

@@ -467,7 +467,7 @@ def worker(
 
 def _read_spec(study: str) -> "HostSpec":
     """Read from standard input the specification that a cluster run wrote for this host."""
-    from sweeper.run.cluster.placement import read_spec
+    from sweeper.run.cluster.host import read_spec
 
     try:
         spec = read_spec(sys.stdin.read())

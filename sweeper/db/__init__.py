@@ -1,1 +1,1 @@
-"""The database: the only package that imports SQLAlchemy, and the only writer of results."""
+"""Database: the only package that imports SQLAlchemy, and the only writer of results."""

@@ -40,12 +40,10 @@ _OfTrials: Any = models.TrialUserAttributeModel.__table__
 _IN_MEMORY = "sweeper: attributes in memory"
 
 
-def _is_anothers(record: logging.LogRecord) -> bool:
-    """Return whether Optuna's message about a new in-memory study belongs to another caller."""
-    return not record.getMessage().endswith(_IN_MEMORY)
-
-
-logging.getLogger("optuna.storages._in_memory").addFilter(_is_anothers)
+# Optuna logs each new in-memory study.
+logging.getLogger("optuna.storages._in_memory").addFilter(
+    lambda record: not record.getMessage().endswith(_IN_MEMORY)
+)
 
 Attributes = Mapping[str, Any]
 """JSON values by key."""

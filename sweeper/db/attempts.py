@@ -61,20 +61,16 @@ def check_in_study(
     asked = {"study_id": study_id, "name": name}
     first = connection.execute(_KNOWN, asked).first()
     if first is None:
-        # A study from before there were such rows has the parameter in Optuna's tables alone.
+        # In a study of an older version, only Optuna's tables have the parameter.
         found = optuna_rows.first_with(connection, optuna_study_id, name)
-        _insert(connection, study_id, name, found or (number, to_text(distribution)))
-        # Another trial may have been quicker; its row is the one that counts.
+        of_trial, text = found or (number, to_text(distribution))
+        connection.execute(
+            _INSERTS[connection.dialect.name],
+            {"study_id": study_id, "name": name, "number": of_trial, "distribution": text},
+        )
+        # If another trial has inserted the row meanwhile, that row counts.
         first = connection.execute(_KNOWN, asked).one()
     check_alike(name, distribution, from_text(first.distribution), first.number)
-
-
-def _insert(connection: Connection, study_id: int, name: str, found: tuple[int, str]) -> None:
-    """Insert the row unless it exists."""
-    connection.execute(
-        _INSERTS[connection.dialect.name],
-        {"study_id": study_id, "name": name, "number": found[0], "distribution": found[1]},
-    )
 
 
 _CURRENT = (
@@ -151,7 +147,7 @@ def record_process(
 def record_fingerprint(
     connection: Connection, token: int, fingerprint: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
-    """Store the attempt's environment fingerprint as JSON; return that of the attempt before."""
+    """Store the attempt's environment fingerprint as JSON; return the previous attempt's."""
     trial = lock_current(connection, token)
     connection.execute(
         sa.update(Attempt)
@@ -251,7 +247,7 @@ def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
 def move_checkpoints(
     connection: Connection, token: int, moved: Mapping[str, str], gone: Collection[str] = ()
 ) -> None:
-    """List checkpoints of this trial where they were ``moved`` to, and those ``gone`` no more."""
+    """Update the paths of ``moved`` checkpoints of this trial, and delete the rows of those ``gone``."""
     trial = lock_current(connection, token)
     for path in gone:
         _forget(connection, trial.id, path)
@@ -278,8 +274,10 @@ def finish(
             "choose another objective"
         )
         raise NonFiniteError(msg)
-    if again and _closed_as(connection, token) == ending.outcome:
-        return ()
+    if again:
+        closed_as = connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
+        if closed_as == ending.outcome:
+            return ()
     decides = ending.result is not None or ending.outcome == "paused"
     if decides:
         lock_rounds(connection, token)
@@ -335,10 +333,6 @@ def lock_current(connection: Connection, token: int) -> Any:
     raise SupersededError(msg)
 
 
-def _closed_as(connection: Connection, token: int) -> str | None:
-    return connection.scalar(sa.select(Attempt.outcome).where(Attempt.id == token))
-
-
 def _forget(connection: Connection, trial_id: int, path: str) -> None:
     connection.execute(
         sa.delete(Checkpoint).where(Checkpoint.trial_id == trial_id, Checkpoint.path == path)
@@ -356,14 +350,14 @@ class FoundCheckpoint:
 def match_checkpoints(
     connection: Connection, study: str, number: int, found: Sequence[FoundCheckpoint]
 ) -> int:
-    """Replace what is stored of a trial's checkpoints by ``found``; return how many rows changed.
+    """Replace the rows of a trial's checkpoints by ``found``; return the number of changed rows.
 
     Checkpoints of attempts before the trial started again are not stored, because they are not
     used.
 
     Raises:
         UnknownStudyError: There is no such study.
-        StorageError: The trial is running, so only its attempt may write about its checkpoints.
+        StorageError: The trial is running, so only its attempt may change its checkpoints.
     """
     trial = connection.execute(
         sa.select(Trial.id, Trial.anew_after, is_open().label("running")).where(

@@ -279,8 +279,11 @@ def _claimable(connection: Connection, study_id: int, wanted: Wanted) -> Sequenc
     if wanted.unbounded:
         return free
     later = [row for row in free if row.audited != "first" and row.waited]
-    if later and not _fits(connection, study_id):
-        later = []
+    if later:
+        audits, attempts, count = seconds_of(connection, study_id)
+        # One more audit, of average length, must fit into the audits' share of the study's time.
+        if audits + (audits / count if count else 0.0) > _SHARE * attempts:
+            later = []
     return [*first, *later]
 
 
@@ -290,13 +293,6 @@ def _is_free(row: AnyRow, *, judges: bool) -> bool:
         return True
     gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
     return gone is True or (bool(row.ended) and judges)
-
-
-def _fits(connection: Connection, study_id: int) -> bool:
-    """Return whether one more audit of average length stays within the audits' share of the study's time."""
-    audits, attempts, count = seconds_of(connection, study_id)
-    expected = audits / count if count else 0.0
-    return audits + expected <= _SHARE * attempts
 
 
 def seconds_of(connection: Connection, study_id: int) -> tuple[float, float, int]:
@@ -375,13 +371,8 @@ def _plan(
 ) -> tuple[WhichIntervals, int]:
     """Choose the audited intervals of a trial, once for all of its attempts.
 
-    The first trial is audited; if it failed too early, the next one to begin.
-
-    Args:
-        connection: In a writing transaction.
-        study: The study's name.
-        number: The trial's.
-        drawn: Whether one interval of it is audited if it is not the first.
+    The first trial is audited; if it failed too early, the next one to begin. If the trial is not the
+    first, one of its intervals is audited if it is ``drawn``.
 
     Returns:
         The selection, and the number of its recorded intervals.
@@ -403,7 +394,7 @@ def _plan(
 
 
 def _has_first(study_id: int) -> sa.ColumnElement[bool]:
-    """Return the condition for the trial that supplies the first audited intervals, unless it failed too early."""
+    """Return the condition for the trial with the first audited intervals, unless it failed too early."""
     enough = count_of(Trial.id) >= FIRST_INTERVALS
     return sa.and_(
         Trial.study_id == study_id,
@@ -413,7 +404,7 @@ def _has_first(study_id: int) -> sa.ColumnElement[bool]:
 
 
 def _begun_first(connection: Connection, study_id: int) -> int | None:
-    """Return the lowest running trial without a plan; it may have been claimed before the asking one."""
+    """Return the lowest running trial without a plan; it may have begun before the calling one."""
     return connection.scalar(
         sa.select(Trial.id)
         .join(Attempt, Attempt.trial_id == Trial.id)
@@ -538,16 +529,16 @@ class Audits(Statements):
 
         Args:
             study: The study's name.
-            worker_key: The key that the worker joined the study with.
+            worker_key: The key with which the worker joined the study.
             host: The machine's name, because pinned files of other machines cannot be read.
             key: Key of the claim, 32 characters; a repeated call with it returns the same claim.
             lease_seconds: A lease's length.
             first_only: Whether to claim only intervals for which other trials wait.
             unbounded: Whether to ignore the limit on the audits' share of the study's time.
-            waited: Seconds that an interval which nobody waits for has had to find an idle slot.
+            waited: Minimum age in seconds of other intervals than the first ones.
         """
         wanted = Wanted(worker_key, host, key, lease_seconds, first_only, unbounded, waited)
-        # Most looks find nothing, and a look need not wait for its turn to write.
+        # Most calls find nothing, and reading does not wait for other writers.
         if not self.database.read(lambda c: is_any_undecided(c, study)):
             return None
         return self.database.write(lambda c: claim_audit(c, study, wanted))

@@ -10,35 +10,83 @@ its members are inserted at once, so it is decided only once.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from sqlalchemy.orm import aliased
 
 from sweeper.db import optuna_rows, studies
-from sweeper.db.branch_rows import Branch, last_and_beside, parents_of
 from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import StudyRow, find_study, lock_study, no_such_trial
-from sweeper.db.tables import AnyRow, Checkpoint, Trial
+from sweeper.db.tables import AnyRow, Branch, Checkpoint, Trial, is_beside
 from sweeper.errors import DefinitionError
 from sweeper.records.ancestry import ParentRecord
-from sweeper.search.spaces import to_text
+from sweeper.search.spaces import from_text, to_text
 from sweeper.spec.budgets import Population, descents, perturbed, population_of, rung_schedule
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
+def last_and_beside(connection: Connection, study_id: int) -> tuple[AnyRow | None, dict[int, int]]:
+    """Return the study's last trial that counts towards its total, and its branches that do not.
+
+    Returns:
+        A row with the trial's number and Optuna's id of it, or None; and Optuna's ids of the branches
+        by number.
+    """
+    own = aliased(Trial)
+    beside = sa.exists().where(Branch.trial_id == own.id, Branch.counted.is_(False))
+    counted = sa.select(sa.func.max(own.number)).where(own.study_id == study_id, ~beside)
+    rows = connection.execute(
+        sa.select(Trial.number, Trial.optuna_trial_id, is_beside().label("beside")).where(
+            Trial.study_id == study_id,
+            sa.or_(is_beside(), Trial.number == counted.scalar_subquery()),
+        )
+    ).all()
+    last = next((row for row in rows if not row.beside), None)
+    return last, {row.number: row.optuna_trial_id for row in rows if row.beside}
+
+
+def parents_of(
+    connection: Connection, trial_ids: sa.Select[int] | Collection[int]
+) -> dict[int, ParentRecord]:
+    """Return the parents of the branches among the trials, by the branch's id."""
+    rows = connection.execute(
+        sa.select(Branch, Trial.number, Trial.current_attempt)
+        .join(Trial, Trial.id == Branch.parent_id)
+        .where(Branch.trial_id.in_(trial_ids))
+    )
+    found = {}
+    for row in rows:
+        drawn = json.loads(row.drawn)
+        found[row.trial_id] = ParentRecord(
+            number=row.number,
+            step=row.step,
+            digest=row.digest,
+            epoch=row.epoch,
+            seeded_as=row.seeded_as,
+            epochs=row.epochs,
+            changed=json.loads(row.changed),
+            outside=tuple(json.loads(row.outside)),
+            attempts=row.current_attempt,
+            params={name: value for name, (value, _) in drawn.items()},
+            distributions={name: from_text(text) for name, (_, text) in drawn.items()},
+        )
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class NewBranch:
-    """A branch to be added.
+    """Branch to add.
 
     Attributes:
         number: Its number, from `Branches.next_number`.
         parent: The parent's checkpoint.
         params: Its parameters, in the parent's order.
         distributions: The distributions for Optuna's tables; each contains its value.
-        counted: Whether it counts towards the study's total.
+        counted: Whether it counts towards the study's total, as members of a population do.
     """
 
     number: int
@@ -100,14 +148,11 @@ Turn = Literal["none", "inserted", "over"]
 def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn | list[int]:
     """Insert the generation after the first ``begun`` trials, if it is due.
 
-    Args:
-        connection: In a writing transaction that has the study locked.
-        study: Its columns.
-        begun: Number of trials of its total that have begun.
+    The study must be locked; ``begun`` is the number of trials of its total that have begun.
 
     Returns:
-        What was done; "none" where the study has no population, or its first generation is being
-        drawn, or all are there. Or the trials that have to end first.
+        The result: "none" without a population, in its first generation, and after the last one; or the
+        numbers of the trials that have to end first.
 
     Raises:
         DefinitionError: The population perturbs a parameter that the trials do not have.
@@ -194,12 +239,12 @@ def _end(connection: Connection, trial_id: int) -> AnyRow | None:
 
 
 def set_target(connection: Connection, name: str, target: int) -> StudyRow:
-    """Change the exact total of trials; return the study as it now is.
+    """Change the exact total of trials; return the changed study.
 
     Raises:
-        DefinitionError: More trials have begun; or a population's size, generations and epochs say how
-            many there are; or the total is raised past branches, whose numbers a grid's points or a
-            budget's rounds would have gone by.
+        DefinitionError: More trials have begun; or the study's population determines the total; or
+            the total is raised past branches, whose numbers points of a grid or rounds of a budget
+            need.
     """
     _check_total(connection, lock_study(connection, name), target)
     return studies.set_target(connection, name, target)
@@ -240,14 +285,14 @@ def decided_below(connection: Connection, study: AnyRow) -> int:
 
 
 def _next_number(connection: Connection, name: str) -> int:
-    """Return the number that the study's next branch has, if none is added before it."""
+    """Return the number of the study's next branch."""
     study = find_study(connection, name)
     last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
     return max(int(study.target), 0 if last is None else int(last) + 1)
 
 
 def _begun_from(connection: Connection, name: str, number: int) -> tuple[int, ...]:
-    """Return the numbers of the trials that begin from a checkpoint of the trial, ascending."""
+    """Return the numbers of the trials that start from a checkpoint of the trial, ascending."""
     study = find_study(connection, name)
     parent = sa.select(Trial.id).where(Trial.study_id == study.id, Trial.number == number)
     return tuple(
@@ -261,10 +306,10 @@ def _begun_from(connection: Connection, name: str, number: int) -> tuple[int, ..
 
 
 def _add(connection: Connection, name: str, branch: NewBranch) -> bool:
-    """Add a branch, which waits for a worker; whether its number was still free.
+    """Add a branch, which waits for a worker; return False if its number was taken meanwhile.
 
     Raises:
-        UnknownStudyError: There is no such study, or no such parent in it.
+        UnknownStudyError: There is no such study, or it has no such parent.
     """
     study = lock_study(connection, name)
     if branch.number != _next_number(connection, name):
@@ -273,11 +318,8 @@ def _add(connection: Connection, name: str, branch: NewBranch) -> bool:
     return True
 
 
-__all__ = ["Branches", "NewBranch"]
-
-
 class Branches(Statements):
-    """Adds branches. Every method is one transaction; see `Repository` for the errors of all."""
+    """Branches of a study. Every method is one transaction; see `Repository` for errors."""
 
     next_number = reading(_next_number)
     begun_from = reading(_begun_from)

@@ -1,8 +1,8 @@
-"""Claim the next trial for a worker.
+"""Claims of trials by workers.
 
-A claim is one transaction under a lock on the study, so the rows that it reads cannot change before
-its insert. So the total is exact, and no trial is claimed twice. The cost of its queries does not
-grow with the number of finished trials.
+A claim is one transaction under a lock on the study, so the rows that it reads do not change before its
+insert: the total is exact, and no trial is claimed twice. The cost of its queries does not grow with
+the number of finished trials.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from sweeper.db import optuna_rows
-from sweeper.db.branch_rows import is_beside, last_and_beside, parents_of
-from sweeper.db.branches import next_generation
+from sweeper.db.branches import last_and_beside, next_generation, parents_of
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
@@ -29,7 +28,7 @@ from sweeper.db.rungs import (
     settle_all,
 )
 from sweeper.db.studies import changes_of, lock_study, row_of
-from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow
+from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow, is_beside
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
 from sweeper.records.ancestry import ParentRecord
 from sweeper.records.status import are
@@ -119,7 +118,7 @@ class Lease:
     fingerprint: str | None = None
 
 
-def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repository's own
+def claim(  # noqa: PLR0917 - the same order as in the repository
     connection: Connection,
     name: str,
     worker: ProcessIdentity,
@@ -143,7 +142,7 @@ def claim(  # noqa: PLR0917 - what a claim is made of, in the order of the repos
         sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
     if made is not None and made.outcome is not None:
-        # The answer was so long in coming that the attempt was given up in the meantime.
+        # The answer was lost for so long that the attempt was closed meanwhile.
         return claim(connection, name, worker, trial_seed, uuid.uuid4().hex, lease)
     if made is not None:
         mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
@@ -204,7 +203,7 @@ def _new_trial(
         return Waiting(f"the next generation waits for running trials: {shown}")
     waiting = _held_up(connection, study, following)
     if waiting is not None:
-        # A rung that filled up while nobody could decide it, such as by a lowered total.
+        # A rung may have become full without a decision, for example when the total was lowered.
         return "again" if settle_all(connection, study) else waiting
     if following.begun >= study.target:
         return None
@@ -324,7 +323,7 @@ def _begin(connection: Connection, study: AnyRow, following: _Following, seed: T
 def _claim(
     connection: Connection, study: AnyRow, trial: AnyRow, number: int, token: int, *, begun: bool
 ) -> Claim:
-    """Return the claim of the trial's attempt ``number``; a new trial needs no further reading."""
+    """Return the claim of the trial's attempt ``number``; a new trial needs no further queries."""
     stored: dict[int, dict[str, CategoricalChoice]] = {}
     former: tuple[str, ...] = ()
     parent = parents_of(connection, (trial.id,)).get(trial.id) if begun else None
@@ -349,10 +348,7 @@ def _claim(
         anew_after=trial.anew_after,
         pause_after=next_rung(connection, study, trial) if parent is None else None,
         epochs=trial.epochs,
-        extended=trial.epochs is not None and _was_extended(connection, trial.id),
+        extended=trial.epochs is not None
+        and bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial.id)))),
         parent=parent,
     )
-
-
-def _was_extended(connection: Connection, trial_id: int) -> bool:
-    return bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial_id))))

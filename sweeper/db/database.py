@@ -49,19 +49,18 @@ T = TypeVar("T")
 
 _BUSY_SECONDS = 30
 _LONGEST_TRY = 2.0
-"""Seconds that one try waits for another process's writing, in SQLite itself, before the next
-writer of this process has its turn."""
+"""Seconds for which one try waits for other processes, before this process's next writer may try."""
 
 _KEPT_CONNECTIONS = 2
 _MOST_CONNECTIONS = 8
-"""Connections of one process to a server; few suffice, because transactions take milliseconds."""
+"""Maximum number of connections of one process to a server; transactions take milliseconds."""
 
 _LONGEST_IDLE_MS = 5000
 """Milliseconds after which the server ends an idle transaction, which may hold locks."""
 
 _POSTGRESQL_CONNECTION = {
     "connect_timeout": 10,
-    # A server that vanished without a word is noticed after some 20 s, not after hours.
+    # A server that is suddenly unreachable is noticed after about 20 s, not after hours.
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
@@ -75,9 +74,7 @@ _LONGEST_PAUSE = 1.0
 class Database:
     """An open database, safe for several threads; a forked child must open its own.
 
-    Args:
-        url: URL of a SQLite file or a PostgreSQL database.
-        patience: Seconds for which temporary faults are retried.
+    Temporary faults are retried for ``patience`` seconds.
     """
 
     def __init__(self, url: URL, patience: float) -> None:
@@ -145,18 +142,13 @@ class Database:
             database.close()
 
     @property
-    def url_text(self) -> str:
-        """Return the URL with its password, for other tools. Never display it."""
-        return self.url.render_as_string(hide_password=False)
-
-    @property
     def in_file(self) -> bool:
         """Return whether the database is a file, which only processes of one machine may share."""
         return self.url.get_backend_name() == "sqlite"
 
     @property
     def url_from_anywhere(self) -> str:
-        """Return `url_text` with an absolute path, for processes in other directories."""
+        """Return the URL with its password, which must not be displayed, and an absolute path."""
         url = self.url
         if self.in_file:
             url = url.set(database=str(Path(str(url.database)).absolute()))
@@ -169,19 +161,19 @@ class Database:
         """Run ``work`` in one read-only transaction with one snapshot.
 
         Raises:
-            DatabaseUnavailableError: Passing faults went on for longer than the patience.
+            DatabaseUnavailableError: Temporary faults lasted longer than the patience.
         """
         return self._transact(self._reading, work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one transaction, which is committed when it returns and rolled back when it raises.
+        """Run ``work`` in one transaction, which is committed unless ``work`` raises an error.
 
         ``work`` is run again after a temporary fault, so its only effects must be in the database.
         After a connection was lost during the commit, it is unknown whether the commit was made:
         ``work`` has to recognize its earlier writes.
 
         Raises:
-            DatabaseUnavailableError: Passing faults went on for longer than the patience.
+            DatabaseUnavailableError: Temporary faults lasted longer than the patience.
         """
         return self._transact(self._writing, work)
 
@@ -243,18 +235,14 @@ class Database:
 
 
 class Statements:
-    """Base class of what reads and writes a database; each method is one transaction.
-
-    Args:
-        database: The database.
-    """
+    """Base class of readers and writers of a database; each method is one transaction."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
 
 def reading(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return the method of `Statements` that runs ``statement`` in a transaction that writes nothing."""
+    """Return the method of `Statements` that runs ``statement`` in one read-only transaction."""
 
     @functools.wraps(statement)
     def method(self: Statements, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -264,7 +252,7 @@ def reading(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Conc
 
 
 def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return the method of `Statements` that runs ``statement`` in one transaction, whole or not at all."""
+    """Return the method of `Statements` that runs ``statement`` in one writing transaction."""
 
     @functools.wraps(statement)
     def method(self: Statements, /, *args: P.args, **kwargs: P.kwargs) -> T:

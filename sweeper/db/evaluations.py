@@ -14,9 +14,8 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.database import Statements, reading, writing
-from sweeper.db.studies import find_study
+from sweeper.db.studies import find_study, find_trial_id
 from sweeper.db.tables import AnyRow, Checkpoint, Evaluation, Trial, UtcNow, aware
-from sweeper.errors import UnknownStudyError
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.spec.space import Distribution
 
@@ -81,14 +80,7 @@ def _record(
     Raises:
         UnknownStudyError: There is no such study, or no such trial has begun in it.
     """
-    trial_id = connection.scalar(
-        sa.select(Trial.id)
-        .where(Trial.study_id == find_study(connection, study).id, Trial.number == number)
-        .with_for_update()
-    )
-    if trial_id is None:
-        msg = f"study {study!r} has no trial {number}; see `sweeper status`"
-        raise UnknownStudyError(msg)
+    trial_id = find_trial_id(connection, study, number, lock=True)
     key = {"step": step, "digest": digest, "data": data, "data_digest": data_digest}
     same = [getattr(Evaluation, column) == value for column, value in key.items()]
     connection.execute(sa.delete(Evaluation).where(Evaluation.trial_id == trial_id, *same))
@@ -118,7 +110,7 @@ def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> Evalu
 
 
 class Evaluations(Statements):
-    """Writer of evaluations. Every method is one transaction; see `Repository`."""
+    """Writer of evaluations. Every method is one transaction; see `Repository` for errors."""
 
     record = writing(_record)
     distributions = reading(_distributions)

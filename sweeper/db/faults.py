@@ -49,7 +49,7 @@ class OpenFile:
         return cls(path, found.st_dev, found.st_ino)
 
     def check(self, url: URL) -> None:
-        """Check that the file is unchanged.
+        """Check that the path still refers to this file.
 
         Raises:
             DatabaseUnavailableError: It was removed or replaced by another file.
@@ -59,7 +59,7 @@ class OpenFile:
         except (FileNotFoundError, NotADirectoryError):
             what = "was removed"
         except OSError:
-            # The disk does not tell; SQLite will say what it finds.
+            # SQLite will report what is wrong with the file.
             return
         else:
             if (found.st_dev, found.st_ino) == (self.device, self.inode):
@@ -134,7 +134,7 @@ def parse_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        # SQLAlchemy takes what stands behind a host's colon for a number, and its error quotes it.
+        # SQLAlchemy parses the text after a host's colon as a port; its error quotes that text.
         port = " (its port is no number)" if isinstance(error, ValueError) else ""
         msg = (
             f"{shown_url(text)!r} is not a database URL{port}; expected sqlite:///PATH or "

@@ -61,10 +61,7 @@ class _Known:
 
 
 class StudyFollower:
-    """Poller of a study.
-
-    Attempts that ended before it was made are not reported.
-    """
+    """Poller of a study; attempts that ended before it was created are not reported."""
 
     def __init__(self, repository: Repository, study: str) -> None:
         self._repository = repository

@@ -148,8 +148,7 @@ def lease_has_ended() -> sa.ColumnElement[bool]:
 def open_attempts(*columns: Any) -> sa.Select[Any]:
     """Select the open attempts of all studies for `is_lost`, with their trials' numbers.
 
-    Args:
-        columns: Further columns, for example of the attempt's trial.
+    The query also returns the given further columns.
     """
     return (
         sa.select(

@@ -65,13 +65,8 @@ def at_first_length(
 ) -> tuple[Observation, ...]:
     """Return the observations of trials for the search, at the study's first length.
 
-    So an extension does not affect later draws.
-
-    Args:
-        connection: In a transaction.
-        study: Its columns.
-        trials: Those of its trials, in order.
-        observed: The same trials with their present results.
+    So an extension does not affect later draws. ``observed`` are the same trials with their present
+    results.
     """
     if all(trial.epochs is None for trial in trials):
         return tuple(observed)
@@ -79,7 +74,10 @@ def at_first_length(
     longer = {trial.id for trial in trials if trial.epochs is not None and trial.epochs > first}
     if not longer:
         return tuple(observed)
-    kept = _first_kept(connection, longer)
+    rows = connection.execute(
+        sa.select(Length).where(Length.trial_id.in_(longer)).order_by(Length.epochs.desc())
+    )
+    kept = {row.trial_id: row for row in rows}  # of each trial, the shortest length
     epochs = _epochs_until(connection, longer, first)
     found = []
     for trial, seen in zip(trials, observed, strict=True):
@@ -93,18 +91,11 @@ def at_first_length(
         elif len(reported) == first:
             ended, end = _computed(study, seen, reported), first
         else:
-            # It ended before the first length was over: there it ended as it has now.
+            # It ended before the first length, so its present result is that at the first length.
             ended, end = seen, first
         shown = {epoch: value for epoch, value in seen.intermediate.items() if epoch < end}
         found.append(replace(ended, intermediate=shown))
     return tuple(found)
-
-
-def _first_kept(connection: Connection, trials: set[int]) -> dict[int, AnyRow]:
-    rows = connection.execute(
-        sa.select(Length).where(Length.trial_id.in_(trials)).order_by(Length.epochs.desc())
-    )
-    return {row.trial_id: row for row in rows}
 
 
 def _epochs_until(
@@ -151,7 +142,7 @@ _CLEARED = {"result": None, "digest": None, "crashes": 0, "memory_faults": 0, "e
 
 
 def _plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
-    """Return the changes that the extension would make; empty if all of it is done already.
+    """Return the changes that the extension would make; empty if all were already made.
 
     Raises:
         UnknownStudyError: There is no such study, or no such trial has begun in it.
@@ -176,7 +167,7 @@ def _plan(connection: Connection, study: AnyRow, extension: Extension) -> Extens
         .order_by(Trial.number)
     ).all()
     if extension.trials is None:
-        # Those of another definition stay what they are, and are ranked apart.
+        # Trials of another definition are not extended, and are ranked separately.
         own = [t for t in trials if not ran_under_another_definition(connection, study, t)]
         plan = _whole(study, extension.epochs, first, own)
     else:
@@ -222,7 +213,7 @@ def _chosen(
 
     Raises:
         UnknownStudyError: One has not begun.
-        UsageError: One has failed, ran under another definition, or has trained further.
+        UsageError: One has failed, ran under another definition, or has trained for more epochs.
     """
     epochs, by_number = extension.epochs, {trial.number: trial for trial in trials}
     trained = _epochs_trained(connection, (trial.id for trial in trials))
@@ -262,7 +253,8 @@ def _chosen(
 def _extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
     """Extend trials; return the changes. A repeated call has no effect.
 
-    Raises what `plan` does.
+    Raises:
+        UnknownStudyError, UsageError: See `plan`.
     """
     study = lock_study(connection, name)
     plan = _plan(connection, study, extension)
@@ -282,7 +274,7 @@ def _extend(connection: Connection, name: str, extension: Extension) -> Extensio
         )
     for trial in finished:
         optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
-        # They are of the length before.
+        # The verdicts were made at the former length.
         connection.execute(sa.delete(Verdict).where(Verdict.trial_id == trial.id))
     if plan.raised:
         connection.execute(
@@ -324,7 +316,7 @@ def _epochs_trained(connection: Connection, trial_ids: Iterable[int]) -> dict[in
 
 
 class Lengths(Statements):
-    """Extensions of studies and trials. Every method is one transaction; see `Repository`."""
+    """Extensions of studies and trials. Every method is one transaction; see `Repository` for errors."""
 
     plan = reading(_plan_extension)
     extend = writing(_extend)

@@ -1,8 +1,8 @@
 """Optuna's rows, written and read in sweeper's transactions, only by this module.
 
-Optuna's storage commits after every call, so a crash could separate its rows from sweeper's. Writing both in one transaction needs Optuna's table definitions, which are not public:
-Optuna is pinned to one major version, and a test reads everything back through
-``optuna.load_study``.
+Optuna's storage commits after every call, so a crash could separate its rows from sweeper's. Writing
+both in one transaction needs Optuna's table definitions, which are not public. So Optuna is pinned to
+one major version, and a test reads everything back through ``optuna.load_study``.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FIRST_WITH = (
     .limit(1)
 )
 _NEW_PARAMETER = sa.insert(_Params)
-"""Statement that is compiled once, because a trial may have ten thousand parameters."""
+"""Statement that is compiled only once, because a trial may have ten thousand parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +137,8 @@ def set_parameter(
         connection: In a writing transaction.
         trial_id: Optuna's id of the trial.
         name: Name of the parameter.
-        drawn: What to store.
-        check: Called before a new parameter is stored; raises to refuse it.
+        drawn: The parameter.
+        check: Called before a new parameter is stored; its error refuses the parameter.
 
     Raises:
         ParameterError: It is stored with another distribution.
@@ -180,9 +180,9 @@ def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, A
 
 
 def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, str] | None:
-    """Return the first trial's number that has the parameter, and its distribution as JSON.
+    """Return the number of the first trial with the parameter, and its distribution as JSON, or None.
 
-    It reads every trial of the study.
+    The query reads every trial of the study.
     """
     found = connection.execute(_FIRST_WITH, {"study_id": study_id, "name": name}).first()
     return None if found is None else (found.number, found.distribution_json)
@@ -287,7 +287,7 @@ def finish_trial(
 ) -> None:
     """End a trial, with a value for each objective, in order.
 
-    A pruned one without a value gets its last intermediate value, as in Optuna.
+    A pruned trial without a value gets its last intermediate value, as in Optuna.
     """
     if result == "pruned" and not values:
         reported = intermediate_values(connection, (trial_id,)).get(trial_id, {})

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branch_rows import parents_of
+from sweeper.db.branches import parents_of
 from sweeper.db.studies import trials_of
 from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
 from sweeper.records.code import CodeGroup, short_code
@@ -65,10 +65,14 @@ def pareto_front(
         for number, key in _with_values(trials, values)
         if len(values[key]) == len(signs)
     )
-    # Sorted, a point can be beaten by earlier ones only, and then by one of the front so far.
+    # In sorted order, a point can only be beaten by an earlier point of the front.
     front: list[tuple[tuple[float, ...], int, int]] = []
     for point in points:
-        if not any(_beats(leader[0], point[0]) for leader in front):
+        beaten = (
+            other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
+            for other, _, _ in front
+        )
+        if not any(beaten):
             front.append(point)
     leading = {number: key for _, number, key in front}
     params = optuna_rows.drawn_values(connection, tuple(leading.values()))
@@ -82,10 +86,6 @@ def pareto_front(
     )
 
 
-def _beats(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
-
-
 def _complete_ids(study: AnyRow) -> sa.Select[int]:
     return sa.select(Trial.optuna_trial_id).where(
         Trial.study_id == study.id, Trial.result == "complete"
@@ -93,7 +93,7 @@ def _complete_ids(study: AnyRow) -> sa.Select[int]:
 
 
 def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tuple[int, int]]:
-    """Number and Optuna's id of the trials that have values."""
+    """Return the numbers and Optuna's ids of the trials that have values."""
     return [(t.number, t.optuna_trial_id) for t in trials if t.optuna_trial_id in values]
 
 
@@ -115,7 +115,7 @@ def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
 def values_by_name(
     objectives: Sequence[Objective], values: Sequence[float] | None
 ) -> dict[str, float] | None:
-    """Return a trial's values by their objectives' names; None with one objective, or none yet."""
+    """Return a trial's values by objective; None with one objective or without values."""
     if values is None or len(objectives) == 1:
         return None
     return {o.name: value for o, value in zip(objectives, values, strict=True)}
@@ -130,12 +130,7 @@ def trial_statuses(
 ) -> tuple[TrialStatus, ...]:
     """Return the progress of each of the study's trials, by number.
 
-    Args:
-        connection: In a transaction.
-        study: Its columns.
-        trials: Those of all its trials.
-        live: Ids of the trials with a live attempt.
-        objectives: The study's, in order.
+    ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
     """
     optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
     params = optuna_rows.drawn_values(connection, optuna_ids)
@@ -216,7 +211,7 @@ def seconds_left(
 def _latest_epochs(
     connection: Connection, study_id: int
 ) -> dict[int, tuple[int, Mapping[str, float]]]:
-    """Return how many epochs each trial has finished, and the latest epoch's metrics."""
+    """Return each trial's number of finished epochs and its latest epoch's metrics, by the trial's id."""
     last = (
         sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
         .where(Epoch.trial_id.in_(trials_of(study_id)))
@@ -303,11 +298,7 @@ def code_groups(
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    Args:
-        connection: In a transaction.
-        study: Its columns.
-        trials: Those of its trials.
-        best: Returns the best of some trials.
+    ``best`` returns the best of some trials, or None.
     """
     codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
     by_code: dict[str, list[AnyRow]] = {}

@@ -25,9 +25,7 @@ from sweeper.db.requests import Removing, Restarts, StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
 from sweeper.db.verdicts import Verdicts
-from sweeper.records.results import (
-    StudyResults,
-)
+from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
@@ -129,7 +127,7 @@ class Repository(Statements):
         try:
             return self.database.write(lambda c: studies.create_or_open(c, row))
         except IntegrityError:
-            # Another process created it between our look and our insert; now it is there.
+            # Another process has created it meanwhile.
             return self.database.write(lambda c: studies.create_or_open(c, row))
 
     def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
@@ -235,13 +233,13 @@ class Repository(Statements):
         """Close the attempt, and with it the trial unless it will be resumed.
 
         Args:
-            token: The attempt's.
+            token: The attempt's token.
             ending: The end of the attempt.
-            again: Whether the call may be repeated after a lost answer: then an attempt that is
+            again: Whether the call may repeat one whose answer was lost; then an attempt that is
                 already closed in the same way is no error.
 
         Returns:
-            The rungs of its round that this decides, if the study has a budget.
+            The newly decided rungs of the trial's round, if the study has a budget.
 
         Raises:
             NonFiniteError: "complete" with NaN; finish it as "failed".

@@ -20,8 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branch_rows import Branch, parents_of
-from sweeper.db.branches import decided_below
+from sweeper.db.branches import decided_below, parents_of
 from sweeper.db.claims import TrialSeed, is_open
 from sweeper.db.database import Statements, reading, writing
 from sweeper.db.leases import read_workers, suspects
@@ -39,6 +38,7 @@ from sweeper.db.tables import (
     AnyRow,
     Attempt,
     Audit,
+    Branch,
     Checkpoint,
     DefinitionChange,
     Epoch,
@@ -61,13 +61,9 @@ def _accept_while_nothing(
 ) -> tuple[tuple[str, ...], int]:
     """Accept a changed definition without a request, if it mixes no results.
 
-    That is so if no trial has a value, none is running, and no interrupted one has trained. Trials
-    that have begun, also failed ones, then start again under the new definition.
-
-    Args:
-        connection: In a writing transaction.
-        row: The study with its present definition.
-        trial_seed: Returns the seed of a trial by its number.
+    That is so if no trial has a value, none is running, and no interrupted one has trained. Trials that
+    have begun, also failed ones, then start again under the new definition. ``trial_seed`` returns the
+    seed of a trial by its number.
 
     Returns:
         The changes, and the number of trials that start again; empty if the change cannot be
@@ -98,10 +94,7 @@ def _accept_while_nothing(
 def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None) -> None:
     """Make a trial that does not run start from scratch at its next attempt.
 
-    Args:
-        connection: In a writing transaction.
-        trial: Its columns.
-        seed: Its new seed; None to keep it.
+    It gets the new ``seed``, or keeps its own.
     """
     columns = trial._mapping
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
@@ -122,7 +115,7 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
         )
     )
     optuna_rows.reopen_trial(connection, columns["optuna_trial_id"])
-    # A branch's parameters were not drawn, so nobody could draw them again.
+    # A branch's parameters are given and not drawn, so they are kept.
     kept = columns["id"] in parents_of(connection, (columns["id"],))
     optuna_rows.forget_trial(connection, columns["optuna_trial_id"], parameters=not kept)
 
@@ -146,11 +139,11 @@ def _has_trained(connection: Connection, trial: AnyRow) -> bool:
 
 
 StopRequest = Literal["drain", "kill"]
-"""``"drain"``: finish the step, checkpoint, stop. ``"kill"``: end the trials' processes at once."""
+"""``"drain"``: finish the step, write a checkpoint and stop. ``"kill"``: kill the trials' processes."""
 
 
 def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
-    """Request workers to stop, "drain" with checkpoints or "kill" at once, and block claims until `clear_stop`."""
+    """Store a request to stop, which also blocks claims until `clear_stop`."""
     study = lock_study(connection, name)
     connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=how))
 
@@ -171,10 +164,9 @@ def clear_stop(connection: Connection, name: str) -> None:
 def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
     """Set a failed trial to unfinished, with its faults reset to 0.
 
-    It resumes from its newest checkpoint, or starts from scratch if the definition has changed.
-
-    Later trials with this one in their window saw it as failed, and are not changed. If the call is
-    repeated after a lost answer (``again``), an interrupted trial counts as already retried.
+    It resumes from its newest checkpoint, or starts from scratch if the definition has changed. Later
+    trials whose parameters depended on its failure are not changed. If the call is repeated after a
+    lost answer (``again``), an interrupted trial counts as already retried.
     """
     study = lock_study(connection, name)
     trial = connection.execute(
@@ -264,7 +256,7 @@ def _check_at_rest(connection: Connection, name: str, what: str) -> None:
 
 def _delete_study(connection: Connection, name: str) -> None:
     """Delete every row of the study, including Optuna's."""
-    # Without Optuna's half, which its own tools may have deleted, ours still has to go.
+    # `lock_study` would refuse a study whose rows in Optuna's tables were deleted.
     study = find_study(connection, name)
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
     _check_at_rest(connection, name, "removed")
@@ -313,7 +305,7 @@ def _names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
 
 
 class Restarts(Statements):
-    """Restarts of studies and trials. Every method is one transaction; see `Repository`."""
+    """Restarts of studies and trials. Every method is one transaction; see `Repository` for errors."""
 
     accept_while_nothing_has_a_value = writing(_accept_while_nothing)
 

@@ -24,7 +24,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branch_rows import is_beside
 from sweeper.db.tables import (
     AnyRow,
     Attempt,
@@ -36,6 +35,7 @@ from sweeper.db.tables import (
     Trial,
     UtcNow,
     aware,
+    is_beside,
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
@@ -149,10 +149,10 @@ def running_trials(connection: Connection, study: AnyRow) -> int:
 
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
-    """Check that a failed trial was not ranked last at a rung.
+    """Check that no rung was decided with a failed trial.
 
     Raises:
-        UsageError: It was ranked in a decided rung.
+        UsageError: A rung was, and the trial was ranked last.
     """
     epochs = connection.scalar(
         sa.select(RungMember.epochs).where(
@@ -242,7 +242,7 @@ def reach(
 
 
 def lock_rounds(connection: Connection, token: int) -> None:
-    """Under a budget with rungs, lock the study of the attempt, before anything else is locked.
+    """Lock the study of an attempt if it has a budget with rungs, before anything else is locked.
 
     A claim locks the study first and then the trials of a rung that it decides; the reverse order
     would cause a deadlock.
@@ -315,10 +315,10 @@ def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
     return len(rows) >= expected and all(r.result or r.reached is not None for r in rows)
 
 
-def _members(  # noqa: PLR0917 - what a rung is
+def _members(  # noqa: PLR0917 - these determine a rung
     connection: Connection, study: AnyRow, first: int, end: int, epochs: int, before: int | None
 ) -> Sequence[AnyRow]:
-    """Return the values of the rung's begun members; beyond the first rung, of the promoted ones."""
+    """Return the rows of the rung's members that have begun; beyond the first rung, of the promoted ones."""
     query = (
         sa.select(
             Trial.id,
@@ -346,7 +346,7 @@ def _members(  # noqa: PLR0917 - what a rung is
     return connection.execute(query).all()
 
 
-def _write(  # noqa: PLR0917 - what a decision is
+def _write(  # noqa: PLR0917 - these determine a decision
     connection: Connection,
     study: AnyRow,
     schedule: RungSchedule,
@@ -354,7 +354,7 @@ def _write(  # noqa: PLR0917 - what a decision is
     epochs: int,
     rows: Sequence[AnyRow],
 ) -> DecidedRung:
-    # A trial that was over before the rung is compared by its value, if it has one.
+    # A trial that ended before the rung is compared by its value, if it has one.
     over = [row for row in rows if row.reached is None]
     ended = optuna_rows.values(
         connection, [row.optuna_trial_id for row in over if row.result == "complete"]
@@ -390,6 +390,13 @@ def _write(  # noqa: PLR0917 - what a decision is
                 for row in over
             ],
         )
+    digest = (
+        sa.select(RungMember.digest)
+        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
+        .correlate(Trial.__table__)
+        .scalar_subquery()
+    )
+    pruned = {"paused": None, "result": "pruned", "digest": digest}
     paused = [row for row in rows if row.reached is not None]
     for going_on in (True, False):
         ids = [row.id for row in paused if (row.number in chosen) is going_on]
@@ -402,7 +409,7 @@ def _write(  # noqa: PLR0917 - what a decision is
             connection.execute(
                 sa.update(Trial)
                 .where(Trial.id.in_(ids))
-                .values(**({"paused": PROMOTED} if going_on else _pruned(epochs)))
+                .values(**({"paused": PROMOTED} if going_on else pruned))
             )
     optuna_rows.prune_trials(
         connection,
@@ -414,16 +421,6 @@ def _write(  # noqa: PLR0917 - what a decision is
         tuple(sorted(chosen)),
         tuple(row.number for row in rows if row.number not in chosen),
     )
-
-
-def _pruned(epochs: int) -> dict[str, object]:
-    digest = (
-        sa.select(RungMember.digest)
-        .where(RungMember.trial_id == Trial.id, RungMember.epochs == epochs)
-        .correlate(Trial.__table__)
-        .scalar_subquery()
-    )
-    return {"paused": None, "result": "pruned", "digest": digest}
 
 
 def seen_at_first_rung(

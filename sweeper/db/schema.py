@@ -10,6 +10,7 @@ An interrupted creation is finished by the next process that opens the database.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 from collections.abc import Iterator
 from importlib.resources import files
@@ -170,18 +171,12 @@ def _migrate(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def _alone(engine: Engine, url: URL) -> Iterator[None]:
-    """Hold the creation lock, which the system releases if this process dies."""
+    """Context manager for the creation lock, which the system releases if this process dies."""
     if engine.dialect.name == "postgresql":
         with engine.begin() as connection:
             unhurried(connection)
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_CREATION_LOCK)))
             yield
-        return
-    try:
-        import fcntl
-    except ModuleNotFoundError:
-        # Windows has no flock; there SQLite's own lock must do, and a lost race says "locked".
-        yield
         return
     directory = os.open(Path(str(url.database)).parent, os.O_RDONLY)
     try:

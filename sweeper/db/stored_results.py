@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.audits import audits_of_trials, read_exactness
-from sweeper.db.branch_rows import is_beside, parents_of
+from sweeper.db.branches import parents_of
 from sweeper.db.evaluations import evaluations_of_trials
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
 from sweeper.db.lengths import at_first_length, lengths_of_trials, was_extended
@@ -37,7 +37,7 @@ from sweeper.db.progress import (
 )
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, aware
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, aware, is_beside
 from sweeper.db.verdicts import latest_verdicts
 from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup, Environment
@@ -241,13 +241,13 @@ def finished_before(
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:
-    """Return how many trials have ended, and their common error, if all of them failed alike.
+    """Return the number of ended trials and their common error, if all failed with the same error.
 
-    Numbers in the error may differ. A study whose last trial has ended is not judged.
+    Errors that differ only in numbers are the same. A study without further trials is not judged.
 
     Returns:
-        How many, and the last line of the newest one's error; None if fewer than ``least`` have ended,
-        or not all failed alike.
+        The number, and the last line of the latest error; None if fewer than ``least`` have ended, or
+        their errors differ.
     """
     study = find_study(connection, name)
     of_study = sa.and_(Trial.study_id == study.id, ~is_beside())

@@ -18,9 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branch_rows import is_beside
 from sweeper.db.rungs import change_total, check_same_rungs
-from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow
+from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow, is_beside
 from sweeper.definition.definition import POLICY, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
@@ -40,8 +39,8 @@ class StudyRow:
         definition: Plain JSON, compared key by key when the study is opened again.
         objective: The metric of Optuna's values.
         target: The exact total of trials.
-        window: How far trials look back: trial n starts only when all trials up to n - window are
-            finished, and as long as fewer run than the definition's ``concurrency``. None where the sampler looks at no results.
+        window: Trial n starts only when all trials up to n - window are finished and fewer than the
+            definition's ``concurrency`` run. None if the sampler does not use results.
         seed: The study's seed, from 0 to 2**63 - 1.
         source: Origin of the definition as plain JSON, for a resume by name. It is not compared;
             the latest one is kept.
@@ -68,7 +67,7 @@ class StudyRow:
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """Return the direction of every objective, in order; the definition alone has those after the first."""
+        """Return the direction of every objective, in order."""
         further = self.definition.get("further_objectives", ())
         return (self.direction, *(direction for _name, direction in further))
 
@@ -90,7 +89,7 @@ def row_of(study: AnyRow) -> StudyRow:
 
 
 def changes_between(stored: StudyRow, given: StudyRow) -> list[str]:
-    """Return the differences, one phrase each; ``window`` and the like only if the definition is the same."""
+    """Return the differences, one phrase each; those of columns only if the definitions are equal."""
     changes = list(_differences("", stored.definition, plain_json(given.definition)))
     if stored.code is not None and given.code is not None:
         changes += given.code.changes_since(stored.code)
@@ -107,7 +106,7 @@ _MISSING = object()
 
 
 def _differences(prefix: str, stored: Any, given: Any) -> Iterator[str]:
-    """Yield one sentence for each key whose values differ, totals and policy excepted."""
+    """Yield one phrase for each key whose values differ, except for totals and policy."""
     for key in [*stored, *(key for key in given if key not in stored)]:
         if not prefix and key in _MAY_DIFFER:
             continue
@@ -125,7 +124,7 @@ def _change(key: str, before: object, after: object) -> str:
 
 
 def json_text(value: object) -> str:
-    """Return JSON that tells 1 from True and 1.0; an absent value is no JSON at all."""
+    """Return the value as JSON, which distinguishes 1, True and 1.0; an absent value is empty."""
     if value is _MISSING:
         return ""
     try:
@@ -136,7 +135,7 @@ def json_text(value: object) -> str:
 
 
 def plain_json(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a database keeps of ``value``: lists for tuples, and the like."""
+    """Return ``value`` as it is after a round trip through JSON, with lists for tuples."""
     plain: Mapping[str, Any] = json.loads(json_text(dict(value)))
     return plain
 
@@ -149,9 +148,9 @@ class AcceptedChange:
     """A change of a study's definition that was accepted.
 
     Attributes:
-        begun: How many trials had begun under the definition before.
-        changes: What changed, a phrase each.
-        replaced: The fingerprint of the definition before; None where an older version accepted
+        begun: Number of trials that had begun under the former definition.
+        changes: The changes, one phrase each.
+        replaced: Fingerprint of the former definition; None if an older version of sweeper accepted
             the change.
     """
 
@@ -161,9 +160,9 @@ class AcceptedChange:
 
 
 def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
-    """Insert the study with Optuna's, or check it against the stored one; return what is stored."""
-    # Optuna's names first: both halves are committed at once, so whoever sees another process's
-    # new study here sees ours below too, and does not take it for one that only Optuna has.
+    """Insert the study, or check it against the stored one; return the stored study."""
+    # Optuna's names are read first. Both parts of a study are committed at once, so a new study of
+    # another process that is seen here is also seen below, and not taken for Optuna's alone.
     taken = row.name in optuna_rows.study_names(connection)
     found = connection.execute(sa.select(Study).where(Study.name == row.name)).first()
     if found is not None:
@@ -173,7 +172,7 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
         if row.source is not None and plain_json(row.source) != stored.source:
             changed["source"] = json_text(row.source)
         if row.code is not None and (row.source is not None or stored.code is None):
-            # The same code, where it now stands; or the first that is known of an older study's.
+            # The same code at other lines, or the first known code of a study of an older version.
             text = row.code.to_text()
             if text != found.code or found.fingerprint is None:
                 changed |= {"code": text, "fingerprint": row.fingerprint}
@@ -214,17 +213,17 @@ def find_study(connection: Connection, name: str) -> AnyRow:
     """Return the columns of the named study.
 
     Raises:
-        UnknownStudyError: There is none; the message lists near names, or those that exist.
+        UnknownStudyError: There is none; the message lists similar names, or all names.
     """
     return _require(connection, name, sa.select(Study).where(Study.name == name))
 
 
 def lock_study(connection: Connection, name: str) -> AnyRow:
-    """Return the named study's columns, and let nobody else claim in it until this commits.
+    """Return the named study's columns, and block other claims in it until this transaction ends.
 
     Raises:
         UnknownStudyError: There is none.
-        StorageError: Optuna's part of it was deleted.
+        StorageError: Its rows in Optuna's tables were deleted.
     """
     study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
     if not optuna_rows.lock_study(connection, study.optuna_study_id):
@@ -242,7 +241,7 @@ def study_names(connection: Connection) -> tuple[str, ...]:
 
 
 def set_target(connection: Connection, name: str, target: int) -> StudyRow:
-    """Change the exact total of trials; return the study as it now is."""
+    """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)
     begun = begun_trials(connection, study.id)
     if target < max(begun, 1):
@@ -257,11 +256,11 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
 
 
 def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
-    """Put ``row``'s definition in the stored one's place; return what changed, recorded too.
+    """Replace the stored definition by that of ``row``; record and return the changes.
 
     Raises:
         UnknownStudyError: There is no such study.
-        DefinitionError: The direction changed, by which finished trials are ranked.
+        DefinitionError: The direction changed, which would reverse the ranking of finished trials.
     """
     study = lock_study(connection, row.name)
     stored = row_of(study)
@@ -325,18 +324,32 @@ def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, .
 
 
 def begun_trials(connection: Connection, study_id: int) -> int:
-    """Return how many trials of the study's total have begun; its branches do not count."""
+    """Return the number of trials of the study's total that have begun, without branches."""
     own = sa.select(sa.func.count()).where(Trial.study_id == study_id, ~is_beside())
     return int(connection.scalar(own) or 0)
 
 
 def trials_of(study_id: int) -> sa.Select[int]:
-    """Select the keys of a study's trials."""
+    """Return the subquery of the ids of a study's trials."""
     return sa.select(Trial.id).where(Trial.study_id == study_id)
 
 
+def find_trial_id(connection: Connection, study: str, number: int, *, lock: bool = False) -> int:
+    """Return the id of a trial, and with ``lock`` lock its row.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
+    found = find_study(connection, study)
+    query = sa.select(Trial.id).where(Trial.study_id == found.id, Trial.number == number)
+    trial_id = connection.scalar(query.with_for_update() if lock else query)
+    if trial_id is None:
+        raise no_such_trial(connection, found, number)
+    return int(trial_id)
+
+
 def no_such_trial(connection: Connection, study: AnyRow, number: int) -> UnknownStudyError:
-    """Return the error to raise: which trials of the study there are."""
+    """Return the error to raise for a missing trial; it lists the existing ones."""
     numbers = set(connection.scalars(sa.select(Trial.number).where(Trial.study_id == study.id)))
     begun = next(n for n in range(len(numbers) + 1) if n not in numbers)
     hint = "none has begun" if not begun else f"it has trial{'s 0 to' * (begun > 1)} {begun - 1}"

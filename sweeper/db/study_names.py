@@ -1,6 +1,6 @@
-"""Names of studies and trials, for callers that need nothing else.
+"""Names of studies and numbers of trials, for shell completion.
 
-It imports neither Optuna nor what reads its tables, so that a shell's completion does not wait.
+This module must not import Optuna, directly or indirectly, because completion has to be fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def study_names(database: Database) -> tuple[str, ...]:
 
 
 def trial_numbers(database: Database, study: str) -> tuple[int, ...]:
-    """Return the numbers of a study's trials that have begun; none where there is no such study."""
+    """Return the numbers of a study's trials that have begun; none if there is no such study."""
     found = (
         sa.select(Trial.number)
         .join(Study, Study.id == Trial.study_id)

@@ -1,9 +1,8 @@
-"""Our tables, beside Optuna's in the same database.
+"""Sweeper's tables, in the same database as Optuna's.
 
-Optuna's tables hold each trial's parameters, value and intermediate values; these hold everything
-that Optuna has no place for. No foreign key leads into Optuna's tables, so that Optuna's own tools
-can still delete a study of theirs. The schema is created by the migrations alone; a test compares
-the two.
+Optuna's tables contain each trial's parameters, values and intermediate values; these contain
+everything else. No foreign key refers to Optuna's tables, so that Optuna's tools can delete their
+studies. Only the migrations create the schema; a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,13 +12,16 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     DateTime,
+    Exists,
     Float,
     ForeignKey,
     Index,
     String,
     Text,
     UniqueConstraint,
+    exists,
     literal,
     text,
 )
@@ -30,15 +32,15 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 AnyRow = Row[*tuple[Any, ...]]
-"""Columns of whatever select."""
+"""Row of any select."""
 
 
 class Base(DeclarativeBase):
-    """Holds the metadata of our tables only; Optuna's have their own."""
+    """Base class of sweeper's tables, with their metadata; Optuna's tables have their own."""
 
 
 class UtcNow(FunctionElement[datetime]):
-    """The database's clock, in UTC, without a time zone; workers' clocks may differ."""
+    """Present time of the database's clock, in UTC without a time zone; workers' clocks may differ."""
 
     type = DateTime()
     inherit_cache = True
@@ -55,12 +57,12 @@ def _postgresql_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -
 
 
 def aware(moment: datetime) -> datetime:
-    """Return what a column of such times holds, with its time zone."""
+    """Return a time of a column with its time zone, UTC."""
     return moment.replace(tzinfo=UTC)
 
 
 class UtcAfter(FunctionElement[datetime]):
-    """The database's clock so many seconds from now; before now where they are negative."""
+    """Time of the database's clock plus a number of seconds, which may be negative."""
 
     type = DateTime()
     inherit_cache = True
@@ -82,7 +84,7 @@ def _postgresql_after(element: UtcAfter, compiler: SQLCompiler, **options: Any) 
 
 
 class Study(Base):
-    """One study: its definition, and what claiming a trial needs of it."""
+    """One study, with its definition."""
 
     __tablename__ = "sweeper_studies"
 
@@ -109,10 +111,11 @@ class Study(Base):
 class Trial(Base):
     """One trial. ``result`` is "complete", "pruned" or "failed", and null before the end.
 
-    Of the attempts up to ``anew_after`` nothing is gone on with: they ran under another definition.
-    ``paused`` is null but for a trial that stopped at a rung of its budget and was not claimed since.
+    Attempts up to ``anew_after`` ran under another definition, so their checkpoints are not used.
+    ``paused`` is set only while a trial waits at a rung of its budget, or is promoted and not yet
+    claimed.
 
-    The partial index is what keeps a claim's cost from growing with the trials that are finished.
+    Because of the partial index, the cost of a claim does not grow with the number of finished trials.
     """
 
     __tablename__ = "sweeper_trials"
@@ -148,10 +151,9 @@ class Trial(Base):
 
 
 class Attempt(Base):
-    """One process's go at a trial. ``id`` is the fencing token: it only ever grows.
+    """One attempt at a trial. ``id`` is the fencing token, which only increases.
 
-    The partial index is the last defence of "once": no trial has two open attempts, whatever
-    a programme does.
+    Because of the partial unique index, a trial never has two open attempts.
     """
 
     __tablename__ = "sweeper_attempts"
@@ -191,9 +193,9 @@ class Attempt(Base):
 
 
 class Parameter(Base):
-    """Parameter of a study, with the distribution that the first trial suggested it from.
+    """Parameter of a study, with the distribution in the first trial that suggested it.
 
-    Optuna's tables hold this too, but to find it there takes a look at every trial of the study.
+    Optuna's tables contain this too, but finding it there takes a query over every trial of the study.
     """
 
     __tablename__ = "sweeper_parameters"
@@ -205,7 +207,7 @@ class Parameter(Base):
 
 
 class Epoch(Base):
-    """One finished epoch. ``metrics`` is text: SQL's JSON knows neither NaN nor infinity."""
+    """One finished epoch. ``metrics`` is text, because JSON columns support neither NaN nor infinity."""
 
     __tablename__ = "sweeper_epochs"
 
@@ -231,7 +233,7 @@ class Checkpoint(Base):
 
 
 class DefinitionChange(Base):
-    """A changed definition that somebody accepted, with what it changed."""
+    """An accepted change of a study's definition."""
 
     __tablename__ = "sweeper_definition_changes"
 
@@ -244,10 +246,10 @@ class DefinitionChange(Base):
 
 
 class Worker(Base):
-    """A process that runs trials of a study; there until its lease ends or it leaves.
+    """A process that runs trials of a study; it is present until its lease ends or it leaves.
 
-    ``present_since`` is when its unbroken contact with the database began: who was cut off cannot
-    tell a worker that died meanwhile from one that was cut off just as long.
+    ``present_since`` is the start of its uninterrupted contact with the database. A worker that was
+    disconnected cannot tell whether another worker has died or was disconnected, too.
     """
 
     __tablename__ = "sweeper_workers"
@@ -286,10 +288,10 @@ class Verdict(Base):
 
 
 class Audit(Base):
-    """One interval between two checkpoints of a trial, to be replayed and compared, or compared.
+    """One interval between two checkpoints of a trial, which an audit compares or has compared.
 
-    ``claim_key`` fences: a verdict is written under the claim that the row has, and once only.
-    ``worker_key`` says who holds it; a worker that has left, or is gone, holds nothing.
+    A verdict is written only under the row's ``claim_key``, and once. ``worker_key`` is the worker that
+    has claimed the interval; the claim ends when that worker leaves or is gone.
     """
 
     __tablename__ = "sweeper_audits"
@@ -326,7 +328,7 @@ class Audit(Base):
 class Evaluation(Base):
     """Result of one checkpoint of a trial on one set of held-out data.
 
-    The checkpoint is named by its step and digest, since its row goes when it is deleted.
+    The checkpoint is identified by step and digest, because its row is deleted with it.
     """
 
     __tablename__ = "sweeper_evaluations"
@@ -366,9 +368,9 @@ class Length(Base):
 
 
 class Rung(Base):
-    """One rung of a round whose trials were compared; written once, and never changed.
+    """One decided rung of a round; written once and never changed.
 
-    ``first`` is the number of the round's first trial, by which the round is known.
+    ``first`` is the number of the round's first trial, which identifies the round.
     """
 
     __tablename__ = "sweeper_rungs"
@@ -385,9 +387,9 @@ class Rung(Base):
 
 
 class RungMember(Base):
-    """One trial at one rung: there once it has reached the rung, or was compared there otherwise.
+    """One trial at one rung that it has reached, or at which it was compared after it had ended.
 
-    ``value`` is null for a trial that failed, ``digest`` for one that was over before the rung;
+    ``value`` is null for a trial that failed, ``digest`` for one that ended before the rung;
     ``promoted`` and ``rung_id`` are null until the rung is decided.
     """
 
@@ -402,9 +404,43 @@ class RungMember(Base):
 
 
 class RoundStart(Base):
-    """A number from which rounds are dealt anew: the study's total when it was raised."""
+    """A trial number at which a new round starts: the study's total before it was raised."""
 
     __tablename__ = "sweeper_round_starts"
 
     study_id: Mapped[int] = mapped_column(ForeignKey(Study.id), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+
+
+class Branch(Base):
+    """A trial that starts from a checkpoint of another trial. Its seed is in its trial's row.
+
+    The row has a copy of the parent's data, because the parent may start again under another
+    definition, and its checkpoints are deleted. ``counted`` is whether the branch counts towards the
+    study's total, as members of a population do.
+    """
+
+    __tablename__ = "sweeper_branches"
+
+    trial_id: Mapped[int] = mapped_column(
+        ForeignKey(Trial.id), primary_key=True, autoincrement=False
+    )
+    parent_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    step: Mapped[int] = mapped_column(BigInteger)
+    epoch: Mapped[int]
+    digest: Mapped[str] = mapped_column(String(64))
+    seeded_as: Mapped[int]
+    epochs: Mapped[int]
+    drawn: Mapped[str] = mapped_column(Text, comment="JSON: the parent's values and distributions")
+    changed: Mapped[str] = mapped_column(Text, comment="JSON")
+    outside: Mapped[str] = mapped_column(Text, comment="JSON: names of parameters")
+    counted: Mapped[bool] = mapped_column(Boolean)
+
+
+def is_beside() -> Exists:
+    """Return the condition that the enclosing query's trial is a branch outside of the total."""
+    return (
+        exists()
+        .where(Branch.trial_id == Trial.id, Branch.counted.is_(False))
+        .correlate(Trial.__table__)
+    )

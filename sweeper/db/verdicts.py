@@ -1,6 +1,6 @@
-"""Database access of `sweeper verify`: what it reads, and the verdicts that it writes.
+"""Verdicts of `sweeper verify`, and the other reads of a verification.
 
-A verdict is added, never changed: what was found on a day stays found. Everything else here reads.
+Verdicts are added and never changed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,9 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import studies
 from sweeper.db.database import Statements, reading, writing
-from sweeper.db.studies import StudyRow, changes_between, row_of
+from sweeper.db.studies import StudyRow, changes_between, find_study, find_trial_id, row_of
 from sweeper.db.tables import AnyRow, Attempt, Trial, UtcNow, Verdict, aware
-from sweeper.errors import UnknownStudyError
 from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
 
 
@@ -34,7 +32,7 @@ def latest_verdicts(
     return {row.trial_id: _verdict(row) for row in rows}
 
 
-def _record(  # noqa: PLR0917 - what a verdict is
+def _record(  # noqa: PLR0917 - the columns of a verdict
     connection: Connection,
     study: str,
     number: int,
@@ -53,7 +51,7 @@ def _record(  # noqa: PLR0917 - what a verdict is
     """
     connection.execute(
         sa.insert(Verdict).values(
-            trial_id=_trial_id(connection, study, number),
+            trial_id=find_trial_id(connection, study, number),
             checked_at=UtcNow(),
             mode=mode,
             verdict=verdict,
@@ -71,7 +69,7 @@ def _of_trial(connection: Connection, study: str, number: int) -> tuple[Verifica
     Raises:
         UnknownStudyError: There is no such study, or no such trial has begun in it.
     """
-    chosen = Verdict.trial_id == _trial_id(connection, study, number)
+    chosen = Verdict.trial_id == find_trial_id(connection, study, number)
     rows = connection.execute(sa.select(Verdict).where(chosen).order_by(Verdict.id))
     return tuple(_verdict(row) for row in rows)
 
@@ -79,7 +77,7 @@ def _of_trial(connection: Connection, study: str, number: int) -> tuple[Verifica
 def _fingerprints(
     connection: Connection, study: str
 ) -> dict[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
-    """Return, by trial, each attempt's number and what it ran under, where that is known.
+    """Return, by trial, each attempt's number and environment fingerprint, if that is known.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -88,7 +86,7 @@ def _fingerprints(
         sa.select(Trial.number.label("trial"), Attempt.number, Attempt.fingerprint)
         .join(Trial, Trial.id == Attempt.trial_id)
         .where(
-            Trial.study_id == studies.find_study(connection, study).id,
+            Trial.study_id == find_study(connection, study).id,
             Attempt.fingerprint.is_not(None),
         )
         .order_by(Trial.number, Attempt.number)
@@ -105,20 +103,8 @@ def _definition_differences(connection: Connection, row: StudyRow) -> tuple[str,
     Raises:
         UnknownStudyError: There is no such study.
     """
-    stored = row_of(studies.find_study(connection, row.name))
+    stored = row_of(find_study(connection, row.name))
     return tuple(changes_between(stored, row))
-
-
-def _trial_id(connection: Connection, study: str, number: int) -> int:
-    found = connection.scalar(
-        sa.select(Trial.id).where(
-            Trial.study_id == studies.find_study(connection, study).id, Trial.number == number
-        )
-    )
-    if found is None:
-        msg = f"study {study!r} has no trial {number}; see `sweeper status`"
-        raise UnknownStudyError(msg)
-    return int(found)
 
 
 def _verdict(row: AnyRow) -> VerificationRecord:
@@ -134,10 +120,7 @@ def _verdict(row: AnyRow) -> VerificationRecord:
 
 
 class Verdicts(Statements):
-    """A study's verdicts, and what a verification reads beside its trials.
-
-    Every method is one transaction, and may raise `DatabaseUnavailableError`.
-    """
+    """A study's verdicts and definition. Every method is one transaction; see `Repository` for errors."""
 
     record = writing(_record)
     of_trial = reading(_of_trial)

@@ -1,7 +1,7 @@
-"""Ancestry of a trial that began at a checkpoint of another trial.
+"""Ancestry of a trial that starts from a checkpoint of another trial.
 
-A branch has its parent's seed, so that the order of its data, its dropout and its initial weights are
-its parent's; and its parent's parameters, but for those that were changed.
+A branch has its parent's seed, so that the order of its data, its dropout and its initial weights equal
+its parent's. It also has its parent's parameters, except for the changed ones.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 
 @dataclass(frozen=True, slots=True)
 class ParentRecord:
-    """The checkpoint that a branch begins from, and what it changes.
+    """The checkpoint from which a branch starts, and its changed parameters.
 
     Attributes:
-        number: Of the trial that the checkpoint is of.
-        step: Of the checkpoint.
-        digest: Of the checkpoint's variables.
-        epoch: Epochs that are over at the checkpoint.
-        seeded_as: The number of the trial that the branch has its seed of: its first ancestor.
-        epochs: For which the branch trains, counted from its first ancestor's beginning.
-        changed: The parameters that are others than the parent's, with their values in the branch.
-        outside: Those of them that the parent's range does not contain.
-        attempts: How many the parent had.
+        number: Number of the trial with the checkpoint.
+        step: Step of the checkpoint.
+        digest: Digest of the checkpoint's variables.
+        epoch: Finished epochs at the checkpoint.
+        seeded_as: Number of the trial whose seed the branch uses: its first ancestor.
+        epochs: Number of epochs of the branch, counted from its first ancestor's start.
+        changed: The changed parameters, with their values in the branch.
+        outside: Names of changed parameters whose values are outside of the parent's range.
+        attempts: Number of the parent's attempts.
         params: The parent's parameters.
-        distributions: What the parent's parameters were drawn from.
+        distributions: Distributions of the parent's parameters.
 
     Examples:
-        >>> study.results().best.parent is None  # it began from nothing
+        >>> study.results().best.parent is None  # it is no branch
         True
     """
 
@@ -63,10 +63,10 @@ class BranchStatus:
     """Progress of one branch of a study; branches do not count towards the study's total.
 
     Attributes:
-        number: The branch's.
-        parent: The number of the trial that it begins from.
-        step: Of the checkpoint that it begins from.
-        state: Where it stands, as a trial's.
+        number: Number of the branch.
+        parent: Number of the trial from which it starts.
+        step: Step of the checkpoint from which it starts.
+        state: Its state, as that of a trial.
 
     Examples:
         >>> study.status().branches
@@ -86,14 +86,14 @@ class BranchStatus:
 
 
 class _HasEpochs(Protocol):
-    """An epoch's record."""
+    """Interface of an epoch's record."""
 
     @property
     def epoch(self) -> int: ...
 
 
 class Descendant(Protocol):
-    """A trial's record, as far as its descent goes."""
+    """Interface of a trial's record for its ancestry."""
 
     @property
     def number(self) -> int: ...
@@ -111,15 +111,14 @@ class Descendant(Protocol):
 def schedule_of(
     record: Descendant, trial: Callable[[int], Descendant]
 ) -> tuple[dict[str, Any], ...]:
-    """Return the parameters of a trial and its ancestors, from the first ancestor on.
+    """Return the parameters with which a trial was trained, from its first ancestor on.
 
     Args:
         record: The trial.
-        trial: Gives a trial of its study, by number.
+        trial: Returns a trial of its study by number.
 
     Returns:
-        For each stretch ``trial``, ``from_epoch``, ``to_epoch`` (the first that is not of it) and
-        ``params``.
+        For each interval of epochs ``trial``, ``from_epoch``, ``to_epoch`` (exclusive) and ``params``.
     """
     before: list[dict[str, Any]] = []
     begun = 0

@@ -1,8 +1,8 @@
-"""The code and the surroundings that a study was run under, as plain values.
+"""Code and environment with which a study was run, as plain values.
 
-`sweeper.inspection.fingerprint` reads it from the factories; the database keeps it. What is compared
-is the meaning of the text: comments, docstrings, line numbers and the file's path are no part of
-it. Of values only digests are kept, so that nothing secret gets into the database.
+`sweeper.inspection.fingerprint` reads the code from the factories, and the database stores it. Comments,
+docstrings, line numbers and the file's path do not affect the digests. Values are stored only as digests,
+so that no secrets get into the database.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NO_TEXT = "text not kept"
-"""The file of code that was typed at a prompt or piped into Python, whose text is not to be had."""
+"""Value of `CodePart.file` for code typed at a prompt or piped into Python, whose text is unknown."""
 
 _SHORT = 8
 _DIGEST = 32
@@ -27,7 +27,7 @@ def short_code(digest: str) -> str:
 
 
 def digest_of(*texts: str) -> str:
-    """SHA-256 of ``texts``, 32 hex digits of it."""
+    """Return the first 32 hex digits of the SHA-256 of ``texts``."""
     whole = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8", "surrogatepass")
@@ -37,14 +37,13 @@ def digest_of(*texts: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CodePart:
-    """A function, a class, a constant or a module of the user's.
+    """A function, class, constant or module of the user's code.
 
     Attributes:
-        digest: Of its meaning.
-        file: The file's name, or "a notebook's cell"; empty where that is not known.
-        first, last: Its lines, from 1; 0 where they are not known.
-        statements: The line and a digest of each of its statements, in order, by which the lines
-            are named that differ.
+        digest: Digest of its code.
+        file: Name of the file, or "a notebook's cell"; empty if unknown.
+        first, last: Its lines, from 1; 0 if unknown.
+        statements: Line and digest of each of its statements, in order, to find changed lines.
     """
 
     digest: str
@@ -55,7 +54,7 @@ class CodePart:
 
     @property
     def location(self) -> str:
-        """For a person: the file and its lines."""
+        """Return the file and the lines as a phrase for messages."""
         if not self.first:
             return self.file
         return f"{self.file}, {_lines(range(self.first, self.last + 1))}"
@@ -66,9 +65,9 @@ class CodeFingerprint:
     """Fingerprint of all user code that a study's factories reach, by name.
 
     Attributes:
-        parts: Each of them.
-        without_text: What Python would know of the same code if it had been typed at a prompt or
-            piped in, to compare with a study that was. None where it was, and in the database.
+        parts: The parts of the code, by name.
+        without_text: The fingerprint that the same code would have without its text, to compare it
+            with a study that was typed at a prompt; None for such a study, and in the database.
     """
 
     parts: Mapping[str, CodePart]
@@ -76,11 +75,11 @@ class CodeFingerprint:
 
     @property
     def has_text(self) -> bool:
-        """Return whether the text of the code was there to be read."""
+        """Return whether the text of the code is known."""
         return all(part.file != NO_TEXT for part in self.parts.values())
 
     def comparable_with(self, stored: CodeFingerprint | None) -> CodeFingerprint:
-        """Return this code as ``stored`` was read: without its text where that had none."""
+        """Return the fingerprint to compare with ``stored``: without the text if that has none."""
         if self.without_text is None or stored is None or stored.has_text:
             return self
         return self.without_text
@@ -96,7 +95,7 @@ class CodeFingerprint:
         return short_code(self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts by name, and what is known without the text under an empty name."""
+        """Return the parts by name, with ``without_text`` under an empty name."""
         said: dict[str, Any] = {
             name: {
                 "digest": part.digest,
@@ -112,12 +111,12 @@ class CodeFingerprint:
         return said
 
     def to_text(self) -> str:
-        """As the database keeps it."""
+        """Return the stored form, without ``without_text``."""
         return json.dumps(CodeFingerprint(self.parts).to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
-        """Read the form that `to_json` returns."""
+        """Return the inverse of `to_json`."""
         return cls(
             {
                 name: CodePart(
@@ -143,24 +142,26 @@ class CodeFingerprint:
             elif was is not None and now is None:
                 found.append(f"{name} is no longer used{_in(was.location, 'it was in ')}")
             elif was is not None and now is not None and was.digest != now.digest:
-                found.append(f"{name} has changed{_in(_changed_location(was, now))}")
+                lines = _changed_lines(was.statements, now.statements)
+                at = f"{now.file}, {_lines(lines)}" if lines and now.file else now.location
+                found.append(f"{name} has changed{_in(at)}")
         return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
 class CodeGroup:
-    """The trials of a study that ran under the same definition and code.
+    """Trials of a study that ran under the same definition and code.
 
     Attributes:
-        code: The fingerprint's short form; two with ``+`` between for trials that were begun under
-            one and gone on with under another.
-        current: Whether the study's definition is this one now.
-        trials: Their numbers.
-        best: The leading complete one of them; None where none is, or with several objectives.
-        value: Its objective.
+        code: Short form of the fingerprint; several joined by ``+`` for trials that were resumed under
+            another one.
+        current: Whether this is the study's present definition.
+        trials: Numbers of the trials.
+        best: Number of the best complete trial; None if there is none, or with several objectives.
+        value: The objective of that trial.
 
     Examples:
-        >>> [group.code for group in study.status().codes]  # empty while there is one code alone
+        >>> [group.code for group in study.status().codes]  # empty if all ran under one code
         []
     """
 
@@ -183,15 +184,10 @@ def _in(location: str, lead: str = "") -> str:
     return f" ({lead}{location})" if location else ""
 
 
-def _changed_location(was: CodePart, now: CodePart) -> str:
-    lines = _changed_lines(was.statements, now.statements)
-    return f"{now.file}, {_lines(lines)}" if lines and now.file else now.location
-
-
 def _changed_lines(
     was: Sequence[tuple[int, str]], now: Sequence[tuple[int, str]]
 ) -> tuple[int, ...]:
-    """Return the numbers of today's lines that are new, or that stand where earlier lines are missing."""
+    """Return the numbers of new lines, and of the lines around removed ones."""
     matcher = difflib.SequenceMatcher(
         None, [digest for _, digest in was], [digest for _, digest in now], autojunk=False
     )
@@ -205,7 +201,7 @@ def _changed_lines(
 
 
 def _lines(numbers: Iterable[int]) -> str:
-    """``line 3``, ``lines 3-5``, ``lines 3, 7``."""
+    """Format line numbers: ``line 3``, ``lines 3-5``, ``lines 3, 7``."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and number == runs[-1][1] + 1:
@@ -219,17 +215,17 @@ def _lines(numbers: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Surroundings that attempts of a study had in common.
+    """Common environment of several attempts of a study.
 
     Attributes:
-        versions: Of Python and the libraries that compute; empty of attempts that ended before
-            they could say.
-        processor: Its name.
-        devices: Kinds and names of the devices that TensorFlow saw.
-        threads: TensorFlow's, within an op and between ops.
-        deterministic: Whether kernels had to be deterministic.
-        hosts: Where the attempts ran.
-        attempts: How many they are.
+        versions: Versions of Python and the libraries; empty for attempts that ended before they
+            reported them.
+        processor: Name of the processor.
+        devices: Kinds and names of TensorFlow's devices.
+        threads: TensorFlow's numbers of threads within an op and between ops.
+        deterministic: Whether deterministic kernels were required; None if unknown.
+        hosts: Host names of the machines.
+        attempts: Number of attempts.
     """
 
     versions: Mapping[str, str]

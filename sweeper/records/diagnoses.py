@@ -9,17 +9,17 @@ from typing import Any, Literal
 from sweeper.records.printing import json_fields
 
 Level = Literal["ok", "note", "unpromised", "broken"]
-"""Level of a finding. "note": worth knowing. "unpromised": what is promised by default is not here.
+"""Level of a finding. "note": information. "unpromised": a default promise does not hold on this machine.
 "broken": no study can be run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check.
 
     Attributes:
-        area: What it belongs to: packages, machine, files or database.
-        advice: What to do; empty where there is nothing to do.
+        area: Area of the check: packages, machine, files or database.
+        advice: What to do; empty for nothing.
     """
 
     area: str
@@ -35,13 +35,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Everything that was looked at, in order."""
+    """Results of all checks, in order."""
 
     findings: Sequence[Finding]
 
     @property
     def exit_code(self) -> int:
-        """1 where something is broken, else 4 where something is not promised, else 0."""
+        """Return 1 if something is broken, otherwise 4 if a promise does not hold, otherwise 0."""
         levels = {finding.level for finding in self.findings}
         if "broken" in levels:
             return 1

@@ -1,7 +1,7 @@
 """Results of `sweeper evaluate`: one frozen record for each checkpoint and data set, and their ranking.
 
-A record is read from the database and never written back. Metrics have the names that an epoch's
-validation gives them, without ``val_``.
+Records are read from the database and never written back. Metrics have the names of an epoch's
+validation metrics without ``val_``.
 """
 
 from __future__ import annotations
@@ -29,25 +29,24 @@ _SMALLER_IS_BETTER = frozenset(
         *("crossentropy", "divergence", "hinge", "nll", "deviance"),
     }
 )
-"""Words of a metric's name that tell its direction, as Keras's own metrics are called."""
+"""Words in names of metrics, such as Keras's, that determine the direction."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRecord:
-    """One checkpoint of a trial, measured on one data set.
+    """Metrics of one checkpoint of a trial on one data set.
 
     Attributes:
         trial: The trial's number.
-        step: Optimizer steps finished when the checkpoint was taken.
-        epoch: Epochs finished when it was taken.
-        digest: The checkpoint's, as `CheckpointRecord.digest` has it.
-        data: What the data are called: ``"test"`` or ``"validation"`` of the study's own data,
-            else what ``--data`` was given.
-        data_digest: XXH3-128 (hex) of what was read of them: of arrays their contents, of data that
-            come in batches their form.
-        metrics: What the test step reported, number by number.
-        evaluated_at: The database's clock.
-        path: The checkpoint's directory; None once it is no longer kept.
+        step: Finished optimizer steps at the checkpoint.
+        epoch: Finished epochs at the checkpoint.
+        digest: The checkpoint's digest, see `CheckpointRecord.digest`.
+        data: Name of the data: ``"test"`` or ``"validation"`` for the study's own data, otherwise the
+            argument of ``--data``.
+        data_digest: XXH3-128 (hex) of the content of arrays, or of the shapes and dtypes of batches.
+        metrics: Metrics of the test step, by name.
+        evaluated_at: Time of the evaluation, by the database's clock.
+        path: The checkpoint's directory; None if it is no longer kept.
 
     Examples:
         >>> leading = study.evaluate()[0]
@@ -78,16 +77,16 @@ class EvaluationRecord:
 def ranking_objective(
     objectives: Sequence[Objective], metric: str | None, direction: str | None
 ) -> Objective:
-    """Return the metric and direction to rank by.
+    """Return the metric and direction for a ranking.
 
     Args:
-        objectives: The study's.
-        metric: A metric's name, with ``val_`` or without; None for the study's first objective.
-        direction: ``"maximize"`` or ``"minimize"``; None for the objective's own, where ``metric``
-            is one, or else what the metric's name tells.
+        objectives: The study's objectives.
+        metric: Name of a metric, with or without ``val_``; None for the study's first objective.
+        direction: ``"maximize"`` or ``"minimize"``; None for the objective's direction, or, if
+            ``metric`` is no objective, the direction that its name implies.
 
     Raises:
-        UsageError: The direction is none, or not known.
+        UsageError: The direction is invalid or unknown.
     """
     if direction not in (None, "maximize", "minimize"):
         msg = f"direction {direction!r}; expected 'maximize' or 'minimize'"
@@ -112,10 +111,10 @@ def ranking_objective(
 def ranked(
     records: Iterable[EvaluationRecord], objective: Objective
 ) -> tuple[EvaluationRecord, ...]:
-    """Return the records, best first; equal ones by trial and step, and those without a number last.
+    """Return the records, the best first; equal ones by trial and step, and those with NaN last.
 
     Raises:
-        UsageError: Not all of them have the metric; those that they have are listed.
+        UsageError: A record does not have the metric; the message lists its metrics.
     """
     found = sorted(records, key=lambda record: (record.trial, record.step))
     name = objective.name

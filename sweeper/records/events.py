@@ -1,7 +1,7 @@
-"""Events of a run, reported to listeners as they happen: a live table, a log, a test.
+"""Events of a run for listeners such as a live table, a log or a test.
 
-Events are advisory: what holds is in the database. A listener is called from the worker's
-threads, one event at a time, and must return quickly; what it raises ends the run.
+Events are advisory; the database is authoritative. A listener is called from the worker's threads, one
+event at a time, and must return quickly. An error that it raises ends the run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sweeper.records.results import BestTrial, Outcome, Params, VerificationVerd
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
-    """The study was created or found. ``finished`` trials of ``target`` were done before.
+    """The study was created or opened; ``finished`` trials of ``target`` were finished before.
 
-    ``best`` leads among those, and ``leaders`` are the first few, the best first. ``objectives``
-    names them all, where there are several.
+    ``best`` is the best of those, and ``leaders`` are the first few, the best first. ``objectives`` are
+    the names of all objectives, if there are several.
     """
 
     study: str
@@ -44,7 +44,7 @@ class StudyOpened:
 
 @dataclass(frozen=True, slots=True)
 class StudyCounted:
-    """Counts of the whole study in its database, the work of other workers included."""
+    """Counts of the whole study in its database, including trials of other workers."""
 
     complete: int
     pruned: int
@@ -57,7 +57,7 @@ class StudyCounted:
 
 @dataclass(frozen=True, slots=True)
 class Doing:
-    """Something that training waits for has begun; ``trial`` is None where no trial has started."""
+    """An activity has begun for which training waits; ``trial`` is None before the first trial."""
 
     what: str
     trial: int | None = None
@@ -65,7 +65,7 @@ class Doing:
 
 @dataclass(frozen=True, slots=True)
 class AttemptStarted:
-    """A worker claimed a trial. ``number`` counts attempts from 1."""
+    """A worker claimed a trial. ``attempt`` counts from 1."""
 
     trial: int
     attempt: int
@@ -73,10 +73,10 @@ class AttemptStarted:
 
 @dataclass(frozen=True, slots=True)
 class TrainingStarted:
-    """The factories are done and the first step is about to run.
+    """The factories have run, and the first step is next.
 
-    ``start_step`` and ``start_epoch`` are above 0 when the trial goes on from a checkpoint.
-    ``steps_per_epoch`` is 0 where only an epoch's end tells how many steps it has.
+    ``start_step`` and ``start_epoch`` are above 0 if the trial resumes from a checkpoint.
+    ``steps_per_epoch`` is 0 if it is unknown before the end of an epoch.
     """
 
     trial: int
@@ -89,7 +89,7 @@ class TrainingStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepsDone:
-    """Training has come this far; sent a few times a second at most."""
+    """Progress of training; sent at most a few times a second."""
 
     trial: int
     epoch: int
@@ -98,7 +98,7 @@ class StepsDone:
 
 @dataclass(frozen=True, slots=True)
 class EpochFinished:
-    """An epoch ended, validation included, in ``seconds``."""
+    """An epoch has ended; ``seconds`` includes its validation."""
 
     trial: int
     epoch: int
@@ -109,10 +109,10 @@ class EpochFinished:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKept:
-    """A checkpoint is on disk, whole.
+    """A checkpoint is completely written.
 
-    ``seconds`` is how long its writing took, beside the training, and ``stalled_seconds`` how long
-    the training stood still for it; None for one that was there before.
+    ``seconds`` is the duration of writing it in the background, and ``stalled_seconds`` that for which
+    training waited; None for a checkpoint of an earlier attempt.
     """
 
     trial: int
@@ -124,7 +124,7 @@ class CheckpointKept:
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """An attempt is over. ``error`` is one line; the trial's record has it whole."""
+    """An attempt has ended. ``error`` is one line; the trial's record contains all of it."""
 
     trial: int
     attempt: int
@@ -135,26 +135,26 @@ class AttemptEnded:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know: a fallback, a wait, a retry, a promise that does not hold."""
+    """Information for the user: a fallback, a wait, a retry, or a promise that does not hold."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Remark(Notice):
-    """A notice of what goes as it should, which nobody needs who asks for quiet."""
+    """A notice about normal operation, which is left out of quiet output."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunStopping(Notice):
-    """The run is about to end before its time: after a checkpoint of each trial, or ``at_once``."""
+    """The run is stopping early: after a checkpoint of each trial, or ``at_once``."""
 
     at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RungDecided(Remark):
-    """A rung is decided: ``promoted`` trials go on, and those that ``ended`` there do not."""
+    """A rung was decided: ``promoted`` trials continue, and ``ended`` trials do not."""
 
     epochs: int = 0
     bracket: int = 0
@@ -164,7 +164,7 @@ class RungDecided(Remark):
 
 @dataclass(frozen=True, slots=True)
 class VerificationOpened:
-    """``trials`` finished trials are about to be replayed, ``workers`` of them side by side."""
+    """A verification of ``trials`` finished trials begins, with ``workers`` parallel replays."""
 
     study: str
     trials: int
@@ -177,7 +177,7 @@ class VerificationOpened:
 
 @dataclass(frozen=True, slots=True)
 class TrialVerified:
-    """A trial was replayed and compared, in ``seconds``; the verdict is stored."""
+    """A trial was replayed and compared in ``seconds``, and the verdict is stored."""
 
     trial: int
     verdict: VerificationVerdict
@@ -186,7 +186,7 @@ class TrialVerified:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationOpened:
-    """``checkpoints`` kept checkpoints of ``trials`` trials are about to be measured."""
+    """An evaluation of ``checkpoints`` kept checkpoints of ``trials`` trials begins."""
 
     study: str
     trials: int
@@ -198,7 +198,7 @@ class EvaluationOpened:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointMeasured:
-    """A kept checkpoint was measured on held-out data; None where it could not be."""
+    """A kept checkpoint was evaluated on held-out data; ``metrics`` is None if that failed."""
 
     trial: int
     step: int | None
@@ -224,17 +224,13 @@ Event = (
 
 
 class Listener(Protocol):
-    """Receives every event of a run."""
+    """Interface of receivers of a run's events."""
 
     def __call__(self, event: Event) -> None: ...
 
 
 class OneAtATime:
-    """A listener that hears events from several threads, one at a time.
-
-    Args:
-        listener: Called with them.
-    """
+    """Listener that passes events of several threads to ``listener``, one at a time."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener

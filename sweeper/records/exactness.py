@@ -1,7 +1,7 @@
 """Results of a study's audits and verifications, as frozen records and as one sentence.
 
-An audit resumes a trial from one checkpoint in a fresh process and compares what it has at the
-next. So a hole that nobody thought of is found on the study that runs, by its effect.
+An audit resumes a trial from a checkpoint in a new process and compares its state at the next
+checkpoint. So it finds any state that is not captured, by its effect on the running study.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ AuditPolicy = Literal["auto", "all", "off"]
 """Intervals that a study audits: the first ones and some more, every one, or none."""
 
 AuditOutcome = Literal["alike", "differs", "dropped"]
-"""Result of an audit. "dropped": without a verdict, such as for want of its checkpoint."""
+"""Result of an audit. "dropped": no verdict, for example because a checkpoint is missing."""
 
 VerificationMode = Literal["replay", "interrupt"]
-"""Mode of a replay: from nothing in one go, or killed on the way and resumed."""
+"""Mode of a verification: replayed without interruption, or killed and resumed on the way."""
 
 VerificationVerdict = Literal["holds", "differs", "unpromised"]
-"""Verdict of a verification. "unpromised": nothing contradicts itself, and the study has
-``deterministic=False``, so that a replay proves nothing either way."""
+"""Verdict of a verification. "unpromised": no contradiction was found, but the study has
+``deterministic=False``, so that a replay may differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One interval of a trial that was pinned to be audited.
+    """One interval of a trial that was pinned for an audit.
 
     Attributes:
-        from_step: Where it is resumed; 0 where it begins with the trial.
-        to_step: Where it is compared.
-        outcome: None before there is one.
-        seconds: That the audit took, all tries and replays together; None before.
-        message: What differs, or why it was dropped; None where it is alike.
+        from_step: Step at which it is resumed; 0 if it begins with the trial.
+        to_step: Step at which it is compared.
+        outcome: Result of the audit; None before it.
+        seconds: Total duration of the audit's replays; None before the verdict.
+        message: What differs, or why it was dropped; None if it is alike.
 
     Examples:
         >>> [(audit.from_step, audit.to_step, audit.alike) for audit in study.results().trials[0].audits]
@@ -67,14 +67,14 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True)
 class AuditedDifference:
-    """The first interval of a study whose audit found a difference, and what that was.
+    """First interval of a study in which an audit found a difference.
 
     Attributes:
         trial: The trial's number.
-        from_step: Where the interval was resumed.
-        to_step: Where it was compared.
+        from_step: Step at which the interval was resumed.
+        to_step: Step at which it was compared.
         message: What differs, with both values.
-        advice: Who may be why, and what to do; empty where that is not known.
+        advice: Probable causes and advice; empty if unknown.
 
     Examples:
         >>> difference = study.status().exactness.difference
@@ -94,12 +94,12 @@ class Exactness:
     """Result of a study's audits so far.
 
     Attributes:
-        intervals: How many have a verdict.
-        alike: How many of them were the same, bit for bit.
-        pending: How many wait for theirs.
-        unaudited: Why nothing is audited; None where something is.
-        difference: The first that was found; None where none was.
-        accepted: Whether somebody has gone on all the same (``--accept-inexact``).
+        intervals: Number of intervals with a verdict.
+        alike: Number of those that were bit-identical.
+        pending: Number of intervals without a verdict yet.
+        unaudited: The reason for which the study is not audited; None if it is.
+        difference: The first difference; None without one.
+        accepted: Whether differences were accepted (``--accept-inexact``).
 
     Examples:
         >>> print(study.status().exactness.line)
@@ -118,7 +118,7 @@ class Exactness:
 
     @property
     def warning(self) -> str | None:
-        """Return the warning that belongs beside the study's results; None if there is none."""
+        """Return the warning to show with the study's results; None without a difference."""
         if self.difference is None:
             return None
         return f"exactness is not promised: an audit found that {self.difference.message}"
@@ -137,13 +137,13 @@ class VerificationRecord:
     """Result of one `sweeper verify` of a trial.
 
     Attributes:
-        checked_at: When; the database's clock.
-        mode: "replay" from nothing in one go, or "interrupt", killed on the way and resumed.
-        verdict: "holds", "differs", or "unpromised" of a study with ``deterministic=False``.
-        epoch: The first epoch that differs, from 0; None where none does.
-        step: Of the first checkpoint that differs, or that is damaged.
-        variable: The first variable that differs in it.
-        report: Everything that was compared and found, as ``sweeper verify --json`` has it.
+        checked_at: Time of the verification, by the database's clock.
+        mode: "replay" without interruption, or "interrupt", killed and resumed on the way.
+        verdict: "holds", "differs", or "unpromised" for a study with ``deterministic=False``.
+        epoch: The first epoch that differs, from 0; None if none differs.
+        step: Step of the first checkpoint that differs or is damaged; None without one.
+        variable: The first variable that differs in it; None without one.
+        report: The complete report, as in ``sweeper verify --json``.
 
     Examples:
         >>> verification = study.results().best.verification
@@ -174,7 +174,7 @@ def checked_audit(audit: Any) -> AuditPolicy:
     """Return ``audit`` if it is a policy.
 
     Raises:
-        DefinitionError: It is not such a number.
+        DefinitionError: It is not a policy.
     """
     if not isinstance(audit, str) or audit not in get_args(AuditPolicy):
         msg = f"audit={audit!r}; it is one of {', '.join(map(repr, get_args(AuditPolicy)))}"

@@ -1,7 +1,7 @@
-"""Number of epochs that trials train for: extensions of it, and decisions at the rungs of a budget.
+"""Lengths of trials in epochs: extensions, and decisions at the rungs of a budget.
 
-A study is defined with one number of epochs, its first length. An extension raises that number for
-the whole study or for some of its trials, which then go on from where they ended. A budget ends
+A study is defined with one number of epochs, its first length. An extension raises that number for the
+whole study or for some of its trials, which then resume from their last checkpoints. A budget ends
 trials at its rungs.
 """
 
@@ -20,16 +20,16 @@ LengthKind = Literal["reads", "epochs", "steps"]
 
 @dataclass(frozen=True, slots=True)
 class LengthRecord:
-    """A number of epochs at which a trial has come to its end, and what it gave there.
+    """Result of a trial at one length.
 
     Attributes:
-        epochs: How many it was to train for.
-        trained: How many it trained: fewer where it stopped early or was pruned.
-        state: How it ended there: "complete" or "pruned".
-        value: The objective, the first of several; None where a pruned trial has none.
-        digest: Of the training state at that end.
-        at: When it ended; the database's clock.
-        values: In a study of several objectives, by their names; else None.
+        epochs: The length: the number of epochs to train.
+        trained: Number of epochs trained, which is smaller after an early stop or pruning.
+        state: State at its end: "complete" or "pruned".
+        value: The objective, the first of several; None for a pruned trial without one.
+        digest: Digest of the training state at its end.
+        at: Time of its end, by the database's clock.
+        values: Values by objective, in a study with several; None otherwise.
 
     Examples:
         >>> [(length.epochs, length.state) for length in study.results().best.lengths]
@@ -62,10 +62,10 @@ class Extension:
     """Trials to extend, and their new number of epochs.
 
     Attributes:
-        epochs: The number of epochs to train for, those that are over included.
-        trials: The numbers of the trials; None for the whole study: its complete trials, those that
-            have begun, and those that have not.
-        best: Instead of numbers, how many of the best trials.
+        epochs: Total number of epochs to train, including finished ones.
+        trials: Numbers of the trials; None for the whole study, with its complete, unfinished and
+            future trials.
+        best: Number of the best trials to extend, instead of ``trials``; None otherwise.
     """
 
     epochs: int
@@ -75,12 +75,12 @@ class Extension:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionPlan:
-    """Changes that an extension makes.
+    """Changes of an extension.
 
     Attributes:
-        reopened: Finished trials that go on, by number; each with the epochs it was to train for.
-        lengthened: Trials that have begun and have not finished, likewise.
-        raised: Whether trials that have not begun will train for that number too.
+        reopened: Former lengths of the finished trials that continue, by number.
+        lengthened: Former lengths of the extended unfinished trials, by number.
+        raised: Whether trials that have not begun are extended, too.
     """
 
     reopened: Mapping[int, int]
@@ -89,7 +89,7 @@ class ExtensionPlan:
 
     @property
     def begun(self) -> Mapping[int, int]:
-        """Return the trials that change, finished or not, with their number of epochs before."""
+        """Return the former lengths of all extended trials that have begun, by number."""
         return {**self.reopened, **self.lengthened}
 
     def __bool__(self) -> bool:
@@ -98,14 +98,14 @@ class ExtensionPlan:
 
 @dataclass(frozen=True, slots=True)
 class LengthRead:
-    """One expression of the user's code that goes by the number of epochs, or may.
+    """Expression of the user's code that depends, or may depend, on the number of epochs.
 
     Attributes:
-        where: The part of the code, its file and line.
-        text: The expression, as it is written.
-        kind: "reads" where it asks for the number; "epochs" and "steps" where it holds ``number``,
-            which is that of the epochs, or of all their steps, only if it happens to be equal.
-        number: The number that it holds; 0 where it asks.
+        where: The part of the code, with its file and line.
+        text: Source text of the expression.
+        kind: "reads" if it reads the number of epochs; "epochs" or "steps" if it contains ``number``,
+            which may be the number of epochs or of their steps.
+        number: The number that it contains; 0 for "reads".
     """
 
     where: str
@@ -127,9 +127,9 @@ class ComparedTrial:
     """One trial in a rung's decision.
 
     Attributes:
-        number: The trial's.
-        value: The objective that it had reached; None where it had failed or that is NaN.
-        promoted: Whether it went on.
+        number: The trial's number.
+        value: Its objective at the rung; None if it had failed or the objective is NaN.
+        promoted: Whether it was promoted.
     """
 
     number: int
@@ -145,11 +145,11 @@ class RungDecision:
     """A decided rung of one round.
 
     Attributes:
-        bracket: From 0.
-        first: The number of the round's first trial.
-        epochs: After which its trials paused.
-        decided_at: The database's clock.
-        compared: Who was compared, by number.
+        bracket: Number of the bracket, from 0.
+        first: Number of the round's first trial.
+        epochs: Number of epochs after which its trials paused.
+        decided_at: Time of the decision, by the database's clock.
+        compared: The compared trials, by number.
     """
 
     bracket: int
@@ -167,13 +167,13 @@ class RungRecord:
     """One trial at one rung.
 
     Attributes:
-        epochs: After which it paused, or was compared there although it was over before.
-        value: The objective that it had reached; None where it had failed or that is NaN.
-        promoted: Whether it went on; None before that is decided.
-        decision: Of the rung, with everybody who was compared; None before it is decided.
+        epochs: Number of epochs of the rung; the trial paused then or had ended before.
+        value: Its objective at the rung; None if it had failed or the objective is NaN.
+        promoted: Whether it was promoted; None before the decision.
+        decision: Decision of the rung with all compared trials; None before it.
 
     Examples:
-        >>> study.results().best.rungs  # of a study with a budget alone
+        >>> study.results().best.rungs  # empty without a budget
         ()
     """
 

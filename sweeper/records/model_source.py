@@ -1,7 +1,7 @@
-"""A trial's model, as its record gives it: the record knows where the study is, and no more.
+"""Access to a trial's model from its record.
 
-Records are read from a database and know neither a definition nor a path. Those that a study's
-results give have a `ModelSource` beside them, which opens both when a model is asked for.
+Records contain neither the study's definition nor its paths. Records of a study's results have a
+`ModelSource`, which opens both when a model is loaded.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     import keras
 
 At = Literal["end", "best"] | int
-"""One of a trial's models: as training left it, of the best kept epoch, or of a kept step."""
+"""One of a trial's models: the end model, that of the best kept epoch, or that of a kept step."""
 
 
 class ModelSource(Protocol):
-    """Source of the models of a study's trials."""
+    """Interface of the source of the models of a study's trials."""
 
     def load_model(self, number: int, at: At, *, accept_changes: bool) -> keras.Model:
         """Load the model of trial ``number``."""
-        ...
 
     def export(
         self,
@@ -38,11 +37,10 @@ class ModelSource(Protocol):
         max_to_keep: int | None = None,
     ) -> ExportReport:
         """Write the model of trial ``number`` to ``path``."""
-        ...
 
 
 class ExportReport(Protocol):
-    """Report of an export; see `sweeper.models.exported.Exported`."""
+    """Interface of the report of an export; see `sweeper.models.exported.Exported`."""
 
     @property
     def path(self) -> str: ...
@@ -51,7 +49,7 @@ class ExportReport(Protocol):
 
 
 class HasModel:
-    """A trial's record, whose model can be had."""
+    """Base class of records of trials whose models can be loaded."""
 
     __slots__ = ()
 
@@ -62,26 +60,26 @@ class HasModel:
         """Load the trial's model with its trained variables, built by the study's model factory.
 
         TensorFlow is imported into this process. The factory runs again, with the trial's
-        parameters and seeds; a model that only its first batch builds is built on one of the data
-        factory's. Random generators of this process are as they were afterwards.
+        parameters and seeds; a model that is built by its first batch gets one from the data factory.
+        Random generators of this process are restored afterwards.
 
         Args:
-            at: ``"end"``: as ``fit`` would have left it, with the weights that `EarlyStopping`
-                restored and an optimizer's finished averages; of a complete trial. ``"best"``:
-                of the kept checkpoint with the best objective. A number: of the checkpoint
-                of that step.
-            accept_changes: Go on although the study's code or definition is another one than when
-                the trial ran; every variable must fit all the same.
+            at: ``"end"``: the model as ``fit`` would have left it, with the weights that
+                `EarlyStopping` restored and an optimizer's final averages; for complete trials.
+                ``"best"``: that of the kept checkpoint with the best objective. A number: that of
+                the kept checkpoint of this step.
+            accept_changes: Whether to continue if the study's code or definition has changed since
+                the trial ran; every variable must still fit.
 
         Returns:
-            The model, compiled as the factory compiles it. Its optimizer's variables are new.
+            The model, compiled by the factory. Its optimizer's variables are new.
 
         Raises:
-            CheckpointError: The trial has no such model; the message lists those that it has.
+            CheckpointError: The trial has no such model; the message lists the existing ones.
             DefinitionChangedError: The code or the definition changed since the trial ran.
-            RestoreError: A variable does not fit the model that the factory makes now.
-            StudyFileError: The study's code is not where it was; the message says how to give it.
-            UsageError: The record did not come from a study's results.
+            RestoreError: A variable does not fit the model that the factory builds now.
+            StudyFileError: The study's file was moved; the message says how to name it.
+            UsageError: The record is not from a study's results.
         """
         return self._source().load_model(self.number, at, accept_changes=accept_changes)
 
@@ -96,25 +94,26 @@ class HasModel:
         name: str = "ckpt",
         max_to_keep: int | None = None,
     ) -> ExportReport:
-        """Write the trial's model for other tools, and a card that describes it beside it.
+        """Write the trial's model for other tools, with a card that describes it.
 
-        It is written beside ``path`` under another name, read again afresh, compared on a batch
-        of the study's data, and only then renamed.
+        The model is written under a temporary name, read back, compared on a batch of the study's
+        data, and then renamed to ``path``.
 
         Args:
-            path: Where it goes; ``path.json`` and ``path.md`` are its card.
+            path: Path of the model; ``path.json`` and ``path.md`` are its card.
             format: ``"keras"``, ``"weights"``, ``"savedmodel"``, ``"frozen"``, ``"tf-checkpoint"``
                 or ``"safetensors"``.
-            at: As for `load_model`.
-            force: Replace what is at ``path``.
-            accept_changes: As for `load_model`.
-            name: Of TensorFlow's checkpoints: ``name-420`` for step 420.
-            max_to_keep: With ``"tf-checkpoint"``: write so many of the trial's kept checkpoints,
-                the newest up to ``at``, in place of the one.
+            at: See `load_model`.
+            force: Whether to replace an existing file at ``path``.
+            accept_changes: See `load_model`.
+            name: Name of TensorFlow's checkpoints: ``name-420`` for step 420.
+            max_to_keep: With ``"tf-checkpoint"``, the number of kept checkpoints to write: the newest
+                ones up to ``at``. None for one.
 
         Raises:
-            ExportError: It cannot be written in this form, or what was written predicts otherwise.
-            SweeperError: As for `load_model`.
+            ExportError: It cannot be written in this format, or the written model predicts other
+                values.
+            SweeperError: See `load_model`.
         """
         return self._source().export(
             self.number,

@@ -1,7 +1,7 @@
 """Presentation of results: plain tables for pandas, a terminal and a notebook, and figures.
 
-The records print themselves by it, so it takes them as they are and does not import their module. What
-draws a figure is given to the results by what gives them to a user.
+The module of the records imports this one to print them, so their types are not imported here. The
+object that draws figures is set by the caller that returns results to the user.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 TrialRecord = Any
-"""`sweeper.records.results.TrialRecord`, whose module imports this one."""
+"""Type `sweeper.records.results.TrialRecord`, whose module imports this one."""
 
 _TEXT_ROWS, _CELL_ROWS, _CELL_WIDTH = 12, 30, 200
 
@@ -70,12 +70,12 @@ def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
 
 
 def results_text(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """Write a headline and the best trials, cut to the terminal's width."""
+    """Return a headline and a table of the best trials, cut to the terminal's width."""
     return _text_of(status, trials, shutil.get_terminal_size().columns, _TEXT_ROWS)
 
 
 def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """Write the same text for a notebook's cell, which is wider and scrolls."""
+    """Return the same text as HTML for a notebook's cell, which is wider and scrolls."""
     text = html.escape(_text_of(status, trials, _CELL_WIDTH, _CELL_ROWS))
     return f'<pre style="overflow-x:auto;white-space:pre">{text}</pre>'
 
@@ -135,20 +135,18 @@ def _table(
 
 
 def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:
-    """Return a header for each parameter: its name, or ``params_NAME`` where that is taken."""
+    """Return a header for each parameter: its name, or ``params_NAME`` if the name is taken."""
     return [f"params_{name}" if name in taken else name for name in names]
 
 
 class FigureSource(Protocol):
-    """Interface for drawing results; see `sweeper.views.figures`."""
+    """Interface of an object that draws results; see `sweeper.views.figures`."""
 
     def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
-        """Return a metric of every trial over its epochs."""
-        ...
+        """Draw a metric of every trial over its epochs."""
 
     def parallel_coordinates(self, results: Any) -> Figure:
         """Draw every trial over its parameters."""
-        ...
 
     def importances(
         self,
@@ -159,15 +157,13 @@ class FigureSource(Protocol):
         seed: int,
     ) -> Figure:
         """Draw the importance of each parameter."""
-        ...
 
     def attempts_timeline(self, results: Any) -> Figure:
         """Draw the attempts of every trial over time."""
-        ...
 
 
 class HasFigures:
-    """Results that can be drawn, where they came from a study."""
+    """Base class of results that can be drawn if they are from a study."""
 
     status: StudyStatus
     figures: FigureSource | None
@@ -179,7 +175,7 @@ class HasFigures:
 
         Args:
             metric: A key of the epoch logs; the (first) objective by default.
-            compared: Another study's results, drawn behind; none by default.
+            compared: Another study's results, drawn in the background; none by default.
 
         Raises:
             UsageError: No trial reported ``metric``, or Plotly is not installed.
@@ -204,9 +200,9 @@ class HasFigures:
         """Draw how much each parameter matters, as a Plotly figure; it takes 10 complete trials.
 
         Args:
-            objective: One of the study's; the first one by default.
+            objective: One of the study's objectives; the first one by default.
             method: Optuna's evaluator; ``"fanova"`` needs scikit-learn.
-            seed: Of what fANOVA draws; 0 by default.
+            seed: Seed of fANOVA; 0 by default.
 
         Raises:
             UsageError: No such objective or method, or a package is not installed.

@@ -1,4 +1,4 @@
-"""Values of records as text, for records that print themselves in one line, and as JSON."""
+"""Values of records as text in one line, and as JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _LONGEST = 40
 
 
 def value_shown(value: object, longest: int = _LONGEST) -> str:
-    """Return a value in one line: six digits of a number, ``-`` for None.
+    """Return a value in one line: a number with six digits, ``-`` for None.
 
     Args:
         value: A number, a parameter's value or a text.
-        longest: How many characters it may have.
+        longest: Maximum number of characters.
     """
     if value is None:
         return "-"
@@ -24,17 +24,17 @@ def value_shown(value: object, longest: int = _LONGEST) -> str:
 
 
 def values_shown(values: Mapping[str, object]) -> str:
-    """Return ``name=value`` of each, with a space between them."""
+    """Return ``name=value`` for each, separated by spaces."""
     return " ".join(f"{name}={value_shown(value)}" for name, value in values.items())
 
 
 def counted(count: int, noun: str) -> str:
-    """Return ``1 epoch``, ``2 epochs``."""
+    """Return the count with its noun: ``1 epoch``, ``2 epochs``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def json_fields(record: Any, *names: str) -> dict[str, Any]:
-    """Return the attributes of a record as JSON, by name: all fields of a dataclass where none are named."""
+    """Return attributes of a record as JSON, by name; without names, all fields of the dataclass."""
     chosen = names or [field.name for field in fields(record)]
     return {name: _json(getattr(record, name)) for name in chosen}
 

@@ -1,7 +1,7 @@
-"""Results of a study, as frozen records: read from the database, never written back.
+"""Results of a study as frozen records, which are read from the database and never written back.
 
-A `StudyStatus` counts, a `TrialRecord` holds one trial whole, with its attempts, epochs and
-checkpoints. ``to_json`` of each gives the objects of the command-line contract.
+A `StudyStatus` contains counts, and a `TrialRecord` one trial with its attempts, epochs and
+checkpoints. Their ``to_json`` returns the objects of the command-line contract.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ __all__ = [
 ]
 
 Outcome = Literal["complete", "interrupted", "paused", "crashed", "lost", "pruned", "failed"]
-"""End of an attempt. "lost": its worker vanished; "crashed": its own process died; "paused": it
-came to a rung of the study's budget."""
+"""End of an attempt. "lost": its worker is gone; "crashed": its process died; "paused": it reached a
+rung of the study's budget."""
 
 _LONGEST_ERROR = 200
 
@@ -82,11 +82,11 @@ _LONGEST_ERROR = 200
 class EpochRecord:
     """One finished epoch.
 
-    Printed, it is one line, which counts epochs from 1 as tables and logs do.
+    Its text is one line, in which epochs are counted from 1, as in tables and logs.
 
     Attributes:
         epoch: Its number, from 0, as in Keras and in ``show --json``.
-        metrics: Every metric in its logs, by name; those of validation begin with ``val_``.
+        metrics: All metrics in its logs, by name; those of validation begin with ``val_``.
 
     Examples:
         >>> sorted(study.results().best.epochs[0].metrics)
@@ -100,7 +100,7 @@ class EpochRecord:
         return f"epoch {self.epoch + 1}: {values_shown(self.metrics)}"
 
     def to_json(self) -> dict[str, Any]:
-        # A table has the trial's number beside the epoch's; a metric must replace neither.
+        # Tables have columns for the numbers of the trial and the epoch, which no metric may replace.
         named = {
             n if n not in ("epoch", "trial") else f"metrics_{n}": v for n, v in self.metrics.items()
         }
@@ -112,11 +112,11 @@ class CheckpointRecord:
     """One committed checkpoint.
 
     Attributes:
-        step: Optimizer steps finished when it was taken, counted over the whole trial.
-        epoch: Epochs finished when it was taken.
+        step: Finished optimizer steps of the whole trial.
+        epoch: Finished epochs.
         digest: XXH3-128 (hex) of every model and optimizer variable in order.
-        bytes: Size of its files.
-        path: Its directory.
+        bytes: Total size of its files.
+        path: Its directory, or its prefix in an object store.
 
     Examples:
         >>> [checkpoint.step for checkpoint in study.results().best.checkpoints]
@@ -139,20 +139,20 @@ class CheckpointRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One process's go at a trial.
+    """One attempt at a trial, by one process.
 
     Attributes:
-        number: From 1.
+        number: Its number, from 1.
         outcome: How it ended: "complete", "interrupted", "paused" (at a rung of the study's budget),
-            "crashed" (its process died), "lost" (its worker vanished), "pruned" or "failed"; None
+            "crashed" (its process died), "lost" (its worker is gone), "pruned" or "failed"; None
             while it runs.
-        start_step: The step that it went on from, 0 from nothing; None before it is known.
-        end_step: The last step of which anything is kept; None before there is one.
-        host: The machine's name.
-        pid: Of the trial's process; None before there is one.
-        started_at: When it was claimed; the database's clock.
-        ended_at: When it ended; None while it runs.
-        error: What ended it, if something was wrong.
+        start_step: The step from which it resumed, or 0; None before training.
+        end_step: The last stored step; None without one.
+        host: Host name of the machine.
+        pid: Id of the trial's process; None before its start.
+        started_at: Time of the claim, by the database's clock.
+        ended_at: Time of its end, by the database's clock; None while it runs.
+        error: The error that ended it; None without one.
 
     Examples:
         >>> [(attempt.number, attempt.outcome) for attempt in study.results().best.attempts]
@@ -181,38 +181,39 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TrialRecord(HasModel):
-    """One trial, whole.
+    """One trial with all details.
 
     Attributes:
         study: The study's name.
-        number: In the study, from 0.
-        state: Where it stands: "waiting", "running", "interrupted" (begun, no live attempt, will be
-            resumed), "paused" (at a rung of the study's budget), "complete", "pruned" or "failed".
+        number: Its number in the study, from 0.
+        state: "waiting", "running", "interrupted" (begun, no live attempt, will be resumed), "paused"
+            (at a rung of the study's budget), "complete", "pruned" or "failed".
         params: Its parameters, by name.
-        epochs: Every finished epoch, in order.
-        attempts: Every attempt, in order.
-        checkpoints: Those that are kept.
-        value: The objective at the epoch that `Study` values trials at, or None before the trial
-            is complete or pruned; the first one where there are several.
-        seed: The trial's own seed, drawn from the study's seed and the trial's number.
-        digest: Of the final training state, or None before the trial is complete or pruned.
-        values: Of a complete trial in a study of several objectives, by their names; else None.
-        verification: What the latest `sweeper verify` of it found; None before any.
-        audits: Its intervals that were audited, or are to be.
-        code: The short form of the definition and code that it ran under (`CodeGroup.code`).
-        output_only: The kinds of objects that `Trial.output_only` exempted from its checkpoints.
-        warm_start: What the latest attempt that began anew took from the file that it began from:
-            ``path``, ``kind``, ``digest``, ``matched`` and ``mismatches``; None without such a file.
-        anew_after: Of its attempts up to this one nothing is gone on with, because they ran under
-            another definition; 0 where there is none such.
-        evaluations: What its checkpoints gave on held-out data (`sweeper evaluate`).
-        rungs: Of the study's budget, those that it has come to, with what was decided there.
-        parent: The checkpoint of another trial that it begins from; None where it began from nothing.
-        branch_report: Of a branch that began, ``taken``, ``kept`` and ``mismatches``; else None.
-        source: Where its model can be had; None in a record that no study's results gave.
-        distributions: What each parameter was drawn from.
-        length: How many epochs it trains for at most; None where its study does not say.
-        earlier_lengths: What it gave at the lengths that it was extended from, the shortest first.
+        epochs: All finished epochs, in order.
+        attempts: All attempts, in order.
+        checkpoints: Its kept checkpoints.
+        value: The objective at the epoch that the study's ``at`` selects, the first of several; None
+            before the trial is complete or pruned.
+        seed: The trial's seed, drawn from the study's seed and the trial's number.
+        digest: Digest of the final training state; None before the trial is complete or pruned.
+        values: Values by objective, for a complete trial in a study with several; None otherwise.
+        verification: Result of its latest `sweeper verify`; None without one.
+        audits: Its intervals that were or will be audited.
+        code: Short form of its definition and code (`CodeGroup.code`).
+        output_only: Kinds of objects that `Trial.output_only` exempted from its checkpoints.
+        warm_start: Initial weights of its latest start: ``path``, ``kind``, ``digest``, ``matched``
+            and ``mismatches``; None without a file of weights.
+        anew_after: Number of the last attempt that ran under another definition, and whose
+            checkpoints are not used; 0 for none.
+        evaluations: Evaluations of its checkpoints on held-out data (`sweeper evaluate`).
+        rungs: The rungs of the study's budget that it has reached, with their decisions.
+        parent: The checkpoint of another trial from which it starts; None for ordinary trials.
+        branch_report: ``taken``, ``kept`` and ``mismatches`` of a branch that has begun; None
+            otherwise.
+        source: Source of its model; None in a record that is not from a study's results.
+        distributions: Distributions of its parameters.
+        length: Maximum number of its epochs; None if unknown.
+        earlier_lengths: Its results at earlier lengths, the shortest first.
 
     Examples:
         >>> trial = study.results().trials[0]
@@ -248,7 +249,7 @@ class TrialRecord(HasModel):
 
     @property
     def lengths(self) -> tuple[LengthRecord, ...]:
-        """Return what it gave at every length at which it has come to its end, the shortest first."""
+        """Return its results at all lengths at which it has ended, the shortest first."""
         if self.state not in ("complete", "pruned") or self.length is None:
             return self.earlier_lengths
         ended = self.attempts[-1].ended_at if self.attempts else None
@@ -265,7 +266,7 @@ class TrialRecord(HasModel):
 
     @property
     def error(self) -> str | None:
-        """Return what the latest attempt that ended in an error said, if the trial failed."""
+        """Return the latest error of a failed trial; None otherwise."""
         if self.state != "failed":
             return None
         return next((a.error for a in reversed(self.attempts) if a.error), None)
@@ -299,13 +300,13 @@ class TrialRecord(HasModel):
 class StudyResults(HasFigures):
     """Result of `Study.run`: every trial of the study, in the order of their numbers.
 
-    Iterating over it gives its trials, ``len`` how many there are, and ``results[3]`` the trial with the
-    number 3. Printed, it is a table of the trials; a notebook shows the same.
+    Iteration yields its trials, ``len`` is their number, and ``results[3]`` is the trial with number 3.
+    Its text, also in a notebook, is a table of the trials.
 
     Attributes:
-        status: How many trials stand where, and who leads.
-        trials: Each trial whole.
-        figures: What draws them; None in results that no study gave.
+        status: Numbers of trials by state, and the best trial.
+        trials: All trials with their details.
+        figures: Object that draws the results; None in results that are not from a study.
 
     Examples:
         >>> results = study.results()
@@ -333,7 +334,7 @@ class StudyResults(HasFigures):
         """Return the trial with this number.
 
         Args:
-            number: The trial's, from 0.
+            number: The trial's number, from 0.
 
         Raises:
             LookupError: There is no such trial.
@@ -377,10 +378,7 @@ class StudyResults(HasFigures):
 
     @property
     def pareto(self) -> tuple[TrialRecord, ...]:
-        """Return the complete trials that no other one beats in one objective without losing in another.
-
-        With one objective, the best trial alone; empty where no trial is complete.
-        """
+        """Return the complete trials of the Pareto front; with one objective, only the best trial."""
         leading = {trial.number for trial in self.status.pareto}
         if not self.status.objectives and self.status.best is not None:
             leading = {self.status.best.number}
@@ -388,15 +386,15 @@ class StudyResults(HasFigures):
 
     @property
     def evaluations(self) -> tuple[EvaluationRecord, ...]:
-        """Return what checkpoints gave on held-out data, trial by trial; `Study.evaluate` ranks them."""
+        """Return all evaluations of checkpoints on held-out data, by trial; `Study.evaluate` ranks them."""
         return tuple(record for trial in self.trials for record in trial.evaluations)
 
     def with_models(self, source: ModelSource, figures: FigureSource | None = None) -> StudyResults:
-        """Return the same, with each trial's model to be had from ``source``, and drawn by ``figures``.
+        """Return the same results with a source of models and an object that draws figures.
 
         Args:
-            source: Opens the study and its files when a model is asked for.
-            figures: What draws them; None where nothing is to.
+            source: Opens the study and its files when a model is loaded.
+            figures: Object that draws the results; None to keep the present one.
         """
         status = self.status
         best = None if status.best is None else replace(status.best, source=source)
@@ -408,16 +406,16 @@ class StudyResults(HasFigures):
         )
 
     def to_dataframe(self, of: Literal["trials", "epochs", "attempts"] = "trials") -> pd.DataFrame:
-        """Return a table: one row a trial, an epoch of a trial, or an attempt at a trial.
+        """Return a table with one row for each trial, epoch or attempt.
 
         Args:
-            of: ``"trials"``, by default: number, state, value, each parameter, how many epochs and
-                attempts, the seconds that its attempts took and from which steps the later ones
-                went on, seed, digest and error. ``"epochs"``: trial, epoch (from 0) and every
-                metric. ``"attempts"``: trial, number, outcome, steps, host and times.
+            of: ``"trials"``, by default: number, state, value, each parameter, numbers of epochs and
+                attempts, seconds of its attempts, the steps at which they resumed, seed, digest and
+                error. ``"epochs"``: trial, epoch (from 0) and every metric. ``"attempts"``: trial,
+                number, outcome, steps, host and times.
 
         Raises:
-            UsageError: ``of`` is none of these, or pandas is not installed; the message has the
+            UsageError: ``of`` is none of these, or pandas is not installed; the message contains the
                 command that installs it.
         """
         makers = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}

@@ -1,4 +1,4 @@
-"""Progress of a study, as frozen records: position of each trial, leading trial, active workers."""
+"""Progress of a study as frozen records: counts, progress of each trial, best trial, and workers."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""
 
 TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
-"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of
-its budget, and goes on if it is promoted there."""
+"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of its
+budget; it continues if it is promoted there."""
 
 _NOTHING_AUDITED = Exactness()
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A process whose slots serve, or served, a study.
+    """A present or former worker of a study.
 
     Attributes:
-        key: Unique to this one process's stay.
-        host: The machine's name.
-        pid: Of the process.
-        engine: What placed it: "local", "dask" or "ray".
-        slots: How many trials it runs side by side.
-        joined_at: When it came; the database's clock.
-        lease_until: When it counts as gone unless it reports before; the database's clock.
-        left_at: When it left by itself; None while it is there, or if it was lost.
-        error: Why it left, if something was wrong.
-        live: Whether it is there: it has not left, its lease has not ended, and its process is
-            not known to be gone.
+        key: Unique key of the worker.
+        host: Host name of the machine.
+        pid: Id of the process.
+        engine: Engine that placed it: "local", "dask" or "ray".
+        slots: Number of parallel trials.
+        joined_at: Time at which it joined, by the database's clock.
+        lease_until: End of its lease unless it is renewed, by the database's clock.
+        left_at: Time at which it left; None while it is present, or if it was lost.
+        error: Error because of which it left; None without one.
+        live: Whether it is present: it has not left, its lease has not ended, and its process is not
+            known to be gone.
 
     Examples:
         >>> from sweeper.records.status import WorkerRecord
@@ -72,13 +72,13 @@ class WorkerRecord:
 
 @dataclass(frozen=True, slots=True)
 class BestTrial(HasModel):
-    """The leading complete trial.
+    """The complete trial with the best objective.
 
     Attributes:
-        number: The trial's.
+        number: The trial's number.
         value: Its objective.
         params: Its parameters, by name.
-        source: Where its model can be had; None in a record that no study's results gave.
+        source: Source of its model; None in a record that is not from a study's results.
 
     Examples:
         >>> best = study.status().best
@@ -100,16 +100,16 @@ class BestTrial(HasModel):
 
 @dataclass(frozen=True, slots=True)
 class ParetoTrial(HasModel):
-    """A complete trial that no other one beats in one objective without losing in another.
+    """A complete trial of the Pareto front: no other is better in an objective and worse in none.
 
     Attributes:
-        number: The trial's.
-        values: Its objectives, by their names.
+        number: The trial's number.
+        values: Its values by objective.
         params: Its parameters, by name.
-        source: Where its model can be had; None in a record that no study's results gave.
+        source: Source of its model; None in a record that is not from a study's results.
 
     Examples:
-        >>> [trial.values for trial in study.status().pareto]  # of several objectives alone
+        >>> [trial.values for trial in study.status().pareto]  # empty with one objective
         []
     """
 
@@ -126,7 +126,7 @@ class ParetoTrial(HasModel):
 
 
 class _HasResult(Protocol):
-    """A trial's record, of whatever extent."""
+    """Interface of records with a trial's state and value."""
 
     @property
     def number(self) -> int: ...
@@ -142,7 +142,7 @@ Ranked = TypeVar("Ranked", bound=_HasResult)
 
 
 _REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
-"""Errors, by their names, that a trial meets again: its seed, parameters and data are the same."""
+"""Names of errors that another attempt would raise again, because it has the same seed and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +150,16 @@ class TrialStatus:
     """Progress of one trial that has begun.
 
     Attributes:
-        number: The trial's, from 0.
-        state: Where it stands.
+        number: The trial's number, from 0.
+        state: Its state.
         params: Its parameters, by name.
-        value: As `TrialRecord.value`: None before the trial is complete or pruned.
-        epoch: How many epochs it has finished.
-        epochs: How many it trains for at most; None where its study does not say.
-        metrics: Of the latest epoch that it finished; empty before the first.
-        values: Of a complete trial in a study of several objectives, by their names; else None.
-        attempts: How many there were, the running one included.
-        error: The last line of what a failed trial ended with; None of any other.
+        value: See `TrialRecord.value`; None before the trial is complete or pruned.
+        epoch: Number of finished epochs.
+        epochs: Maximum number of epochs; None if unknown.
+        metrics: Metrics of the latest finished epoch; empty before the first.
+        values: Values by objective, for a complete trial in a study with several; None otherwise.
+        attempts: Number of attempts, including a running one.
+        error: Last line of a failed trial's error; None for other trials.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -180,7 +180,7 @@ class TrialStatus:
 
     @property
     def would_fail_again(self) -> bool:
-        """Return whether it failed with an error that another attempt must repeat, bit for bit."""
+        """Return whether it failed with an error that another attempt would raise again."""
         return (self.error or "").startswith(_REPEATED)
 
     def __str__(self) -> str:
@@ -206,27 +206,27 @@ class StudyStatus:
     A study of several objectives has no best trial, but a Pareto front.
 
     Attributes:
-        study: Its name.
-        target: The exact total of trials asked for, over all runs.
-        complete: Trials that trained to their end.
-        running: Trials with a live attempt.
-        interrupted: Trials that have begun, have no live attempt, and will be resumed.
-        pruned: Trials that the pruner, or a rung of the budget, ended.
-        failed: Trials that were given up.
-        waiting: Trials that have not begun.
-        best: The leading complete trial; None before there is one, and with several objectives.
-        objectives: Those of a study of several, in order; empty for any other.
-        pareto: The trials that no other beats, in a study of several objectives.
-        exactness: What its audits found.
-        codes: Where trials ran under several definitions or codes, each group of them; ``best`` is
-            then of the present one's.
-        objective: The metric that trials are compared by; the first one where there are several.
-        direction: Which way is better in it.
-        paused: Trials that have come to a rung of the budget, and go on if they are promoted.
-        trials: Every trial that has begun, by number; empty where they were not asked for.
-        branches: The study's branches, which no total counts, by number.
-        seconds_left: Until the total is reached with as many trials side by side as now, going by
-            the epochs so far; None where no trial runs, or none has finished an epoch.
+        study: The study's name.
+        target: The exact total of trials, over all runs.
+        complete: Number of trials that trained to their end.
+        running: Number of trials with a live attempt.
+        interrupted: Number of trials that have begun, have no live attempt, and will be resumed.
+        pruned: Number of trials that the pruner or a rung of the budget ended.
+        failed: Number of failed trials.
+        waiting: Number of trials that have not begun.
+        best: The best complete trial; None without one, and with several objectives.
+        objectives: The objectives of a study with several, in order; empty otherwise.
+        pareto: The trials of the Pareto front, with several objectives.
+        exactness: Results of its audits.
+        codes: Groups of trials by definition and code, if there are several; ``best`` is then the best
+            under the present one.
+        objective: The metric by which trials are compared, the first of several.
+        direction: Direction of that metric.
+        paused: Number of trials that wait at a rung of the budget.
+        trials: Every trial that has begun, by number; empty if they were not requested.
+        branches: The study's branches, by number; the total does not count them.
+        seconds_left: Estimated seconds until the total is reached with the present number of parallel
+            trials; None if no trial runs, or none has finished an epoch.
 
     Examples:
         >>> status = study.status()
@@ -271,30 +271,22 @@ class StudyStatus:
         return f"{self.study}: {self.finished} of {self.target} trials finished ({', '.join(counts) or 'none'}){best}"
 
     def to_json(self) -> dict[str, Any]:
+        several = [{"name": o.name, "direction": o.direction} for o in self.objectives]
         return {
             **json_fields(self, "study", "objective", "direction", "target", "complete", "running"),
             **json_fields(self, "interrupted", "paused", "pruned", "failed", "waiting", "best"),
             "audited": self.exactness.to_json(),
-            **({"codes": [group.to_json() for group in self.codes]} if self.codes else {}),
-            **self._front(),
+            **(json_fields(self, "codes") if self.codes else {}),
+            **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
             **json_fields(self, "trials", "branches"),
-        }
-
-    def _front(self) -> dict[str, Any]:
-        if not self.objectives:
-            return {}
-        return {
-            "objectives": [{"name": o.name, "direction": o.direction} for o in self.objectives],
-            "pareto": [trial.to_json() for trial in self.pareto],
         }
 
 
 def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
-    """Sort a study's trials best first: complete ones by value, then the others by number.
+    """Return a study's trials, the best first: complete ones by value, then the others by number.
 
-    With several objectives, the trials of the Pareto front come first, then the rest by number.
-    Where trials ran under several codes, those under the present one come first, and each code's
-    are sorted apart.
+    With several objectives, the trials of the Pareto front come first, then the others by number. If
+    trials ran under several codes, each group is sorted separately, and the present one comes first.
     """
     if len(status.codes) > 1:
         known = {trial.number: trial for trial in trials}
@@ -321,12 +313,12 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
 
 
 def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
-    """Say that no trial is complete, and with what the first one failed.
+    """Return a message that no trial is complete, with the error of the first one.
 
     Args:
         study: The study's name.
-        target: How many trials it has.
-        errors: What each of its failed trials ended with, in order.
+        target: Its total of trials.
+        errors: Errors of its failed trials, in order.
     """
     failed = list(errors)
     text = f"study {study!r} has no complete trial yet"
@@ -337,5 +329,5 @@ def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
 
 
 def are(count: int | None) -> str:
-    """Return the verb for ``count`` things: "is" of one, "are" of others."""
+    """Return the verb for ``count`` things: "is" or "are"."""
     return "is" if count == 1 else "are"

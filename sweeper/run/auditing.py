@@ -1,13 +1,13 @@
 """Audits of a run: claims of intervals, their replays and their comparison.
 
-A slot compares the first intervals beside its trial; one that waits for others, or has nothing more
-to claim, compares what there is; and between two trials an interval is taken that has found no idle
-slot for as long as the trial took. An audit that is cut off, by a stop or the end of
-its process, is given back and claimed again.
+A slot compares the study's first intervals in the background, while its trial runs. A slot that waits
+for other trials, or has no trial left to claim, compares any interval. Between two trials, a slot
+compares an interval only if no idle slot took it during the time of the last trial. An audit that is
+interrupted, by a stop or the end of its process, is released and claimed again.
 
-A checkpoint that does not verify costs the audit, never the trial: what was pinned is read whole
-before a process is started. The rest is a verification as any other
-(`sweeper.run.compared_replays`), from a pinned checkpoint to a pinned one.
+A checkpoint that does not verify drops the audit and leaves the trial alone: both pinned checkpoints
+are read completely before a process is started. The comparison is that of `sweeper.run.compared_replays`,
+from one pinned checkpoint to the next.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Outcome:
 
     Attributes:
         comparison: The replays, and what differs between the trial and the resumed one.
-        other_end: How it ended otherwise than at the checkpoint, in a sentence; None where it
-            came there.
+        other_end: How the replay ended before it reached the checkpoint, as the end of a sentence;
+            None if it reached the checkpoint.
     """
 
     comparison: ReplayComparison
@@ -97,12 +97,12 @@ class IntervalReplay:
     """Replay of one claimed interval.
 
     Args:
-        claim: The interval.
-        settings: The study's.
-        launcher: Starts its processes.
-        stopping: Ends a replay when it is set.
-        devices: What its processes see of the machine's GPUs; None for all.
-        authors: Returns what the user wrote; None where that cannot be read.
+        claim: The claimed interval.
+        settings: The study's settings.
+        launcher: Launcher of the replay's processes.
+        stopping: Event that ends the replay when it is set.
+        devices: GPUs that are visible to the processes; None for all.
+        authors: Function that returns the user's own code; it returns None if that cannot be read.
     """
 
     claim: AuditClaim
@@ -119,10 +119,11 @@ class IntervalReplay:
         self._directory = directory / f"replays-{uuid.uuid4().hex[:8]}"
 
     def outcome(self) -> Outcome:
-        """Replay and compare.
+        """Replay the interval, and return the comparison.
 
         Raises:
-            DroppedError: What was pinned is damaged or gone, or nothing can be said of it here.
+            DroppedError: A pinned checkpoint is damaged or missing, or the replay cannot be compared
+                on this machine.
             Interrupted: ``stopping`` was set.
             ExecutionError: The replay's process died.
         """
@@ -159,9 +160,10 @@ class IntervalReplay:
         """Return the order of a replay below ``directory`` to the last of ``positions``.
 
         Args:
-            directory: Is given a copy of the trial's own files, where the trial is resumed.
-            positions: Where to take checkpoints, in order.
-            resumed: Whether to begin with the pinned checkpoint, or else with the trial.
+            directory: Directory of the replay. A copy of the trial's own files is made there if the
+                replay resumes from a checkpoint.
+            positions: Positions at which to take checkpoints, in order.
+            resumed: Whether to start from the pinned checkpoint; otherwise from the trial's beginning.
 
         Raises:
             DroppedError: The trial's files are too large.
@@ -181,13 +183,10 @@ class IntervalReplay:
         )
 
     def first_step(self, comparison: ReplayComparison) -> int | None:
-        """Return the first step at which the resumed trial differs, if a few replays find it.
+        """Return the first step at which the resumed trial differs; None if a few replays do not find it.
 
-        Each time the interval is run twice, with a checkpoint at every so many steps: once resumed,
-        once from the trial's beginning.
-
-        Args:
-            comparison: Its comparison; None is returned where the trial does not repeat.
+        Each round runs the interval twice with checkpoints at equal distances: once resumed, and once
+        from the trial's beginning. A trial that does not repeat has no such step.
 
         Raises:
             Interrupted: ``stopping`` was set.
@@ -215,7 +214,7 @@ class IntervalReplay:
         return high if high - low == 1 else None
 
     def _differing(self, positions: Sequence[Position], paths: set[str]) -> dict[int, bool]:
-        """Return by step whether a resumed run and one from the beginning differ in one of ``paths``."""
+        """Return, by step, whether a resumed run and a run from the beginning differ in one of ``paths``."""
         taken: list[dict[int, Path]] = []
         for resumed in (False, True):
             self._copies += 1
@@ -245,11 +244,15 @@ class IntervalReplay:
 
     @property
     def objectives(self) -> list[str]:
-        """Return the study's objectives."""
+        """Return the names of the study's objectives."""
         return [objective.name for objective in self.settings.objectives]
 
     def _check_surroundings(self, replayed: Replayed) -> None:
-        """Check that environment and code are those of the trial."""
+        """Check that the replay ran in the trial's environment, from the expected step.
+
+        Raises:
+            DroppedError: It did not.
+        """
         start = self.claim.pinned.from_step
         if replayed.starts and replayed.starts[0] != start:
             msg = f"its replay began at step {replayed.starts[0]} instead of {start}"
@@ -263,7 +266,7 @@ class IntervalReplay:
 
     @property
     def _files(self) -> Path:
-        """Return the trial's directory in its process."""
+        """Return the directory of the trial's own files."""
         return Path(self.claim.pinned.directory).parents[2] / "files"
 
     def _copy_files(self, directory: Path) -> None:
@@ -279,7 +282,7 @@ class IntervalReplay:
         try:
             shutil.copytree(source, target, symlinks=True)
         except shutil.Error as error:
-            # A file that the trial replaced meanwhile is one that a resume might not find either.
+            # A file that the trial replaced during the copy might be missing after a real resume, too.
             if not target.is_dir():
                 raise DroppedError(str(error)) from error
 
@@ -308,14 +311,14 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class FoundDifference:
-    """Report of a difference.
+    """Report of a difference that an audit found.
 
     Attributes:
-        message: In one sentence, to stand after "an audit found that".
-        first: The first value that differs; None where it ended otherwise.
-        first_step: The first step at which the resumed trial is known to be another one.
-        repeats: Whether a second replay was the same as the first; None where there was none.
-        written: The callbacks that the user wrote, each with its line.
+        message: One sentence, to follow "an audit found that".
+        first: The first value that differs; None if the replay ended before the checkpoint.
+        first_step: The first step at which the resumed trial is known to differ; None if unknown.
+        repeats: Whether a second replay equals the first; None without a second replay.
+        written: The user's own callbacks, each with its file and line.
     """
 
     message: str
@@ -351,7 +354,7 @@ class FoundDifference:
 def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
     """Return the report of an ``outcome`` with differences.
 
-    One throwaway process reads the study's code, to name the user's own callbacks.
+    One separate process reads the study's code, to name the user's own callbacks.
 
     Raises:
         Interrupted: The replay was stopped.
@@ -389,7 +392,7 @@ def _shown(differences: Sequence[Difference]) -> list[Difference]:
 
 
 _EVERY = 8
-"""Number of trials of which one has a randomly chosen audit."""
+"""Size of a block of trials; one trial of each block has a randomly chosen audit."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between two queries for pinned first intervals."""
@@ -401,11 +404,7 @@ _NO_ROOM = "no slot was idle, and audits have used their share of the study's ti
 
 
 class Auditor:
-    """Audits of one worker, shared by its slots.
-
-    Args:
-        context: The rest of what they share.
-    """
+    """Audits of one worker, shared by its slots."""
 
     def __init__(self, context: SlotContext) -> None:
         self._context = context
@@ -419,9 +418,9 @@ class Auditor:
         self.policy = "off" if inline or not settings.deterministic else settings.audit
 
     def order(self, claim: Claim) -> AuditOrder | None:
-        """Return the order to pin intervals of the trial of ``claim``; None for none."""
+        """Return the order to pin intervals of the claimed trial; None to pin none."""
         if self.policy == "off" or claim.parent is not None:
-            # A branch's first interval begins with a checkpoint of another trial.
+            # The first interval of a branch begins with a checkpoint of another trial.
             return None
         settings, number = self._study.settings, claim.number
         if self._settled and claim.attempt == 1 and not self._is_drawn(number):
@@ -433,13 +432,16 @@ class Auditor:
         wanted = max(0, wanted - has)
         if which != "first" and self.policy == "auto":
             self._settled = self._context.ask(lambda _again: self._audits.is_settled(settings.name))
-        directory = self._study.paths.audits(number, claim.attempt)
+        epoch = 0
+        if which == "drawn" and self.policy != "all":
+            drawing = random.Random(f"interval:{settings.seed}:{number}")  # noqa: S311 - no secret
+            epoch = drawing.randrange(settings.epochs)
         return AuditOrder(
-            directory=str(directory),
+            directory=str(self._study.paths.audits(number, claim.attempt)),
             which="all" if self.policy == "all" else which,
             wanted=wanted,
             middle=which == "first" and has == 0,
-            epoch=self._drawn_epoch(number) if which == "drawn" and self.policy != "all" else 0,
+            epoch=epoch,
         )
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
@@ -464,8 +466,8 @@ class Auditor:
     def beside(self, device: SlotDevice) -> Iterator[None]:
         """Compare the study's first intervals in the background, while a trial runs here.
 
-        A comparison that has begun when the trial is over is taken to its end. What it finds, or
-        what fails in it, stops the whole worker.
+        A running comparison is completed when the trial is over. A difference or an error in it stops
+        the whole worker.
         """
         if self.policy == "off" or self._compared or self._has_gpu(device):
             yield
@@ -482,16 +484,16 @@ class Auditor:
             thread.join()
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare first intervals, and those that have waited too long for an idle slot."""
+        """Compare first intervals, and intervals that have waited ``trial_seconds`` for an idle slot."""
         while not self._context.stopping.is_set() and self._one(device, waited=trial_seconds):
             pass
 
     def while_idle(self, device: SlotDevice) -> bool:
-        """Compare one interval, if the audits' share of time allows it."""
+        """Compare one interval if the audits' share of time allows it; return whether there was one."""
         return not self._context.stopping.is_set() and self._one(device)
 
     def at_the_end(self, device: SlotDevice) -> None:
-        """Compare the remaining intervals that the share of time allows, and drop the others."""
+        """Compare the intervals that the share of time allows, and drop the others."""
         if self.policy == "off":
             return
         while self.while_idle(device):
@@ -520,7 +522,7 @@ class Auditor:
                 closing.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
         except BaseException as error:
-            # The slots stop, and the run raises it.
+            # The slots stop, and the run raises the error.
             self._context.abort(error)
 
     def _one(
@@ -617,7 +619,7 @@ class Auditor:
                 lambda _again: self._audits.decide(claim, outcome, seconds=seconds, report=report)
             )
         except SupersededError as error:
-            # Another worker took this one for gone; its verdict is the one that counts.
+            # Another worker has taken over the audit after this one's lease ended; its verdict counts.
             self._context.tell(Notice(str(error)))
             return
         free_pins(claim.pinned.directory)
@@ -626,20 +628,15 @@ class Auditor:
         try:
             self._audits.release(claim)
         except DatabaseUnavailableError:
-            # It is free as soon as this worker has left, or its lease has ended.
+            # The interval becomes free when this worker leaves or its lease ends.
             return
 
     def _is_drawn(self, number: int) -> bool:
         block = random.Random(f"audit:{self._study.settings.seed}:{number // _EVERY}")  # noqa: S311
         return block.randrange(_EVERY) == number % _EVERY
 
-    def _drawn_epoch(self, number: int) -> int:
-        settings = self._study.settings
-        drawing = random.Random(f"interval:{settings.seed}:{number}")  # noqa: S311 - no secret
-        return drawing.randrange(settings.epochs)
-
     def _has_gpu(self, device: SlotDevice) -> bool:
-        """Return whether a process beside the trial would share a GPU's memory with it."""
+        """Return whether a process that runs beside the trial would share a GPU's memory with it."""
         if device.visible is not None:
             return bool(device.visible)
         if self._gpu is None:
@@ -651,18 +648,15 @@ class Auditor:
 
 
 def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
-    """Refuse to continue a study with a difference that was not accepted.
+    """Refuse to continue a study in which an audit found a difference that was not accepted.
 
-    Args:
-        audits: The study's.
-        study: Its name.
-        accept: Whether it is accepted from now on.
+    With ``accept``, differences are accepted from now on.
 
     Returns:
-        What has to be said where it was accepted; None where there is nothing.
+        The warning to show if a difference was accepted; None without a difference.
 
     Raises:
-        ExactnessError: It was not accepted.
+        ExactnessError: A difference was not accepted.
     """
     if accept:
         audits.accept_inexact(study)

@@ -1,9 +1,10 @@
 """Replays of a trial or an interval, compared with the kept checkpoints.
 
-`sweeper verify` orders it for a finished trial, an audit for an interval between two checkpoints. A value
-that differs may be a measured time, which is another one in every run. So where anything differs that a
-second replay could tell something of, it is run, as far as the first one's checkpoints that differ. What
-the two replays have otherwise is excused by its path, and they say whether the trial repeats at all.
+`sweeper verify` compares a finished trial, and an audit the interval between two checkpoints. A value
+that differs may be a measured time, which differs in every run. So if the first replay differs in
+values that may be excused, a second replay runs up to the last checkpoint that differs. Values in
+which the two replays differ are excused, by their paths. The second replay also shows whether the trial
+repeats at all.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Epochs = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A kept checkpoint that a replay's is compared with.
+    """Kept checkpoint with which a replay's checkpoint is compared.
 
     Attributes:
-        path: Its directory.
-        files: The trial's directory, where its manifest does not say it.
-        damaged: Whether its files do not verify: then only digests are compared.
+        path: Directory of the checkpoint.
+        files: The trial's directory, used if the checkpoint's manifest does not name it.
+        damaged: Whether the checkpoint's files do not verify; then only digests are compared.
     """
 
     path: Location
@@ -50,9 +51,9 @@ class ComparedCheckpoint:
     """A replay's checkpoint, compared with the kept one at its position.
 
     Attributes:
-        digest: The replay's.
-        tensors: How many tensors were compared.
-        differences: Everything in which the two differ.
+        digest: Digest of the replay's checkpoint.
+        tensors: Number of compared tensors.
+        differences: All differences.
     """
 
     digest: str
@@ -65,11 +66,11 @@ class ReplayComparison:
     """Result of a replay, and of a second one if something differed.
 
     Attributes:
-        replayed: The replay's report.
-        again: The second one's; None where nothing called for it.
-        checkpoints: Its checkpoints, by position.
-        epochs: Differences between the metrics of its epochs and the stored ones.
-        repeats: Whether the second was the same as the first; None where there was none.
+        replayed: Report of the first replay.
+        again: Report of the second replay; None if none was needed.
+        checkpoints: The first replay's checkpoints, by position.
+        epochs: Differences between its metrics and the stored ones.
+        repeats: Whether the second replay equals the first; None without a second.
     """
 
     replayed: Replayed
@@ -87,20 +88,19 @@ class ReplayComparison:
 
 @dataclass
 class ComparedReplay:
-    """A trial or interval to run again and compare.
+    """Trial or interval to replay and compare.
 
     Args:
-        prepare: Puts below a directory what a replay begins from, and returns the replay's order.
-        directory: An empty one. The first replay has its files below ``first``, the second below
-            ``second``.
-        references: By position, the kept checkpoints; None for one of which only the digest is known.
-        launchers: Start the processes, in turn.
-        stopping: Ends a replay when it is set.
-        authors: Returns what the user wrote; None where that cannot be read.
-        objectives: The study's.
-        epochs: The stored metrics; None not to compare them.
-        sides: What the trial and its replay are called in messages.
-        tell: Called with events of the progress.
+        prepare: Function that prepares a replay below a directory, and returns its order.
+        directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
+        references: Kept checkpoints by position; None if only a checkpoint's digest is known.
+        launchers: Launchers of the processes, used in turn.
+        stopping: Event that ends a replay when it is set.
+        authors: Function that returns the user's own code; it returns None if that cannot be read.
+        objectives: Names of the study's objectives.
+        epochs: The stored metrics; None not to compare metrics.
+        sides: Names of the trial and its replay in messages.
+        tell: Receives progress events.
     """
 
     prepare: Callable[[Path], ReplayOrder]
@@ -123,11 +123,11 @@ class ComparedReplay:
         return self.directory / "first"
 
     def run(self) -> ReplayComparison:
-        """Run the trial again and compare it; if something differs, a second time.
+        """Replay and compare; replay a second time if a difference may be excused.
 
         Raises:
             Interrupted: ``stopping`` was set.
-            ReplayDiedError: A process died that was not to die.
+            ReplayDiedError: A process died unexpectedly.
             ExecutionError: A process could not be started.
             CheckpointError: A replay's checkpoint cannot be read.
         """
@@ -156,7 +156,7 @@ class ComparedReplay:
         )
 
     def _again(self, end: Position | None) -> tuple[Replayed, list[Difference]]:
-        """Run a second replay, to ``end`` or as far as the first; return the differences between them."""
+        """Run the second replay up to ``end`` (None: as far as the first); return how the two differ."""
         second = self.directory / "second"
         order = self.prepare(second)
         anyway: list[Difference] = []
@@ -180,7 +180,7 @@ class ComparedReplay:
         return run_again(order, self.launchers, directory, self.tell, self.stopping)
 
     def _see(self, order: ReplayOrder, committed: CheckpointCommitted) -> None:
-        """Compare a checkpoint of the first replay while it is on disk."""
+        """Compare a checkpoint of the first replay before the replay deletes it."""
         position, path = (committed.step, committed.epoch), Path(committed.path)
         reference = self.references[position]
         if reference is None:
@@ -199,7 +199,7 @@ class ComparedReplay:
         names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
         self._seen[position] = ComparedCheckpoint(committed.digest, len(names), found)
         new = {each.path for each in errors(found)} - self._paths
-        # Of values that nothing excuses, the first checkpoint tells whether they repeat.
+        # Values that cannot be excused need only their first checkpoint, to show whether they repeat.
         if new and (not self._differing or any(e.excusable and e.path in new for e in found)):
             self._paths |= new
             self._differing[position] = (

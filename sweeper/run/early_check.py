@@ -1,13 +1,14 @@
 """Early check of a new study: trials that would be refused, and values that cannot be compared.
 
-Two throwaway processes build the study's first two trials under guard, one each, while the run starts.
-No trial begins before they are known to be sound, however long they take to build (up to a trial's own
-time limit, if there is one): a refusal must not depend on how fast a machine is. If one would be
-refused, the run ends with both ends named. Nothing else ends it: a factory that fails for these
-trials' parameters may work for the others', and each trial says so itself.
+Two separate processes build the study's first two trials under guard, one each, while the run starts.
+No trial begins before both are known to be sound, however long they take to build (up to a trial's
+time limit, if there is one): a refusal must not depend on the speed of a machine. If a trial would be
+refused, the run ends with an error that names the cause. No other error ends the run: a factory that
+fails for the parameters of these trials may work for other trials, and each trial reports its own
+failure.
 
-Both then read their validation data, while trials run. Where these differ, the second trial is built
-once more with the parameters of the first, and the user is warned if they still differ.
+Both processes then read their validation data, while trials run. If these differ, the second trial is
+built once more with the parameters of the first, and the user is warned if they still differ.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from sweeper.run.launch.trial_process import Launcher
 
 _LOOK_SECONDS = 1.0
-"""Seconds between two checks for a request to stop while the first trial waits."""
+"""Seconds between two queries for a request to stop while the first trial waits."""
 
 
 @contextmanager
@@ -41,13 +42,9 @@ def early_check(
 ) -> Iterator[EarlyCheck]:
     """Context manager that checks a study in the background, and waits for the check at the end.
 
-    A study that has run a trial before is not checked, and neither are inline trials: there is no
-    process to throw away, and each trial is guarded against those before it.
-
-    Args:
-        prepared: The study.
-        listener: Called with warnings, from another thread.
-        wanted: Whether to check at all.
+    Studies that have already begun a trial are not checked. Neither are inline trials, which have no
+    separate process and are guarded against earlier trials of the same process. The listener is called
+    from another thread.
     """
     launcher = prepared.runner
     status = prepared.repository.status(prepared.settings.name, each=False)
@@ -64,11 +61,11 @@ def early_check(
 
 @dataclass
 class _Built:
-    """A trial that is built in a separate process.
+    """Trial that is built in a separate process.
 
     Attributes:
-        known: Set once it is sound or refused, or its process has ended.
-        refusal: The reason, where it would be refused.
+        known: Set once the trial is sound or refused, or its process has ended.
+        refusal: The error with which the trial would be refused; None if it would not.
     """
 
     number: int
@@ -93,12 +90,10 @@ class _Built:
 
 
 class EarlyCheck:
-    """A running check.
+    """Running check of a study.
 
-    Args:
-        prepared: The study.
-        launcher: Starts the process; None where there is nothing to check.
-        listener: Called with warnings, from a thread of the check's own.
+    Without a launcher there is nothing to check. The listener receives warnings from the check's own
+    thread.
     """
 
     def __init__(
@@ -124,7 +119,7 @@ class EarlyCheck:
         """Wait until trials may begin, or the study is asked to stop.
 
         Raises:
-            IndependenceError: They would be refused; the line of the factory is named, and both ends.
+            IndependenceError: Trials would be refused, because they share an object.
         """
         while not self._known.wait(_LOOK_SECONDS):
             if self._stop_requested():
@@ -155,10 +150,10 @@ class EarlyCheck:
         try:
             self._check(launcher)
         except (ExecutionError, Interrupted):
-            # The first trial meets the same and has the words for it; or the run is over.
+            # Either the first trial meets the same error and reports it, or the run is over.
             return
         except BaseException as error:
-            # Raised where the run waits.
+            # `wait` raises it.
             self._failure = error
         finally:
             self._known.set()

@@ -1,7 +1,7 @@
-"""Supervisor of one trial's evaluation, without a database.
+"""Supervisor of the process that evaluates one trial's checkpoints, without a database.
 
-The trial's process is a real one over the real channel. Its directory is a temporary one, and what
-it measures is handed on checkpoint by checkpoint, so that what is known stays known however it ends.
+The process is an ordinary trial process in a temporary directory. Each checkpoint's result is passed on
+at once, so that it is kept even if the process fails later.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class EvaluationOrder:
     """Order to evaluate a trial's checkpoints.
 
     Attributes:
-        seen: Called with each checkpoint that was measured, as soon as it was.
-        passed_over: Called with each that could not be.
-        notice: Called with what the user should know.
-        when_stopped: What is said where it is stopped on request.
-        parent: Of a branch: what it began from, and so whose seed it has.
+        seen: Receives each evaluated checkpoint at once.
+        passed_over: Receives each checkpoint that could not be evaluated.
+        notice: Receives warnings to the user.
+        when_stopped: Message of the error if the evaluation is stopped on request.
+        parent: Parent of a branch, which determines the branch's seed; None for other trials.
     """
 
     settings: StudySettings
@@ -63,23 +63,18 @@ class EvaluationOrder:
 def evaluate_trial(
     order: EvaluationOrder, launcher: Launcher, directory: Path, stopping: Stopping
 ) -> str | None:
-    """Measure one trial's checkpoints in a separate process.
+    """Evaluate one trial's checkpoints in a separate process.
 
-    Args:
-        order: What to measure.
-        launcher: Starts the process.
-        directory: An empty one, for this evaluation alone.
-        stopping: Ends it when it is set.
+    ``directory`` must be empty. The evaluation ends when ``stopping`` is set.
 
     Returns:
-        Why it ended before all were measured or passed over, for this trial alone; None where it
-        did not.
+        The reason for which this trial's evaluation is incomplete; None if it is complete.
 
     Raises:
         Interrupted: ``stopping`` was set.
-        UsageError: There are no such data, for any trial.
-        StudyImportError: The file of the data raised.
-        ExecutionError: The process could not be started, or sent what no evaluation sends.
+        UsageError: The data cannot be used, for any trial.
+        StudyImportError: Importing the file of the data raised an error.
+        ExecutionError: The process could not be started, or sent an unexpected message.
     """
     paths = RunPaths(directory, order.settings.name)
     paths.attempt(order.number, 1).mkdir(parents=True)

@@ -1,7 +1,6 @@
-"""Options of a run and of a worker host: three frozen records, passed whole.
+"""Options of a run and of a worker host: three frozen records, each passed as a whole.
 
-The command imports this module before the process of the warm server is begun, so that it imports
-nothing that takes long.
+Commands import this module before they start the warm server's process, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ class WorkerOptions:
     """Options of a worker, on this machine or on another.
 
     Attributes:
-        slots: Trials side by side; None for one, or as many as the GPUs have room for.
-        storage: The database's URL.
-        runs_dir: Where files go.
-        checkpoints: Where checkpoints go; None for ``runs_dir``.
-        isolation: How trial processes are made: ``"auto"``, ``"fork"``, ``"spawn"`` or
+        slots: Number of parallel trials; None for one, or for as many as fit on the GPUs.
+        storage: URL of the database.
+        runs_dir: Directory of the files.
+        checkpoints: Location of the checkpoints; None for ``runs_dir``.
+        isolation: How trial processes are started: ``"auto"``, ``"fork"``, ``"spawn"`` or
             ``"inline"``.
-        gpus: ``"all"`` or ids with commas between; None to leave GPUs as they are.
-        trials_per_gpu: Trials side by side on each GPU.
-        gpu_memory: Megabytes of a GPU that a trial may use; None to share it out.
-        lease_seconds: After so many seconds without a renewal, another machine takes the trials.
-        grace: Seconds that trials have after SIGTERM; None for as long as their step takes.
+        gpus: ``"all"`` or comma-separated ids; None to leave GPUs as they are.
+        trials_per_gpu: Number of parallel trials on each GPU.
+        gpu_memory: Megabytes of a GPU that a trial may use; None for an equal share.
+        lease_seconds: Seconds without a renewal after which other machines may take over the trials.
+        grace: Seconds in which trials may finish their step after SIGTERM; None for no limit.
         fail_fast: Whether the first failed trial stops the others.
-        accept_inexact: Whether the study goes on although an audit found a difference.
+        accept_inexact: Whether to continue a study in which an audit found a difference.
     """
 
     slots: int | None
@@ -65,7 +64,7 @@ class WorkerOptions:
         fail_fast: bool = False,
         accept_inexact: bool = False,
     ) -> Self:
-        """Return the options of ``settings``, with those that hold for one command alone."""
+        """Return the options from ``settings`` and from the options of one command."""
         return cls(
             slots=slots,
             storage=settings.storage,
@@ -82,28 +81,28 @@ class WorkerOptions:
         )
 
     def paths(self, study: str) -> RunPaths:
-        """Return where the files of ``study`` go, called the same from every directory."""
+        """Return the absolute paths of the files of ``study``."""
         return RunPaths(self.runs_dir.absolute(), study, absolute_location(self.checkpoints))
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A study to run here or on a cluster: a source, a study object, or a stored study's name.
+    """Request to run a study here or on a cluster; it has a source, a study object or a stored name.
 
     Attributes:
-        options: How workers run its trials; ``slots`` counts those of all machines.
+        options: Options of the workers; ``slots`` is the number on all machines together.
         listener: Receives every event.
         source: ``FILE[:NAME]`` or ``package.module[:NAME]``.
         definition: A study object of this process.
-        study: The name of a study in the database, to resume it.
+        study: The name of a stored study to resume.
         trials: A new total; None to keep the study's.
         engine: Where slots run: ``"local"``, ``"dask"`` or ``"ray"``.
-        engine_address: The cluster's; None to make one here.
+        engine_address: Address of the cluster; None to start one here.
         accept_changes: Whether a changed definition replaces the stored one.
-        fresh: Whether a stored study of this name is set aside, and a new one begins.
-        resume_command: What the user types, or calls, to go on.
-        server: A process already begun, which becomes the warm server.
-        extension: What is to train on first, and how far; None for nothing.
+        fresh: Whether to rename a stored study of this name and begin a new one.
+        resume_command: Command or call by which the user resumes the study.
+        server: A started process that becomes the warm server; None to start one.
+        extension: Trials to train further, and the number of epochs; None for none.
     """
 
     options: WorkerOptions
@@ -123,19 +122,19 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class HostSpec:
-    """A worker host of a study that is in a shared database already.
+    """Worker host for a study in a shared database.
 
     Attributes:
         study: The study's name.
-        options: How it runs trials.
-        engine: What placed it: ``"local"`` where it was started by hand, ``"dask"`` or ``"ray"``.
-        number: Counts the hosts of one placement, from 0.
-        placed_from: The name of the machine of the run that placed it; None if started by hand.
-        pickled: The study's definition, where it is in no file.
-        source: Where the study's file is on this machine, if not where it was defined.
-        unless_stopped: Whether to run nothing of a study that was asked to stop; otherwise a host
-            that is started by hand clears that request.
-        resume_command: What the user types to go on.
+        options: Options of its worker.
+        engine: Engine that placed it: ``"dask"`` or ``"ray"``; ``"local"`` if the user started it.
+        number: Number of the host in one placement, from 0.
+        placed_from: Host name of the machine that placed it; None if the user started it.
+        pickled: The study's definition if it is in no file; None otherwise.
+        source: Location of the study's file on this machine if it differs from the stored one.
+        unless_stopped: Whether to run no trials if the study was asked to stop; otherwise a host that
+            the user started clears that request.
+        resume_command: Command by which the user resumes the study.
     """
 
     study: str

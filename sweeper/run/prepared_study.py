@@ -1,7 +1,7 @@
-"""Preparation of a study to run: its code is loaded, its database opened, and the two compared.
+"""Preparation of a run: the study's code is loaded, its database opened, and the two compared.
 
-While the warm server imports TensorFlow and the study, this process imports the database's side;
-it never imports the study itself (but for a sampler of the user's own, and inline).
+While the warm server imports TensorFlow and the study, this process imports SQLAlchemy and Optuna. It
+imports the study itself only for inline trials and for a sampler that the user wrote.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _OTHER_HASHES = (
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """The study's loaded code and open database.
+    """Study with loaded code and an open database; a context manager that closes both.
 
     Attributes:
-        settings: The study's, with its stored total.
+        settings: The study's settings, with its stored total.
         repository: The open database.
-        runner: Starts trial processes; or runs trials in this one.
+        runner: Launcher of trial processes; for inline trials, a function that runs one here.
         search: How parameters are drawn.
-        source: Where the study's code was found.
-        fingerprint: Of the definition and its code, as stored.
+        source: Location of the study's code.
+        fingerprint: Stored fingerprint of the definition and its code.
     """
 
     settings: StudySettings
@@ -80,11 +80,8 @@ class PreparedStudy:
     def to_run(cls, request: RunRequest) -> Self:
         """Return the study of ``request.source`` or ``request.definition``, stored if it was not yet."""
         with ExitStack() as opened:
-            definition = request.definition
-            if definition is None:
-                source = target_source(request.source or "")
-            else:
-                source = source_of(definition)
+            given = request.definition
+            source = target_source(request.source or "") if given is None else source_of(given)
             return cls._prepared(source, None, request, opened)
 
     @classmethod
@@ -97,7 +94,7 @@ class PreparedStudy:
             if request.extension is not None:
                 from sweeper.run.stored_study import check_extension
 
-                # What cannot be is said before the study's code is imported, which takes seconds.
+                # Checked before the study's code is imported, which takes seconds.
                 check_extension(repository, study, request.extension, request.options)
             source = recall_source(study, stored.source, code=stored.code)
             return cls._prepared(source, repository, request, opened)
@@ -160,7 +157,7 @@ class PreparedStudy:
         opened: ExitStack,
     ) -> Self:
         loaded = code.loaded.settings
-        # The stored policy is of the day on which the study was created.
+        # These are no part of the definition, so the file's present values apply.
         settings = dataclasses.replace(
             StudySettings.from_json({**stored.definition, "trials": stored.target}),
             time_limit=loaded.time_limit,
@@ -216,7 +213,7 @@ class PreparedStudy:
 
 @dataclass(frozen=True)
 class _Code:
-    """The study's code, loaded; ``definition`` is None where another process has it."""
+    """The study's loaded code; ``definition`` is None if only another process has it."""
 
     loaded: Loaded
     runner: Launcher | InlineRunner
@@ -276,10 +273,10 @@ def _load(
 
 
 def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
-    """Check that a study that cannot be sent has the same definition when its file is imported.
+    """Check that importing the file gives the definition of the study object, which cannot be sent.
 
     Raises:
-        DefinitionError: It is not.
+        DefinitionError: It gives another definition.
     """
     if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
         msg = (
@@ -330,7 +327,7 @@ def _open_database(storage: str, opened: ExitStack, *, create: bool) -> Reposito
 
 
 def _open_existing_database(storage: str, opened: ExitStack) -> Repository | None:
-    """Return the database; None where it is made once the study is known to be sound, or says then what is wrong."""
+    """Return the existing database, or None; after the import, `_open_database` creates it or raises."""
     try:
         return _open_database(storage, opened, create=False)
     except StorageError as error:

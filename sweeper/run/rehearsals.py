@@ -1,7 +1,7 @@
-"""Rehearsals of a study: processes that build or watch a trial and report, with no database.
+"""Rehearsals of a study: processes that build or observe a trial and report, without a database.
 
-They are replays that end with a report. Parameters are drawn as the study draws
-them, from its sampler or grid and its seed, for the first trials: those see no results yet.
+A rehearsal is a replay that ends with a report. Parameters are drawn by the study's sampler or grid and
+its seed, for its first trials, which depend on no results.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Drawn:
     """Parameters of a study's first trials, drawn on request without a database.
 
     Attributes:
-        spec: How the study draws them.
-        number: The trial that asks now; of a grid with fewer points, the last one's are given.
+        spec: Sampler or grid of the study.
+        number: Number of the trial that requests them now; for a grid with fewer points, the last
+            point is used.
     """
 
     spec: SamplerSpec
@@ -50,7 +51,7 @@ class Drawn:
 
     @property
     def values(self) -> Params:
-        """Return the requested parameters of the trial."""
+        """Return the parameters that the trial has requested."""
         return self._trial()[1]
 
     def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
@@ -69,7 +70,7 @@ class Drawn:
             number, spec = self.number, self.spec
             if spec.grid is not None:
                 number = min(number, grid_size(spec.grid) - 1)
-            # Two trials are drawn, and neither may wait for the other's result.
+            # Two trials are rehearsed, and neither may wait for the other's result.
             window = None if spec.window is None else max(2, spec.window)
             spec = replace(spec, window=window, pruner=None)
             self._known[self.number] = open_search(spec, number), {}
@@ -87,20 +88,13 @@ def rehearse(
     tell: Callable[[Rehearsing], None] = lambda _: None,
     patience: float | None = None,
 ) -> Replayed:
-    """Run one process to its end, and return its report and exit status.
+    """Run one rehearsal in a separate process, and return its report and exit status.
 
-    Args:
-        launcher: Starts it.
-        settings: The study's.
-        directory: Where its files go.
-        rehearsal: What to do.
-        search: How the study draws parameters.
-        stopping: Once set, the process is killed.
-        tell: Called with what the process is about to do.
-        patience: Seconds after which it is killed; None for as long as it takes.
+    ``tell`` receives the process's next activity. The process is killed after ``patience`` seconds, or
+    when ``stopping`` is set.
 
     Raises:
-        ExecutionError: It could not be started.
+        ExecutionError: The process could not be started.
         Interrupted: ``stopping`` was set.
     """
     answers = Drawn(search)
@@ -128,11 +122,9 @@ def validation_compares(
 ) -> Finding | None:
     """Return the finding that two trials are validated on different samples, or None.
 
-    Args:
-        first: Report of the process that built trial 0.
-        second: Of the process that built trial 1.
-        rehearse_again: Runs one more rehearsal, of the second trial with the parameters of the first:
-            one of them may ask for other data.
+    If the samples differ, the second trial is built again with the parameters of the first, because the
+    data may depend on a parameter. ``first`` and ``second`` are the reports of the processes that built
+    trials 0 and 1.
     """
     if first is None or not validation_differs(first, second):
         return None
@@ -156,6 +148,6 @@ def read_authors(
                 patience=_PATIENCE,
             )
         except (ExecutionError, Interrupted):
-            # A difference is reported all the same, without a name for what may be why.
+            # The difference is reported nevertheless, without the user's callbacks.
             return None
         return None if rehearsed.report is None else rehearsed.report.code

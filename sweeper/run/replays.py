@@ -1,11 +1,10 @@
 """Replay engine for trials and intervals, used by `check`, audits and `verify`.
 
-The trial's process is a real one over the real channel, and knows no difference. Its parameters are
-stored ones or drawn ones, its directories are below one of its own, and what it reports is kept for
-the comparison. It begins from nothing or is resumed from a checkpoint, and goes on to its end or to
-where it is to be compared. A replay that is to be killed dies by SIGKILL, once or more often, and is
-resumed by the next process, as any trial is. A replay may end with a report instead of a trained
-trial: then it is a rehearsal.
+A replay runs in an ordinary trial process over the ordinary channel, in a directory of its own, with
+stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
+or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed by SIGKILL, once or
+several times; the next process then resumes it as any trial is resumed. A replay that ends with a
+report instead of a trained model is a rehearsal.
 """
 
 from __future__ import annotations
@@ -70,15 +69,15 @@ from sweeper.support.paths import RunPaths
 
 _LOG_LINES = 20
 _AT_NO_STEP = describe_every(Every(steps=1 << 40))
-"""A replay's checkpoints are where `Replay` says, and at the end."""
+"""Checkpoint interval of replays: only those of `Replay`, and the one at the end, are taken."""
 
 
 class ReplayDiedError(ExecutionError):
     """A process of the replay ended too early.
 
     Attributes:
-        how: What became of it, such as ``"was killed by SIGSEGV"``.
-        replayed: What the replay had reported.
+        how: How the process ended, such as ``"was killed by SIGSEGV"``.
+        replayed: Report of the replay up to then.
     """
 
     def __init__(self, message: str, how: str, replayed: Replayed) -> None:
@@ -88,7 +87,7 @@ class ReplayDiedError(ExecutionError):
 
 
 class Answering(Protocol):
-    """Interface of parameters for the requests of a trial's process."""
+    """Interface of the source of parameters for a replay's requests."""
 
     @property
     def values(self) -> Params: ...
@@ -103,10 +102,10 @@ class Answering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """A trial's stored parameters, for the requests of a replay's process.
+    """Stored parameters of a trial, for a replay's requests.
 
     Attributes:
-        asker: What that process is, for messages.
+        asker: Name of the requesting process in messages.
     """
 
     values: Params
@@ -117,7 +116,7 @@ class Answers:
         """Return the stored value of ``name``.
 
         Raises:
-            LookupError: The trial never asked for it, or asked for it with another distribution.
+            LookupError: The trial does not have it, or has it with another distribution.
         """
         asks = f"the {self.asker} asks for parameter {name!r}"
         if name not in self.values:
@@ -135,7 +134,7 @@ class Kill:
     """A kill of a replay.
 
     Attributes:
-        checkpoint: The step of the checkpoint that the next process goes on from.
+        checkpoint: The step of the checkpoint from which the next process resumes.
         after: The step after which the process is killed.
     """
 
@@ -148,21 +147,21 @@ class ReplayOrder:
     """Order to run a trial, or an interval of it, again.
 
     Attributes:
-        checkpoints: Step and finished epochs of the checkpoints to take.
-        prune_after: The epoch after which the trial was pruned; None where it was not.
-        kills: Where it is killed and resumed, in order.
-        seen: Called with each checkpoint that was taken, while it is on disk.
-        starts_from: The directory that holds the checkpoint to resume; None to begin anew.
-        ends_at: Of ``checkpoints``: the one at which it has come far enough, and is ended.
-        keep_all: Whether all of its checkpoints stay on disk, and not the newest alone.
-        devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it as it is.
-        parent: What it begins from, which lies below the replay's directory; None for a trial that
-            begins from nothing.
-        lengths: How long its epochs and validations are; None for the study's own.
-        when_stopped: What is said where it is stopped on request.
-        rehearsal: What to report in place of training to the end; None for a trial that is trained.
-        announced: Called with what a rehearsal is about to do.
-        patience: Seconds after which a process is ended; None for as long as it takes.
+        checkpoints: Step and number of finished epochs of each checkpoint to take.
+        prune_after: The epoch after which the trial was pruned; None if it was not.
+        kills: Kills of the replay's processes, in order.
+        seen: Receives each checkpoint of ``checkpoints`` before it is deleted.
+        starts_from: Directory that contains the checkpoint to resume; None to start from the beginning.
+        ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
+        keep_all: Whether to keep all of its checkpoints on disk instead of only the newest.
+        devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
+        parent: Parent of a branch, with its checkpoint below the replay's directory; None for other
+            trials.
+        lengths: Lengths of epochs and validations; None for the study's own.
+        when_stopped: Message of the error if the replay is stopped on request.
+        rehearsal: Rehearsal to carry out in place of the whole training; None to train.
+        announced: Receives a rehearsal's next activity.
+        patience: Seconds after which a process is killed; None for no limit.
     """
 
     settings: StudySettings
@@ -189,10 +188,10 @@ class ReplayProcess:
     """One process of a replay.
 
     Attributes:
-        start: The step that it began at; None where it never came to that.
-        started_after: Seconds from its launch to its first step; None likewise.
-        seconds: From its launch to its end.
-        bytes: Size of its largest checkpoint.
+        start: Step at which training started; None if it did not start.
+        started_after: Seconds from the launch to the first step; None if training did not start.
+        seconds: Seconds from the launch to the end.
+        bytes: Size of its largest checkpoint in bytes.
     """
 
     start: int | None = None
@@ -206,14 +205,17 @@ class Replayed:
     """Report of a replay.
 
     Attributes:
-        misfits: Parameters that it asked for and could not be given, a sentence each.
-        end: Its last message; None where it was ended at a checkpoint.
-        reached: The checkpoint at which it was to be ended; None where it never came there.
-        steps_per_epoch: As it said; 0 where only an epoch's end tells.
-        log: The last lines of its output, where it failed.
-        report: A rehearsal's; None where it never came to that.
-        stage: What a rehearsal was doing last.
-        status: How the last process ended.
+        epochs: Records of its epochs, by epoch.
+        asked: Names of the requested parameters, in order.
+        misfits: One sentence for each requested parameter that has no value.
+        fingerprint: The environment of its processes.
+        end: Its last message; None if it was ended at a checkpoint.
+        reached: The checkpoint at which it was ended; None if it did not reach it.
+        steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
+        log: The last lines of its log if it failed.
+        report: Report of a rehearsal; None if there is none.
+        stage: Last activity of a rehearsal.
+        status: Exit status of the last process.
     """
 
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
@@ -231,12 +233,12 @@ class Replayed:
 
     @property
     def starts(self) -> list[int]:
-        """Return the step that each process began at."""
+        """Return the first step of each process."""
         return [each.start for each in self.processes if each.start is not None]
 
     @property
     def seconds(self) -> float:
-        """Return how long it took."""
+        """Return the total duration in seconds."""
         return sum(each.seconds for each in self.processes)
 
 
@@ -247,18 +249,14 @@ def run_again(
     tell: Callable[[Event], None],
     stopping: Stopping,
 ) -> Replayed:
-    """Run the trial again below ``directory``, to its end.
+    """Run a replay, and return its report.
 
-    Args:
-        order: What to run.
-        launchers: Start its processes, in turn.
-        directory: An empty one, for this replay alone.
-        tell: Called with events of the progress.
-        stopping: Ends the replay when it is set.
+    ``launchers`` are used in turn. ``directory`` must be empty. ``tell`` receives progress events. The
+    replay ends when ``stopping`` is set.
 
     Raises:
         Interrupted: ``stopping`` was set.
-        ReplayDiedError: A process died that was not to die, or ran out of memory or disk.
+        ReplayDiedError: A process died unexpectedly, or ran out of memory or disk.
         ExecutionError: A process could not be started.
     """
     replayed = Replayed()
@@ -269,15 +267,6 @@ def run_again(
         if order.rehearsal or replayed.end is not None or replayed.reached is not None:
             break
     return replayed
-
-
-def _as_it_ended(
-    last: Finished | PrunedHere | PausedHere | StoppedHere | Failed,
-) -> Finished | PrunedHere | StoppedHere | Failed:
-    """Return the replay of a paused trial with the end that its rung's decision gives."""
-    if not isinstance(last, PausedHere):
-        return last
-    return PrunedHere(last.step, last.epochs - 1, last.value, last.digest)
 
 
 @dataclass
@@ -295,7 +284,7 @@ class _Attempt(WithoutDatabase):
 
     @property
     def _kill(self) -> Kill | None:
-        """Return the kill of this process; None if it continues."""
+        """Return the kill of this process; None if it is not killed."""
         kills = self.order.kills
         return kills[self.number - 1] if self.number <= len(kills) else None
 
@@ -333,10 +322,26 @@ class _Attempt(WithoutDatabase):
             raise
 
     def receive(self, message: Message) -> None:
-        replayed, number = self.replayed, self.order.number
+        replayed = self.replayed
         match message:
             case Surroundings():
                 replayed.fingerprint = message.fingerprint
+            case Rehearsing():
+                replayed.stage = message.stage
+                self.order.announced(message)
+            case Rehearsed():
+                replayed.report = message.report
+            case PausedHere(step=step, epochs=epochs, value=value, digest=digest):
+                # The decision of this rung has ended the trial that is replayed.
+                replayed.end = PrunedHere(step, epochs - 1, value, digest)
+            case Finished() | PrunedHere() | StoppedHere() | Failed():
+                replayed.end = message
+            case _:
+                self._receive_progress(message)
+
+    def _receive_progress(self, message: Message) -> None:
+        replayed, number = self.replayed, self.order.number
+        match message:
             case Started():
                 self.process.start = message.start_step
                 self.process.started_after = time.monotonic() - self._began
@@ -366,23 +371,12 @@ class _Attempt(WithoutDatabase):
                 self._committed(message)
             case Warned():
                 self.tell(Notice(f"replay of trial {number}: {message.message}"))
-            case Rehearsing() | Rehearsed():
-                self._rehearsed(message)
-            case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
-                replayed.end = _as_it_ended(message)
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
                 raise ExecutionError(msg)
 
-    def _rehearsed(self, message: Rehearsing | Rehearsed) -> None:
-        if isinstance(message, Rehearsed):
-            self.replayed.report = message.report
-            return
-        self.replayed.stage = message.stage
-        self.order.announced(message)
-
     def _committed(self, committed: CheckpointCommitted) -> None:
-        """Pass a checkpoint to the comparison, and delete the one before it, which no resume needs."""
+        """Pass a checkpoint to the comparison, and delete the previous one, which no resume needs."""
         path = Path(committed.path)
         self.process.bytes = max(self.process.bytes, committed.bytes)
         if self.order.starts_from is not None and path.is_relative_to(self.order.starts_from):
@@ -394,8 +388,8 @@ class _Attempt(WithoutDatabase):
             self.replayed.reached = committed
         if self.order.keep_all:
             return
-        if self.newest not in (None, path) and self.newest is not None:
-            # A copy that cannot be deleted goes with the temporary directory.
+        if self.newest is not None and self.newest != path:
+            # A checkpoint that cannot be deleted is removed with the temporary directory.
             with contextlib.suppress(CheckpointError):
                 CheckpointStore(self.newest.parent).delete(self.newest)
         if CheckpointName.parse(path.name) is not None:
@@ -438,15 +432,12 @@ class _Attempt(WithoutDatabase):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES:])
 
-    def _pauses_after(self) -> int | None:
-        """Return the end of a trial that no pruner ended."""
-        order = self.order
-        if order.prune_after is None or order.settings.budget is None:
-            return None
-        return order.prune_after + 1
-
     def _assignment(self) -> Assignment:
         order, kill = self.order, self._kill
+        pause_after = None
+        if order.prune_after is not None and order.settings.budget is not None:
+            # With a budget, a rung ended the trial, and not a pruner.
+            pause_after = order.prune_after + 1
         assignment = assignment_of(
             order.settings, self._paths, order.number, self.number, parent=order.parent
         )
@@ -458,7 +449,7 @@ class _Attempt(WithoutDatabase):
             pruning=assignment.pruning and order.rehearsal is None,
             checkpoint_every=_AT_NO_STEP,
             devices=order.devices,
-            pause_after=self._pauses_after(),
+            pause_after=pause_after,
             replay=Replay(
                 tuple(at for at in order.checkpoints if kill is None or at[0] < kill.after),
                 also_after=None if kill is None else kill.checkpoint,

@@ -1,4 +1,4 @@
-"""A complete run of a study: preparation, trials here or on a cluster, results."""
+"""Run of a study: preparation, trials here or on a cluster, and results."""
 
 from __future__ import annotations
 

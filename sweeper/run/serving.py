@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 
-from sweeper.db.repository import WorkerIdentity
+from sweeper.db.repository import StopRequest, WorkerIdentity
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
@@ -32,7 +33,7 @@ _COUNT_EVERY = 5.0
 """Seconds between two counts of the study's trials."""
 
 _COUNT_SHARE = 50
-"""Pause after a count, as a multiple of its duration."""
+"""Minimum pause after a count, as a multiple of the count's duration."""
 
 
 def serve_slots(
@@ -46,18 +47,13 @@ def serve_slots(
 ) -> StudyStatus:
     """Run the study's trials here until none is left, and return the study's status.
 
-    Args:
-        prepared: The study.
-        options: How its trials run; with ``devices``, as `bind_slots` returns them.
-        devices: What each slot sees of the machine's GPUs.
-        listener: Receives every event.
-        engine: What placed this process: "local", "dask" or "ray".
-        resume_command: What the user types, or calls, to go on.
+    ``options`` and ``devices`` are those that `bind_slots` returns. For the other arguments, see
+    `HostSpec`.
 
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
-        SweeperError: Something other than a trial failed; or, where asked for, a trial.
+        SweeperError: Something other than a trial failed; with ``fail_fast``, also if a trial failed.
     """
     settings, repository = prepared.settings, prepared.repository
     slots = prepared.slots(options.slots or 1, listener)
@@ -99,17 +95,23 @@ def serve_slots(
         if trial.state == "interrupted" and trial.checkpoints:
             context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
     with (
-        stop_signals(_ThisProcess(context), context.tell, options.grace),
+        stop_signals(partial(_stop, context), context.tell, options.grace),
         _time_limit(context, settings.study_time_limit),
         _counting(context),
     ):
         began = time.monotonic()
         run_side_by_side(lambda: serve_slot(context), slots)
         if settings.budget is not None:
-            context.tell(_idle(context.idle_seconds, slots * (time.monotonic() - began), slots))
+            idle, available = context.idle_seconds, slots * (time.monotonic() - began)
+            context.tell(
+                Remark(
+                    f"workers waited for other trials {idle / (available or 1.0):.0%} of the time "
+                    f"({idle:.1f} s of {available:.1f} s, {slots} in parallel)"
+                )
+            )
     if context.error is not None:
         raise context.error
-    # What a worker elsewhere found has stopped this one too.
+    # An audit on another machine may have stopped this worker.
     refuse_inexact(repository.audits, settings.name, accept=False)
     status = repository.status(settings.name)
     if context.stopping.is_set() and not status.is_over:
@@ -117,19 +119,11 @@ def serve_slots(
     return status
 
 
-def _idle(idle: float, available: float, slots: int) -> Remark:
-    share = idle / available if available else 0.0
-    return Remark(
-        f"workers waited for other trials {share:.0%} of the time ({idle:.1f} s of "
-        f"{available:.1f} s, {slots} in parallel)"
-    )
-
-
 def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
-    """Return the options with the number of slots that fit, and the device of each slot.
+    """Return the options with the number of slots that fit, and the devices of each slot.
 
     Raises:
-        UsageError: There are no such GPUs.
+        UsageError: The machine does not have the requested GPUs.
     """
     wanted, gpus = options.slots, options.gpus
     if gpus is None:
@@ -150,9 +144,9 @@ def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOption
 def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
     """Run ``slots`` copies of a function in threads, and return when all have returned.
 
-    Each supervises one trial process, so threads cost nothing. What one of them raises is raised
-    here, but only then: what the caller frees next, the others still need. A single one runs in the
-    calling thread, where a debugger is.
+    Each copy supervises a trial process, so threads are cheap. An error is raised only when all copies
+    have ended, because the caller then frees objects that they use. A single copy runs in the calling
+    thread, so that a debugger can follow it.
     """
     if slots == 1:
         slot()
@@ -165,7 +159,7 @@ def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
 
 
 def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
-    """Return the event that begins a run."""
+    """Return the first event of a run."""
     settings = prepared.settings
     status = prepared.repository.status(settings.name, each=False)
     return StudyOpened(
@@ -200,18 +194,11 @@ def say_unfinished(status: StudyStatus) -> str:
     )
 
 
-@dataclass(frozen=True)
-class _ThisProcess:
-    """Target of a signal to this process: its own slots, and no other worker's."""
-
-    context: SlotContext
-
-    def drain(self) -> None:
-        self.context.stopping.set()
-
-    def kill(self) -> None:
-        self.context.stopping.set()
-        self.context.killing.set()
+def _stop(context: SlotContext, how: StopRequest) -> None:
+    """Stop the slots of this process, not those of other workers."""
+    context.stopping.set()
+    if how == "kill":
+        context.killing.set()
 
 
 @contextmanager
@@ -229,7 +216,7 @@ def _counting(context: SlotContext) -> Iterator[None]:
             try:
                 status = repository.status(name)
             except SweeperError:
-                # What follows from it is the slots' own affair; here, no number is news.
+                # The slots handle a database that cannot be reached; here, only the count is skipped.
                 continue
             pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
             counted = StudyCounted(

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import Literal
 
 from sweeper.errors import Interrupted
 from sweeper.records.events import Event, RunStopping
@@ -28,8 +28,7 @@ def signals_to_stop() -> tuple[signal.Signals, ...]:
 def signals_held() -> Iterator[None]:
     """Context manager that blocks signals to stop while a process is started.
 
-    It begins with them held back, and misses none that comes before it can take them:
-    see `release_signals`.
+    The process inherits the blocked signals and loses none until it calls `release_signals`.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
     try:
@@ -41,18 +40,6 @@ def signals_held() -> Iterator[None]:
 def release_signals() -> None:
     """Unblock the signals to stop, and handle pending ones."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
-
-
-class Stopping(Protocol):
-    """Interface of what a signal stops."""
-
-    def drain(self) -> None:
-        """Make every trial finish its step, checkpoint and stop."""
-        ...
-
-    def kill(self) -> None:
-        """End the trials' processes at once."""
-        ...
 
 
 @contextmanager
@@ -67,27 +54,25 @@ def early_termination() -> Iterator[None]:
         msg = f"asked to stop ({signal.Signals(number).name}) while no trial was running"
         raise Interrupted(msg)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, *hangup())}
-    try:
+    with _handled((signal.SIGTERM, *hangup()), stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def stop_signals(
-    stopping: Stopping, tell: Callable[[Event], None], grace: float | None = None
+    request: Callable[[Literal["drain", "kill"]], None],
+    tell: Callable[[Event], None],
+    grace: float | None = None,
 ) -> Iterator[None]:
-    """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops, the second kills the trials.
+    """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops the trials, the second kills them.
 
-    SIGHUP is never the second: a terminal that is closed sends it once, and its shell once more.
+    SIGHUP never counts as the second, because a closed terminal and its shell both send it.
 
     Args:
-        stopping: Asked to.
-        tell: Called with what happens.
-        grace: Seconds after the first SIGTERM or SIGHUP in which the trials may still finish their
-            step; then they are killed without a second one. None waits for as long as it takes.
+        request: Stops the trials: "drain" after a checkpoint, or "kill".
+        tell: Receives an event for each signal.
+        grace: Seconds after the first SIGTERM or SIGHUP after which the trials are killed without a
+            second signal; None for no limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -98,7 +83,7 @@ def stop_signals(
     def kill_after_grace(seconds: float) -> None:
         if not over.wait(seconds):
             tell(RunStopping(f"the {seconds:g} s of grace are over: killing the trials", True))
-            stopping.kill()
+            request("kill")
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal asked
@@ -114,19 +99,17 @@ def stop_signals(
                 "signal kills"
             )
         )
-        # A handler interrupts whatever the main thread holds; locks are for another thread.
-        _apart(stopping.kill if again else stopping.drain)
+        # The main thread may hold a lock that these functions need, so other threads call them.
+        _apart(lambda: request("kill" if again else "drain"))
         _apart(lambda: tell(RunStopping(said, again)))
         if grace is not None and number != signal.SIGINT and not again:
             _apart(lambda: kill_after_grace(grace))
 
-    before = {number: signal.signal(number, stop) for number in signals_to_stop()}
-    try:
-        yield
-    finally:
-        over.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with _handled(signals_to_stop(), stop):
+        try:
+            yield
+        finally:
+            over.set()
 
 
 @contextmanager
@@ -140,12 +123,21 @@ def interrupting(message: str) -> Iterator[None]:
         del number, frame
         raise Interrupted(message)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    with _handled((signal.SIGINT, signal.SIGTERM), stop):
+        yield
+
+
+@contextmanager
+def _handled(
+    numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Context manager in which ``handler`` handles the signals ``numbers``."""
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 def _apart(act: Callable[[], None]) -> None:

@@ -1,17 +1,16 @@
-"""A loaded study in the database: creation, comparison with its code, extension, renaming, removal.
+"""Loaded study in the database: creation, comparison with its code, extension, renaming, removal.
 
-Code that trials ran under is not kept. So what is done with finished trials is done under the
-definition that they ran under, or not at all.
+The database does not keep the code of earlier definitions. So finished trials are verified, exported
+and extended only under the definition with which they ran.
 
-The rows go first, and only while nobody is at work in the study: files without rows are in nobody's
-way but the disk's, rows without files would promise what is gone. Setting aside is the other way
-round, since a directory can be given its old name back. Links are removed, never what they lead to.
+Removal deletes the rows first, and only while no worker runs the study: files without rows only take
+space, but rows without files would refer to missing checkpoints. Renaming begins with the directories,
+because that can be undone. Symbolic links are removed, never their targets.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -55,22 +54,22 @@ from sweeper.support.shown import shown_url
 from sweeper.train.randomness.seeds import TrialSeeds
 
 if TYPE_CHECKING:
-    from sweeper.db.repository import Repository, StopRequest
+    from sweeper.db.repository import StopRequest
 
 
 _ABOVE_A_CHECKPOINT = 3
-"""``study/trial-00003/attempt-01/checkpoints`` stand above a checkpoint."""
+"""Index in ``parents`` of the study's directory: ``study/trial-00003/attempt-01/checkpoints/step-…``."""
 
 
 def study_directories(
     repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
 ) -> tuple[Path, ...]:
-    """Return the study's directories on this machine: one, or with ``--checkpoints`` two.
+    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two.
 
     Raises:
         UnknownStudyError: There is no such study.
-        ForeignCheckpointError: One of them is another study's, of the same name.
-        CheckpointError: One cannot be read.
+        ForeignCheckpointError: A directory belongs to another study of the same name.
+        CheckpointError: A directory cannot be read.
     """
     study = paths.study
     found = set(paths.study_directories)
@@ -91,9 +90,9 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
 
     Raises:
         UnknownStudyError: There is no such study.
-        UsageError: Somebody is at work in it; nothing is removed.
-        ForeignCheckpointError: A directory is another study's; nothing is removed.
-        CheckpointError: Files of it cannot be deleted; its rows are gone.
+        UsageError: Workers run its trials; nothing is removed.
+        ForeignCheckpointError: A directory belongs to another study; nothing is removed.
+        CheckpointError: A file cannot be deleted; the rows are already removed.
     """
     study = paths.study
     trials = repository.trials(study)
@@ -131,9 +130,9 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
 
     Raises:
         UnknownStudyError: There is no such study.
-        UsageError: Somebody is at work in it, its checkpoints are in an object store, or its name
-            is too long to be made longer.
-        ForeignCheckpointError: A directory is another study's; nothing is changed.
+        UsageError: Workers run its trials, its checkpoints are in an object store, or the new name
+            would be too long.
+        ForeignCheckpointError: A directory belongs to another study; nothing is changed.
         CheckpointError: A directory cannot be renamed; nothing is changed.
     """
     study = paths.study
@@ -173,9 +172,9 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
-    """Return the accepted changes of the definition after each trial's start, by its number.
+    """Return, by trial, the changes of the definition that were accepted after the trial began.
 
-    A trial that began anew under the present definition began after them.
+    A trial that was restarted under the present definition began after them.
     """
     found: dict[int, list[str]] = {}
     changes = repository.definition_changes(study)
@@ -195,14 +194,11 @@ def unchanged_settings(
 ) -> StudySettings:
     """Return the stored settings, if the study's file still has the same definition.
 
-    Args:
-        repository: The study's database.
-        row: The stored study.
-        loaded: What its file says.
-        purpose: What the trials are wanted for, for the error.
+    ``loaded`` is the study from its file; ``purpose`` is what restoring the definition allows, for the
+    error.
 
     Raises:
-        DefinitionChangedError: It does not.
+        DefinitionChangedError: The definition has changed.
     """
     given = loaded.settings
     if not loaded.threads_given:
@@ -229,16 +225,16 @@ def store_study(
     """Create or open the study of a run, and set its total.
 
     Raises:
-        DefinitionChangedError: It is stored with another definition, which has values.
+        DefinitionChangedError: It is stored with another definition, and trials have values.
         DefinitionError: More trials than the total have begun.
-        ForeignCheckpointError: Its directories are another study's.
+        ForeignCheckpointError: Its directories belong to another study.
     """
     settings = loaded.settings
     paths = request.options.paths(settings.name)
     known = _known(repository, paths, request)
     target = request.trials or settings.trials
     if request.trials is None and request.study is not None and known is not None:
-        # A resume goes on to the total that was asked for, whatever the file says by now.
+        # A resume keeps the stored total, whatever the file says now.
         if settings.trials > known.target:
             request.listener(
                 Notice(
@@ -247,7 +243,7 @@ def store_study(
                 )
             )
         target = known.target
-    row = dataclasses.replace(_row(loaded, known, target), source=describe_source(source))
+    row = replace(_row(loaded, known, target), source=describe_source(source))
     if known is not None and request.accept_changes:
         _accept(repository, row, request.listener)
     stored = _create_or_open(repository, row, request.listener)
@@ -265,12 +261,12 @@ def store_study(
 
 
 def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
-    """Open the study of a worker host, without changing it.
+    """Return the stored study of a worker host, without changing it.
 
     Raises:
         UnknownStudyError: It is not stored.
         DefinitionChangedError: It is stored with another definition.
-        ForeignCheckpointError: Its directories are another study's.
+        ForeignCheckpointError: Its directories belong to another study.
     """
     known = repository.study(loaded.settings.name)
     stored = repository.create_or_open(_row(loaded, known, known.target))
@@ -281,7 +277,7 @@ def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -
 def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
     settings = loaded.settings
     if known is not None and not loaded.threads_given:
-        settings = dataclasses.replace(settings, threads=int(known.definition["threads"]))
+        settings = replace(settings, threads=int(known.definition["threads"]))
     return StudyRow(
         name=settings.name,
         definition=settings.to_json(),
@@ -295,7 +291,11 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
 
 
 def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
-    """Return the stored study; None if there is none and its directories are free."""
+    """Return the stored study, or None; with ``fresh``, rename a stored one first.
+
+    Raises:
+        ForeignCheckpointError: There is none, and its directories belong to another study.
+    """
     try:
         known = repository.study(paths.study)
     except UnknownStudyError:
@@ -322,7 +322,7 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
 
 
 def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:
-    """Return the stored study; a changed definition replaces it while no trial has a value yet."""
+    """Return the stored study; replace a changed definition if no trial has a value yet."""
     try:
         return repository.create_or_open(row)
     except DefinitionChangedError:
@@ -343,7 +343,7 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
 
 
 def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
-    """Return the window; the stored one, if its inputs have not changed."""
+    """Return the search window: the stored one if the study's concurrency has not changed."""
     window = search_window(settings)
     if known is None or known.window is None or window is None:
         return window
@@ -352,15 +352,11 @@ def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
 
 
 class EarlierStops:
-    """Removal of earlier requests to stop from the studies that ``source`` may define.
+    """Requests to stop that were made before this run, of the studies that ``source`` may define.
 
-    Importing a study takes seconds, and only then is it known which study a file holds. Whoever asks it
-    to stop meanwhile means this run. So what is there is forgotten before the import begins, wherever
-    the study can be known by then, and put back where it turns out to be another's.
-
-    Args:
-        repository: The database.
-        source: What is about to be imported.
+    Importing a file takes seconds, and only then is the name of its study known. A request to stop that
+    is made meanwhile is meant for this run. So earlier requests are cleared before the import, for
+    every study that the file may define, and restored afterwards for other studies.
     """
 
     def __init__(self, repository: Repository, source: StudySource) -> None:
@@ -378,15 +374,15 @@ class EarlierStops:
                 self._others[name] = how
 
     def begin(self, study: str) -> None:
-        """Restore every request except for that of ``study``, which is started again."""
+        """Clear the request of ``study``, which is started now, and restore the others."""
         known = self._forgotten.pop(study, None)
-        # A file that the study was never run from before: all that is known is whether it changed.
+        # Its file is new to the database, so its request was kept; clear it unless it has changed.
         if known is None and self._others.get(study) == self._repository.stop_requested(study):
             self._repository.clear_stop(study)
         self.put_back()
 
     def put_back(self) -> None:
-        """Restore all requests, unless they were made again, because nothing is started."""
+        """Restore the cleared requests, except where a new one was made meanwhile."""
         forgotten, self._forgotten = self._forgotten, {}
         for name, how in forgotten.items():
             if self._repository.stop_requested(name) is None:
@@ -404,28 +400,22 @@ def _may_be(repository: Repository, name: str, source: StudySource) -> bool:
 
 
 _SHOWN = 8
-"""Number of shown expressions that depend on the number of epochs."""
+"""Maximum number of expressions that a message shows."""
 
 
 def extend_study(
     repository: Repository, loaded: Loaded, stored: StudyRow, request: RunRequest
 ) -> ExtensionPlan:
-    """Execute the extension ``request``; do nothing if it was already done.
+    """Carry out the extension of ``request``; do nothing if it was already carried out.
 
-    In this order, so that nothing is half done: what is asked for is held against the database; the
-    last checkpoint of each finished trial must be there, since it is what the trial goes on from; the
-    study's code must not look at the number of epochs; only then is the database changed, at once.
-
-    Args:
-        repository: The study's database.
-        loaded: The study's code.
-        stored: The study.
-        request: What to extend, and who is to know of it.
+    All checks come first: the trials can be extended, the last checkpoint of each finished trial exists
+    (the trial resumes from it), and the study's code does not depend on the number of epochs. Then one
+    transaction changes the database.
 
     Raises:
-        UnknownStudyError, UsageError: It cannot be extended so.
-        CheckpointError: The last checkpoint of a trial is gone; those that exist are listed.
-        ExactnessError: The code looks at the number of epochs, and ``accept_inexact`` was not given.
+        UnknownStudyError, UsageError: The study cannot be extended in this way.
+        CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
+        ExactnessError: The code depends on the number of epochs, and ``accept_inexact`` was not given.
     """
     asked = request.extension
     if asked is None:
@@ -434,10 +424,11 @@ def extend_study(
     extension, plan = check_extension(repository, study, asked, request.options)
     trials = {n: repository.trial(study, n) for n in plan.begun}
     found = _reads(loaded, stored, plan, trials)
-    if found and not request.options.accept_inexact:
-        raise ExactnessError(_goes_by_the_length(study, extension.epochs, found))
     if found:
-        request.listener(Notice(_goes_by_the_length(study, extension.epochs, found)))
+        message = _depends_on_length(study, extension.epochs, found)
+        if not request.options.accept_inexact:
+            raise ExactnessError(message)
+        request.listener(Notice(message))
     plan = repository.lengths.extend(study, extension)
     if plan:
         request.listener(Notice(_extension_text(study, extension.epochs, plan)))
@@ -449,18 +440,12 @@ def check_extension(
 ) -> tuple[Extension, ExtensionPlan]:
     """Check a requested extension against the stored study, without changing it.
 
-    Args:
-        repository: The study's database.
-        study: Its name.
-        asked: What to extend.
-        options: Where its files are.
-
     Returns:
-        The same with trials by their numbers, and what it changes.
+        The extension with the numbers of its trials, and the plan of its changes.
 
     Raises:
-        UnknownStudyError, UsageError: The study cannot be extended so.
-        CheckpointError: The last checkpoint of a trial is gone; those that exist are listed.
+        UnknownStudyError, UsageError: The study cannot be extended in this way.
+        CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
     """
     stored = repository.study(study)
     repository.release_lost(study)
@@ -472,10 +457,10 @@ def check_extension(
 
 
 def check_length(loaded: Loaded, request: RunRequest) -> None:
-    """Refuse a number of epochs below the study's own, before it is stored.
+    """Check that an extension is not to fewer epochs than the study's definition has.
 
     Raises:
-        UsageError: It is below.
+        UsageError: It is.
     """
     asked, defined = request.extension, loaded.settings.epochs
     if asked is not None and asked.epochs < defined:
@@ -487,7 +472,7 @@ def check_length(loaded: Loaded, request: RunRequest) -> None:
 
 
 def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) -> Extension:
-    """Return the request with the numbers of the best trials, if a count of these was given."""
+    """Return the extension with the numbers of the best trials, if only their count was given."""
     if asked.best is None:
         return asked
     if len(stored.directions) > 1:
@@ -527,7 +512,7 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
 def _reads(
     loaded: Loaded, stored: StudyRow, plan: ExtensionPlan, trials: dict[int, TrialRecord]
 ) -> list[str]:
-    """Return the places where the code depends on the number of epochs; empty if no trial has begun."""
+    """Return the places where the code depends on the number of epochs; none if no trial has begun."""
     if not plan.begun:
         return []
     epochs = {int(stored.definition["epochs"]), *plan.begun.values()}
@@ -536,7 +521,7 @@ def _reads(
         steps |= {c.step for c in trial.checkpoints if c.epoch == plan.begun[trial.number]}
     found = [each for each in loaded.length_reads if each.goes_by(epochs, steps)]
     said = dict.fromkeys((each.where, each.text) for each in found)
-    # Of an expression within another, the whole one says enough.
+    # An expression that is a part of another one on the same line is left out.
     return [
         f"{where}: {text}"
         for where, text in said
@@ -544,7 +529,7 @@ def _reads(
     ]
 
 
-def _goes_by_the_length(study: str, epochs: int, found: list[str]) -> str:
+def _depends_on_length(study: str, epochs: int, found: list[str]) -> str:
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return (
         f"the code of study {study!r} depends on the number of epochs, so a trial extended to "

@@ -1,1 +1,1 @@
-"""Views of a run for people: progress, tables, pages, figures, the dashboard."""
+"""Views of a study: progress, tables, pages, figures, and the dashboard."""

@@ -163,7 +163,10 @@ class TrialsTable:
 
     def _own_columns(self, trials: Sequence[TrialStatus]) -> list[_Column]:
         """Return all columns except for parameters; the first two identify the trial, the next are metrics."""
-        found = [_Column("trial", lambda t: str(t.number)), _Column("state", _state, left=True)]
+        found = [
+            _Column("trial", lambda t: str(t.number)),
+            _Column("state", lambda t: t.state, left=True),
+        ]
         if self._latest:
             found.append(_Column("epoch", _epoch_now))
             found += [_Column(name, _latest(name)) for name in self._latest]
@@ -226,12 +229,10 @@ def _is_alike(trials: Sequence[TrialStatus], name: str) -> bool:
 
 
 def _parameters(names: Sequence[str], taken: Collection[str]) -> list[_Column]:
-    headers = parameter_headers(names, taken)
-    return [_Column(header, _parameter(name)) for header, name in zip(headers, names, strict=True)]
+    def column(header: str, name: str) -> _Column:
+        return _Column(header, lambda t: choice_text(t.params[name]) if name in t.params else "-")
 
-
-def _parameter(name: str) -> Callable[[TrialStatus], str]:
-    return lambda t: choice_text(t.params[name]) if name in t.params else "-"
+    return list(map(column, parameter_headers(names, taken), names))
 
 
 def _value(name: str) -> Callable[[TrialStatus], str]:
@@ -240,10 +241,6 @@ def _value(name: str) -> Callable[[TrialStatus], str]:
 
 def _latest(name: str) -> Callable[[TrialStatus], str]:
     return lambda trial: value_text(trial.metrics.get(name), 6)
-
-
-def _state(trial: TrialStatus) -> str:
-    return trial.state
 
 
 def _epoch_now(trial: TrialStatus) -> str:

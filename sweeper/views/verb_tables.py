@@ -1,10 +1,11 @@
-"""Tables of single verbs: ``compare``, ``evaluate``, ``doctor`` and ``check``."""
+"""Tables of single verbs: ``show``, ``compare``, ``evaluate``, ``doctor`` and ``check``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -12,9 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.records.diagnoses import Diagnosis
-from sweeper.records.diagnoses import Finding as MachineFinding
 from sweeper.records.evaluations import EvaluationRecord
-from sweeper.records.results import TrialRecord
+from sweeper.records.results import StudyStatus, TrialRecord
 from sweeper.replay.reports import CheckReport, Estimate, Finding, Level
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
@@ -25,7 +25,16 @@ from sweeper.views.formats import (
     time_text,
     value_text,
 )
-from sweeper.views.tables import WholeColumns, fits, plain_table
+from sweeper.views.pages.content import Cell, Page
+from sweeper.views.pages.content import Table as PageTable
+from sweeper.views.tables import (
+    STATE_STYLES,
+    WholeColumns,
+    exactness_line,
+    fits,
+    next_lines,
+    plain_table,
+)
 
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-~=+*#"
@@ -34,9 +43,7 @@ _ASCII_BARS = "_.-~=+*#"
 class Curves:
     """Renderable of a metric's learning curves in several trials.
 
-    Args:
-        metric: Its name.
-        courses: A label and the metric's values by epoch, for each trial; None for a missing value.
+    Each course is a label with the metric's values by epoch; None for a missing value.
     """
 
     def __init__(self, metric: str, courses: Sequence[tuple[str, Sequence[float | None]]]) -> None:
@@ -94,7 +101,63 @@ def sparkline(
 
 
 _DIGEST_SHOWN = 12
+_LEAST_COLUMNS = 2
 _MARK = "*"
+
+
+def trial_on_terminal(
+    trial: TrialRecord, study: StudyStatus, commands: Sequence[str] = ()
+) -> RenderableType:
+    """Return a rich renderable of a trial, with its study's audits.
+
+    Epochs are counted from 1; the epoch of a checkpoint is the last finished one.
+    """
+    # It imports Optuna, which the other verbs do not need.
+    from sweeper.views.pages.trial import trial_page
+
+    page = trial_page(trial, study.objective, now=datetime.now(UTC))
+    parts: list[RenderableType] = [
+        Text(page.heading, style="bold"),
+        Text(page.lead),
+        _page_facts(page),
+    ]
+    if page.error:
+        parts += [Text(""), Text(page.error.rstrip("\n"), style="red")]
+    for table in (each for section in page.sections for each in section.tables if each.rows):
+        parts.append(Text(""))
+        if table.cut:
+            parts.append(Text(table.cut, style="dim"))
+        parts.append(_page_table(table))
+    return Group(*parts, Text(""), exactness_line(study.exactness), *next_lines(commands))
+
+
+def _page_facts(page: Page) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim")
+    grid.add_column(overflow="fold")
+    for name, value in page.facts:
+        style = STATE_STYLES.get(value.text, "") if value.kind == "state" else ""
+        grid.add_row(Text(name), Text(_cell_text(value), style=style))
+    return grid
+
+
+def _page_table(table: PageTable) -> WholeColumns:
+    """Return the columns of a table that fit, with a last text column wrapped."""
+    headers = [column.header for column in table.columns]
+    rows = [[_cell_text(cell, most=_DIGEST_SHOWN) for cell in row] for row in table.rows]
+    if table.columns[-1].number:
+        return WholeColumns(headers, rows, _LEAST_COLUMNS)
+    folded = (headers[-1], [row[-1] for row in rows])
+    return WholeColumns(headers[:-1], [row[:-1] for row in rows], _LEAST_COLUMNS, folded)
+
+
+def _cell_text(cell: Cell | str, *, most: int | None = None) -> str:
+    """Return the full text of a cell; only the first ``most`` characters of a digest."""
+    if isinstance(cell, str):
+        return cell
+    text = cell.text[:most] if cell.kind == "digest" else cell.text
+    words = (text, ", ".join(link.text for link in cell.links), cell.note and f"({cell.note})")
+    return " ".join(word for word in words if word)
 
 
 @dataclass(frozen=True)
@@ -215,7 +278,7 @@ def _differing(trials: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         name
         for name in names
-        # By their text, which tells 1 from 1.0 and True, and has one word for every NaN.
+        # Compared by `repr`, which distinguishes 1, 1.0 and True, and is equal for all NaN.
         if len({repr(values[name]) if name in values else None for values in trials}) > 1
     ]
 
@@ -226,7 +289,8 @@ def _latest(trial: TrialRecord) -> Mapping[str, float]:
 
 def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> RenderableType:
     """Return a row per checkpoint, in the order given: rank, trial, metrics and path."""
-    names = _metrics(records, objective.name)
+    reported = dict.fromkeys((name for record in records for name in record.metrics), 0.0)
+    names = objective_first(reported, objective.name)
     rows = [
         [
             *(str(rank), str(record.trial), str(record.step), str(record.epoch)),
@@ -237,11 +301,6 @@ def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> 
     paths = [record.path or "-" for record in records]
     headers = ("rank", "trial", "step", "after epoch", *names)
     return WholeColumns(headers, rows, least=5, folded=("checkpoint", paths))
-
-
-def _metrics(records: Sequence[EvaluationRecord], first: str | None) -> list[str]:
-    names = dict.fromkeys((name for record in records for name in record.metrics), 0.0)
-    return objective_first(names, first)
 
 
 _STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}
@@ -266,26 +325,19 @@ def diagnosis_page(diagnosis: Diagnosis) -> RenderableType:
         table.add_row(
             Text(finding.level, style=_STYLES[finding.level]),
             Text(finding.name),
-            Text(_finding_text(finding)),
+            Text(
+                f"{finding.seen}  (expected: {finding.expected})"
+                + (f"\ndo: {finding.advice}" if finding.advice else "")
+            ),
         )
     return Group(table, Text(""), Text(_ENDS[diagnosis.exit_code]))
-
-
-def _finding_text(finding: MachineFinding) -> str:
-    text = f"{finding.seen}  (expected: {finding.expected})"
-    return f"{text}\ndo: {finding.advice}" if finding.advice else text
 
 
 _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 
 
 def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
-    """Return the output of `sweeper check`.
-
-    Args:
-        report: The report of the check.
-        next_commands: Next commands.
-    """
+    """Return the output of `sweeper check`."""
     levels: tuple[Level, ...] = ("error", "warning", "note")
     counts = [
         f"{count} {level}{'' if count == 1 else 's'}"
@@ -313,10 +365,7 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
     if report.inline:
         said = f"with isolation='inline' trials would not be independent: {one_line(report.inline)}"
         parts += [Text(""), Text(said, style="dim")]
-    if next_commands:
-        parts += [Text(""), Text("next:", style="dim")]
-        parts += [Text(f"  {one_line(command)}") for command in next_commands]
-    return Group(*parts)
+    return Group(*parts, *next_lines(next_commands))
 
 
 def _finding(finding: Finding) -> list[Text]:

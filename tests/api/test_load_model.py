@@ -29,8 +29,8 @@ from sweeper import (
     load_study,
 )
 from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.db.copying import copy_database
 from sweeper.db.database import Database
+from sweeper.db.maintenance import copy_database
 
 _FILE = """\
 import keras, numpy as np

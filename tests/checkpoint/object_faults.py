@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 from sweeper.checkpoint.format import MANIFEST_FILE, Manifest, Snapshot
+from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
@@ -164,15 +165,15 @@ class ManifestFirst(RemoteCheckpointStore):
     """Broken: the manifest is stored before what it names."""
 
     def _upload(self, snapshot: Snapshot, manifest: Manifest, spool: Any) -> Any:
-        path = self._free_path(snapshot.step)
+        path = self.directory / str(self._free_name(snapshot.step))
         try:
             self._objects.put(path / MANIFEST_FILE, manifest.render())
         except OSError as error:
             raise CheckpointError(str(error)) from error
         return super()._upload(snapshot, manifest, spool)
 
-    def _free_path(self, step: int) -> RemotePath:
-        return self.directory / f"step-{step:09d}"
+    def _free_name(self, step: int) -> CheckpointName:
+        return CheckpointName(step)
 
     def _discard(self, path: RemotePath | None, failure: BaseException) -> None: ...
 

@@ -11,7 +11,6 @@ from checkpoint_faults import FailingOperations, snapshot
 
 import sweeper.checkpoint.format
 import sweeper.checkpoint.tensors
-import sweeper.checkpoint.verifying
 from sweeper.checkpoint.format import Manifest
 from sweeper.checkpoint.operations import reading_lock
 from sweeper.checkpoint.reading import load_newest, read_kept
@@ -70,7 +69,7 @@ def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, 
             return False
 
     path = store.commit(snapshot(1, size=20)).path
-    for module in ("verifying", "tensors", "format"):
+    for module in ("tensors", "format"):
         xxhash = getattr(sweeper.checkpoint, module).xxhash
         monkeypatch.setattr(xxhash, "xxh3_128", Believer)
         monkeypatch.setattr(xxhash, "xxh3_128_hexdigest", lambda _: Anything())
@@ -194,14 +193,14 @@ def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_asi
 ):
     store.commit(snapshot(1))
     path = store.commit(snapshot(2)).path
-    read = sweeper.checkpoint.verifying._read_tensors
+    read = sweeper.checkpoint.format._read_tensors
 
     def broken(files, manifest):
         if files.path == path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return read(files, manifest)
 
-    monkeypatch.setattr(sweeper.checkpoint.verifying, "_read_tensors", broken)
+    monkeypatch.setattr(sweeper.checkpoint.format, "_read_tensors", broken)
     notices: list[str] = []
     assert load_newest([store.directory], notices.append).step == 1
     assert "cannot be read" in notices[0]
@@ -234,14 +233,14 @@ def test_a_checkpoint_being_read_is_not_deleted(store):
 
 def test_a_checkpoint_is_held_for_as_long_as_it_takes_to_load_it(store, monkeypatch):
     path = store.commit(snapshot(1)).path
-    read = sweeper.checkpoint.verifying._read_state
+    read = sweeper.checkpoint.format._read_state
     deletions = []
 
     def deleting_meanwhile(files, manifest):
         deletions.append(store.delete(path))
         return read(files, manifest)
 
-    monkeypatch.setattr(sweeper.checkpoint.verifying, "_read_state", deleting_meanwhile)
+    monkeypatch.setattr(sweeper.checkpoint.format, "_read_state", deleting_meanwhile)
     assert store.load(path).step == 1
     assert deletions == [False]
 

@@ -16,7 +16,7 @@ from sweeper.errors import Interrupted
 from sweeper.records.events import Listener
 from sweeper.records.results import StudyStatus
 from sweeper.run.cluster import host as worker_host
-from sweeper.run.cluster.placement import write_spec
+from sweeper.run.cluster.host import write_spec
 from sweeper.run.options import HostSpec, WorkerOptions
 from sweeper.run.protocol.messages import StudySource
 from sweeper.support.paths import parse_location

@@ -134,7 +134,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 
 @pytest.fixture
 def url(database: Database) -> str:
-    return database.url_text
+    return database.url_from_anywhere
 
 
 @pytest.fixture

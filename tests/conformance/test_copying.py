@@ -11,12 +11,12 @@ import optuna
 import pytest
 import sqlalchemy as sa
 
-from sweeper.db import copying
+from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
 from sweeper.db.audits import Audits, Pinned
-from sweeper.db.copying import copied_tables, copy_database
 from sweeper.db.database import Database
 from sweeper.db.evaluations import Evaluations
+from sweeper.db.maintenance import copied_tables, copy_database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import StorageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
@@ -161,12 +161,12 @@ def test_nothing_is_copied_while_trials_are_running(
 def test_a_copy_that_arrives_otherwise_is_refused_and_leaves_nothing(
     sqlite_source: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = copying._insert
+    real = maintenance._insert
 
     def lossy(connection: sa.Connection, table: sa.Table, rows: list[sa.Row]) -> None:
         real(connection, table, rows[:-1] if table.name == "sweeper_epochs" else rows)
 
-    monkeypatch.setattr(copying, "_insert", lossy)
+    monkeypatch.setattr(maintenance, "_insert", lossy)
     with pytest.raises(StorageError, match="the copy of sweeper_epochs differs from the original"):
         copy_database(sqlite_source.database, database)
     assert not any(everything(database))
@@ -175,7 +175,7 @@ def test_a_copy_that_arrives_otherwise_is_refused_and_leaves_nothing(
 def test_a_source_that_changes_meanwhile_is_noticed(
     sqlite_source: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = copying._read
+    real = maintenance._read
 
     def meanwhile(connection: sa.Connection, *, into: sa.Connection | None = None) -> object:
         if into is not None:
@@ -184,10 +184,10 @@ def test_a_source_that_changes_meanwhile_is_noticed(
         file.execute("UPDATE sweeper_epochs SET metrics = '{}' WHERE epoch = 0")
         file.commit()
         file.close()
-        monkeypatch.setattr(copying, "_read", real)
+        monkeypatch.setattr(maintenance, "_read", real)
         return real(connection)
 
-    monkeypatch.setattr(copying, "_read", meanwhile)
+    monkeypatch.setattr(maintenance, "_read", meanwhile)
     with pytest.raises(StorageError, match="changed while it was copied"):
         copy_database(sqlite_source.database, database)
     assert not any(everything(database))

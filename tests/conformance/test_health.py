@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sweeper.db.database import Database
-from sweeper.db.health import read_health
+from sweeper.db.maintenance import read_health
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.db.schema import REVISIONS
 from sweeper.db.study_names import study_names, trial_numbers

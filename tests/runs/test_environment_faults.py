@@ -15,7 +15,7 @@ from scripted_trials import ScriptedTrial, finish, scripted_sweep
 from sweeper.errors import DataError, SweeperError
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Failed, Message
-from sweeper.run.trial.process import failure_of
+from sweeper.run.trial.link import failure_of
 from sweeper.run.worker.slot import serve_slot
 
 LAST = """

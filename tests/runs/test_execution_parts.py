@@ -23,7 +23,7 @@ from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.serving import run_side_by_side
 from sweeper.run.trial.devices import show_devices
-from sweeper.run.trial.process import failure_of
+from sweeper.run.trial.link import failure_of
 from sweeper.run.worker import outcomes
 
 ROOT = Path(__file__).parents[2]

@@ -32,7 +32,7 @@ from sweeper.run.protocol.messages import (
     Suggest,
     Suggested,
 )
-from sweeper.run.trial.process import EXIT_WORKER_GONE
+from sweeper.run.trial.link import EXIT_WORKER_GONE
 
 WATCHED = StudyText(
     head="""

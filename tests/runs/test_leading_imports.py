@@ -10,8 +10,8 @@ import pytest
 from test_isolation import assignment, hear
 
 from sweeper.run.launch.launchers import ForkLauncher, WarmServer
-from sweeper.run.launch.leading_imports import execute_all, leading_imports
 from sweeper.run.launch.sources import target_source
+from sweeper.run.launch.warm_server import execute_all, leading_imports
 from sweeper.run.protocol.messages import Finished
 
 pytestmark = pytest.mark.usefixtures("real_servers")

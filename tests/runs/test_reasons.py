@@ -10,7 +10,7 @@ import pytest
 import sweeper
 from sweeper.definition.trial import Trial
 from sweeper.errors import ParameterError
-from sweeper.run.trial.process import failure_of
+from sweeper.run.trial.link import failure_of
 
 GATHER = (
     "Graph execution error:\n\nDetected at node sequential_1/embedding_1/GatherV2 defined at (most "

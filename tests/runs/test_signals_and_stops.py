@@ -29,12 +29,6 @@ class Asked:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def drain(self) -> None:
-        self.asked.append("drain")
-
-    def kill(self) -> None:
-        self.asked.append("kill")
-
     def until(self, *expected: str) -> None:
         deadline = time.monotonic() + 5
         while self.asked != list(expected) and time.monotonic() < deadline:
@@ -55,7 +49,7 @@ def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_sa
     asked = Asked()
     with (
         handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
-        stop_signals(asked, lambda _: None),
+        stop_signals(asked.asked.append, lambda _: None),
     ):
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGHUP)
@@ -66,7 +60,7 @@ def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_sa
 
 def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
     asked = Asked()
-    with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked, lambda _: None):
+    with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked.asked.append, lambda _: None):
         os.kill(os.getpid(), signal.SIGHUP)
         time.sleep(0.1)
         assert asked.asked == []

@@ -19,7 +19,7 @@ from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import StudyResults
 from sweeper.replay.authorship import StudyCode
 from sweeper.replay.reports import CheckReport, Finding
-from sweeper.run.trial.reasons import error_line
+from sweeper.run.trial.link import error_line
 from sweeper.search.spec import check_sampler
 from sweeper.support.installation import (
     _EXTRAS,

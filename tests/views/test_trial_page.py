@@ -7,7 +7,7 @@ import io
 from rich.console import Console, RenderableType
 
 from sweeper.records.results import CheckpointRecord, EpochRecord, StudyStatus, TrialRecord
-from sweeper.views.terminal.trial_page import trial_on_terminal
+from sweeper.views.verb_tables import trial_on_terminal
 
 METRICS = [f"val_{kind}_of_the_{head}_head" for kind in ("accuracy", "loss") for head in "abcd"]
 

@@ -1,14 +1,13 @@
-"""Run the migrations on the connection that `sweeper.db.schema` hands over.
+"""Alembic's environment, which runs the migrations on the connection from `sweeper.db.schema`.
 
-The caller owns the transaction: a migration and its entry in the version table are kept together
-or not at all.
+The caller owns the transaction, so a migration and its entry in the version table are committed
+together or not at all.
 """
 
 from __future__ import annotations
 
 from alembic import context
 
-from sweeper.db import branch_rows as _branches  # noqa: F401 - in Base's metadata
 from sweeper.db.schema import VERSION_TABLE
 from sweeper.db.tables import Base
 

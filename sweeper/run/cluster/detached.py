@@ -1,9 +1,9 @@
-"""Run a command in a detached process, and report how it ended to whoever still wants to know.
+"""Program that runs a command in a detached process and reports its exit code.
 
-Usage: ``python -m sweeper.run.cluster.detached DESCRIPTOR COMMAND…``. A cluster that loses sight of a
-driver ends the processes that ran its tasks, and everything that descends from them (Ray does). A
-worker host has its orders and the database, and needs neither. Standard input, output and error
-are the command's; its exit code is written to the descriptor, as text.
+Usage: ``python -m sweeper.run.cluster.detached DESCRIPTOR COMMAND…``. A cluster that loses its
+connection to a driver ends the processes that ran the driver's tasks, with all their descendants (Ray
+does). A worker host needs only its `HostSpec` and the database, and must survive that. The command
+inherits standard input, output and error; its exit code is written to the descriptor, as text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 
 
 def main(arguments: list[str]) -> None:
-    """Start the command and leave; what stays waits for it in a session of its own."""
+    """Start the command and exit; a forked process in a session of its own waits for the command."""
     report = int(arguments[0])
     if os.fork():
         os._exit(0)
@@ -23,10 +23,10 @@ def main(arguments: list[str]) -> None:
     host = os.fork()
     if host == 0:
         os.close(report)
-        os.execv(arguments[1], arguments[1:])  # noqa: S606 - the words that our own task gave
+        os.execv(arguments[1], arguments[1:])  # noqa: S606 - arguments of our own task
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    # The command's own input must end when its giver closes it.
+    # This process must not hold the command's input open after the writer has closed it.
     os.close(0)
     _, status = os.waitpid(host, 0)
     with contextlib.suppress(OSError):

@@ -1,9 +1,8 @@
 """Driver of a run on a cluster: placement of worker hosts, and progress from the database.
 
-The driver runs no trial and holds none: it may die at any moment, and the hosts go on to the end.
-Another run of the same study finds them in the list of workers, places only what is missing, and
-follows again. What stops the driver stops the study: a request in the database, which every worker
-of it sees, on whichever machine.
+The driver runs no trial: if it dies, the hosts complete the study. Another run of the same study finds
+the hosts in the table of workers, places only the missing ones, and reports progress again. A signal to
+the driver stops the study on every machine, by a request in the database.
 """
 
 from __future__ import annotations
@@ -11,11 +10,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sweeper.db.following import AttemptEvent, StudyFollower
-from sweeper.db.repository import Repository, StopRequest
+from sweeper.db.repository import StopRequest
 from sweeper.errors import (
     DatabaseUnavailableError,
     ExecutionError,
@@ -35,7 +33,7 @@ from sweeper.records.events import (
 from sweeper.records.results import StudyStatus
 from sweeper.run.auditing import refuse_inexact
 from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
-from sweeper.run.cluster.placement import HostEnd, run_host, write_spec
+from sweeper.run.cluster.host import HostEnd, run_host, write_spec
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.serving import opened, say_unfinished
@@ -44,7 +42,7 @@ from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.support.paths import absolute_location
 
 _LOOK = 0.5
-"""Seconds between two queries of the study."""
+"""Seconds between two queries of the study's progress."""
 
 _INTERRUPTED = Interrupted.exit_code
 
@@ -54,8 +52,8 @@ def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
 
     Raises:
         Interrupted: The study was stopped; every trial can be resumed.
-        SweeperError: The cluster cannot be used, or its workers failed; or, where asked for, a
-            trial.
+        SweeperError: The cluster cannot be used, or its workers failed; with ``fail_fast``, also if a
+            trial failed.
     """
     prepared.close_runner()
     return _Drive(prepared, request).run()
@@ -79,7 +77,11 @@ class _Drive:
         if status.is_over:
             return status
         follower = StudyFollower(self._repository, self._study)
-        there = self._slots_there()
+        there = sum(  # slots that an earlier driver has placed
+            worker.slots
+            for worker in self._repository.workers(self._study)
+            if worker.live and worker.engine == request.engine
+        )
         if there:
             self._tell(
                 Notice(
@@ -92,25 +94,23 @@ class _Drive:
             cluster = open_cluster(request.engine, request.engine_address, slots - there)
         try:
             placement = None if cluster is None else self._start_hosts(cluster, slots - there)
-            with stop_signals(
-                _TheStudy(self._repository, self._study, self._tell),
-                self._tell,
-                request.options.grace,
-            ):
+            with stop_signals(self._request_stop, self._tell, request.options.grace):
                 self._follow(follower, placement)
             return self._conclude(placement)
         finally:
             if cluster is not None:
                 cluster.close()
 
+    def _request_stop(self, how: StopRequest) -> None:
+        """Stop all workers of the study, on every machine."""
+        try:
+            self._repository.request_stop(self._study, how)
+        except StorageError as error:
+            self._tell(Notice(f"the workers could not be asked to stop: {error}"))
+
     def _tell(self, event: Event) -> None:
         with self._telling:
             self._request.listener(event)
-
-    def _slots_there(self) -> int:
-        """Return the slots of the hosts that an earlier driver has placed."""
-        workers = self._repository.workers(self._study)
-        return sum(w.slots for w in workers if w.live and w.engine == self._request.engine)
 
     def _start_hosts(self, cluster: Cluster, slots: int) -> _Placement:
         request = self._request
@@ -128,7 +128,7 @@ class _Drive:
             storage=self._repository.database.url_from_anywhere,
             runs_dir=request.options.runs_dir.absolute(),
             checkpoints=absolute_location(request.options.checkpoints),
-            # What was accepted is in the database by now.
+            # The database already records that differences were accepted.
             accept_inexact=False,
         )
         specs = [
@@ -167,14 +167,12 @@ class _Drive:
                 contact.failed(error, time.monotonic())
                 if not error.passing or contact.given_up:
                     raise
-            if not last:
-                self._wait(placement)
-
-    def _wait(self, placement: _Placement | None) -> None:
-        if placement is None:
-            time.sleep(_LOOK)
-        else:
-            placement.join(_LOOK)
+            if last:
+                continue
+            if placement is None:
+                time.sleep(_LOOK)
+            else:
+                placement.join(_LOOK)
 
     def _look(self, follower: StudyFollower) -> None:
         for change in follower.look():
@@ -252,11 +250,11 @@ class _Drive:
 
 
 class _Placement(threading.Thread):
-    """Thread that places the worker hosts of a run and waits for their ends.
+    """Thread that places the worker hosts of a run and waits for them.
 
     Attributes:
-        ends: How they ended.
-        error: Why the cluster could not run them.
+        ends: Ends of the hosts; empty while they run.
+        error: Error with which the cluster could not run them; None without an error.
     """
 
     def __init__(self, cluster: Cluster, specs: list[HostSpec]) -> None:
@@ -272,28 +270,7 @@ class _Placement(threading.Thread):
         try:
             ended = run_tasks(self._cluster, run_host, texts, slots)
         except BaseException as error:
-            # The driver's own thread raises it.
+            # The driver's main thread raises it.
             self.error = error
             return
         self.ends = tuple(HostEnd.read(text) for text in ended)
-
-
-@dataclass(frozen=True)
-class _TheStudy:
-    """Target of a signal to the driver: the study on every machine."""
-
-    repository: Repository
-    study: str
-    tell: Callable[[Event], None]
-
-    def drain(self) -> None:
-        self._ask("drain")
-
-    def kill(self) -> None:
-        self._ask("kill")
-
-    def _ask(self, how: StopRequest) -> None:
-        try:
-            self.repository.request_stop(self.study, how)
-        except StorageError as error:
-            self.tell(Notice(f"the workers could not be asked to stop: {error}"))

@@ -1,15 +1,15 @@
-"""The clusters on which joblib starts worker hosts: Dask's and Ray's.
+"""Clusters on which joblib starts worker hosts: Dask and Ray.
 
-A task does no more than start a worker host on its node and wait for it
-(`sweeper.run.cluster.placement`), so that a cluster's own restrictions on what a task may do,
-and its own way of starting Python, reach no trial. It returns nothing that matters: results are read
-from the database, so an engine that loses a return value loses nothing.
+A task only starts a worker host on its node and waits for it (`sweeper.run.cluster.host`). So a
+cluster's restrictions on tasks, and its way of starting Python, do not reach trials. Results are read
+from the database, so nothing is lost if the engine loses a task's return value.
 
-Whoever reaches a Dask scheduler, or is let in by Ray's servers, may run code as its user, and on a machine
-with several users all of them reach its loopback. So a Dask cluster that is made here lets in only those
-that hold a key which is made for it, is in no file, and ends with it; and it leaves no HTTP server open,
-which asks for none. One of Ray's asks for a token that only the processes of this run know, and is on the
-loopback alone, as Ray's own are on macOS and Windows.
+Anyone who can connect to a Dask scheduler or to Ray's servers can run code as the user who started
+them, and all users of a machine can connect to its loopback interface. So a Dask cluster that is
+started here requires TLS with a key that is in no file and ends with the cluster, and its HTTP
+servers, which require no key, are closed. A Ray cluster that is started here requires a token that only
+the processes of this run have, and listens on the loopback interface alone, which Ray does by default
+only on macOS and Windows.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "wor
 
 
 class DaskCluster:
-    """A client of a Dask scheduler.
+    """Connection to a Dask scheduler.
 
     Args:
-        address: The scheduler's, such as ``tcp://10.0.0.1:8786``; None for a cluster of this
-            machine's own.
-        hosts: Processes of a cluster that is made here; each will run one worker host.
+        address: Address of the scheduler, such as ``tcp://10.0.0.1:8786``; None to start a cluster on
+            this machine.
+        hosts: Number of processes of a cluster that is started here; each runs one worker host.
 
     Raises:
         UsageError: There is no scheduler at the address, or it has no workers.
@@ -72,14 +72,11 @@ class DaskCluster:
     def nodes(self) -> int:
         return len(self._client.nthreads())
 
-    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-        del tasks, slots
-        return self._backend()
-
     @contextmanager
-    def _backend(self) -> Iterator[None]:
+    def backend(self, tasks: int, slots: int) -> Iterator[None]:
         import joblib
 
+        del tasks, slots
         with joblib.parallel_config(backend="dask", client=self._client):
             yield
 
@@ -103,7 +100,7 @@ def _made_here(hosts: int) -> Any:
             f"connections; {install_command('dask')}, or give a cluster with --engine-address"
         )
         raise UsageError(msg) from error
-    # No part can do without its HTTP server, so each serves nothing until it is closed.
+    # Dask starts an HTTP server in each process; until it is closed, it serves no routes.
     with dask.config.set({name: [] for name in _HTTP_ROUTES}):
         return distributed.LocalCluster(
             n_workers=hosts,
@@ -123,7 +120,7 @@ def _close_http_server(dask_worker: Any) -> None:
 
 
 _FEWEST = 2
-"""joblib runs a single job in the calling process, so it is always asked for two."""
+"""Minimum number of processors, because joblib runs a single job in the calling process."""
 
 _CLOSED = {
     "RAY_AUTH_MODE": "token",
@@ -132,15 +129,15 @@ _CLOSED = {
 
 
 class RayCluster:
-    """A connection to Ray.
+    """Connection to a Ray cluster.
 
     Args:
-        address: Of the cluster, such as ``auto`` or ``ray://10.0.0.1:10001``; None for one of this
-            machine's own.
-        hosts: Processors that a cluster made here says it has; each will run one worker host.
+        address: Address of the cluster, such as ``auto`` or ``ray://10.0.0.1:10001``; None to start a
+            cluster on this machine.
+        hosts: Number of processors that a cluster started here reports; each runs one worker host.
 
     Raises:
-        UsageError: There is no cluster at the address, or one made here would be open to all.
+        UsageError: There is no cluster at the address, or one started here would be open to others.
     """
 
     def __init__(self, address: str | None, hosts: int) -> None:
@@ -172,16 +169,13 @@ class RayCluster:
 
         return int(ray.cluster_resources().get("CPU", 0))
 
-    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-        return self._backend(tasks, slots)
-
     @contextmanager
-    def _backend(self, tasks: int, slots: int) -> Iterator[None]:
+    def backend(self, tasks: int, slots: int) -> Iterator[None]:
         import joblib
         from ray.util.joblib import register_ray
 
         register_ray()
-        # An actor for which there is no room would be waited for without end.
+        # Without room for every actor, joblib would wait forever for the ones that do not fit.
         room = tasks > 1 and tasks * slots <= self.nodes
         arguments = {"num_cpus": slots if room else 0, "scheduling_strategy": "SPREAD"}
         with joblib.parallel_config(backend="ray", ray_remote_args=arguments):
@@ -217,12 +211,12 @@ def _join(address: str | None, hosts: int) -> None:
 
 
 def _let_nobody_else_in(*, imported: bool) -> None:
-    """Make the cluster that this process starts, and its clients, use a token.
+    """Make the cluster that this process starts, and its clients, require a token.
 
-    Ray reads that when it is imported.
+    Ray reads these environment variables when it is imported.
 
     Raises:
-        UsageError: It is imported already.
+        UsageError: Ray is already imported, with other variables.
     """
     if imported:
         if all(os.environ.get(name) == value for name, value in _CLOSED.items()):
@@ -240,10 +234,10 @@ def _let_nobody_else_in(*, imported: bool) -> None:
 
 
 def _check_on_loopback() -> None:
-    """Refuse a cluster of this process that listens on other interfaces than the loopback.
+    """Shut down a cluster of this process that listens on other interfaces than the loopback.
 
     Raises:
-        UsageError: It does, because another version of Ray goes by another setting.
+        UsageError: It does, for example because another version of Ray uses another setting.
     """
     import ray
 
@@ -260,7 +254,7 @@ def _check_on_loopback() -> None:
 
 
 CLUSTERS = {"dask": "distributed", "ray": "ray"}
-"""The engines that are clusters, and the module that each needs."""
+"""Modules that the cluster engines need, by engine."""
 
 
 class Cluster(Protocol):
@@ -269,23 +263,20 @@ class Cluster(Protocol):
     @property
     def nodes(self) -> int:
         """Return the known maximum number of parallel tasks."""
-        ...
 
     def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-        """Context manager in which joblib runs tasks there, each with ``slots`` processors."""
-        ...
+        """Context manager in which joblib runs tasks on the cluster, each with ``slots`` processors."""
 
     def close(self) -> None:
         """Close the connection, and end a cluster that was started here."""
-        ...
 
 
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:
     """Check that an engine can be used with the other options.
 
     Raises:
-        UsageError: There is no engine of that name, its package is not installed, or it cannot do
-            what is asked.
+        UsageError: There is no engine of that name, its package is not installed, or it does not
+            support another option.
     """
     if name not in ("local", *CLUSTERS):
         msg = f"there is no engine {name!r}; use 'local', 'dask' or 'ray'"
@@ -317,25 +308,20 @@ def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
     """
     if name == "dask":
         return DaskCluster(address, hosts)
-
     return RayCluster(address, hosts)
 
 
 def run_tasks(
     cluster: Cluster, task: Callable[[str], str], specs: Sequence[str], slots: int
 ) -> list[str]:
-    """Run ``task`` for each spec in parallel, and return the results.
+    """Run ``task`` for each spec in parallel on ``cluster``, and return the results.
 
-    Args:
-        cluster: Where.
-        task: A function of an importable module.
-        specs: The argument of each.
-        slots: What each is worth in processors.
+    ``task`` must be a function of an importable module; each needs ``slots`` processors.
     """
     import joblib
 
     with cluster.backend(len(specs), slots):
-        # Where it thinks that one job is asked for, joblib runs the task in this very process.
+        # For a single job, joblib would run the task in this process.
         jobs = max(2, len(specs))
         return list(
             joblib.Parallel(n_jobs=jobs, batch_size=1, pre_dispatch="all")(

@@ -1,23 +1,122 @@
-"""A worker host: this machine's slots for a study in a shared database.
+"""Worker host: the slots of one machine for a study in a shared database, and its placement on a cluster.
 
-It changes nothing of the study: the definition, the total and the path of the study's file are
-what the run that began it wrote down. The file must be the same here, byte for byte, or the trials
-of two machines would not be trials of one study.
+A host does not change the study: the definition, the total and the path of the study's file are those
+that the first run stored. The study's file on this machine must equal the stored one byte for byte,
+because otherwise the machines would run trials of different studies.
+
+A task of a cluster starts a host on its node as a detached process, so that it survives the driver, and
+the end of the cluster's own processes when the driver is lost. Its `HostSpec` goes through standard
+input and not onto the command line, because it contains the database's URL and, for a study from a
+notebook, the definition.
 """
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
 
 from sweeper.checkpoint.remote_objects import check_checkpoints_location
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
 from sweeper.errors import ExecutionError, UsageError
 from sweeper.records.events import Listener, Notice
 from sweeper.records.results import StudyStatus
 from sweeper.run.options import HostSpec
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import early_termination
+
+if TYPE_CHECKING:
+    from sweeper.db.repository import Repository
+
+_LAST_LINES = 20
+"""Number of lines shown of a failed host's log."""
+
+
+@dataclass(frozen=True)
+class HostEnd:
+    """End of a worker host: its exit code, the file with its output, and that file's last lines."""
+
+    number: int
+    machine: str
+    code: int
+    log: str
+    last_lines: str
+
+    def to_text(self) -> str:
+        """Return the text for `HostEnd.read`."""
+        return _ENDS.dump_json(self).decode()
+
+    @classmethod
+    def read(cls, text: str) -> HostEnd:
+        """Return the inverse of `to_text`."""
+        return _ENDS.validate_json(text)
+
+
+_SPECS: TypeAdapter[HostSpec] = TypeAdapter(HostSpec)
+_ENDS: TypeAdapter[HostEnd] = TypeAdapter(HostEnd)
+
+
+def write_spec(spec: HostSpec) -> str:
+    """Return the text for `read_spec`."""
+    return _SPECS.dump_json(spec).decode()
+
+
+def read_spec(text: str) -> HostSpec:
+    """Return the inverse of `write_spec`.
+
+    Raises:
+        ValueError: The text is not a spec.
+    """
+    return _SPECS.validate_json(text)
+
+
+def run_host(text: str) -> str:
+    """Start the worker host of a `HostSpec` on this machine, wait for it, and return its `HostEnd` as text."""
+    spec = read_spec(text)
+    machine = socket.gethostname()
+    log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begins = log.stat().st_size if log.exists() else 0
+    code = _run_detached(["-P", "-m", "sweeper", "worker", spec.study, "--ordered"], text, log)
+    with log.open("rb") as output:
+        output.seek(begins)
+        lines = output.read().decode(errors="replace").splitlines()
+    last_lines = "\n".join(lines[-_LAST_LINES:])
+    return HostEnd(spec.number, machine, code, str(log), last_lines).to_text()
+
+
+def _run_detached(words: list[str], text: str, log: Path) -> int:
+    """Run Python with ``words`` and input ``text`` in a detached process; return its exit code."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading, "rb") as ended:
+        try:
+            with log.open("ab") as output:
+                starter = subprocess.Popen(
+                    [
+                        *(
+                            sys.executable,
+                            "-P",
+                            "-m",
+                            "sweeper.run.cluster.detached",
+                            str(writing),
+                        ),
+                        *(sys.executable, *words),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=[writing],
+                )
+        finally:
+            os.close(writing)
+        starter.communicate(text.encode())
+        code = ended.read()
+    return int(code) if code else -1
 
 
 def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
@@ -26,7 +125,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
-        UsageError: There is no such study, or its file is not the same one here.
+        UsageError: There is no such study, or its file differs on this machine.
         SweeperError: Something other than a trial failed.
     """
     check_checkpoints_location(spec.options.checkpoints, spec.options.isolation)
@@ -51,7 +150,10 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
 
 
 def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
-    """Clear a request to stop; if it has to be obeyed, return the study's status."""
+    """Clear a request to stop; with ``unless_stopped``, obey it and return the study's status."""
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
     with Database.open(spec.options.storage, create=False) as database:
         repository = Repository(database)
         if spec.unless_stopped and repository.stop_requested(spec.study) is not None:
@@ -71,7 +173,7 @@ def _check_machine(repository: Repository, spec: HostSpec) -> None:
 
     Raises:
         ExecutionError: The run that placed this host is on another machine.
-        UsageError: Live workers of other machines are there.
+        UsageError: Workers on other machines use the file, too.
     """
     if not repository.database.in_file:
         return

@@ -1,8 +1,8 @@
 """Launchers of trial processes: forked from a warm server, or spawned.
 
-Both launchers give a `TrialProcess`, and the worker sees no difference but speed. Forking is chosen
-wherever it is safe; where it is not, trials are spawned, and the run says why. (The third way,
-inline, has no process: see `sweeper.run.worker.inline`.)
+Both launchers return a `TrialProcess`; they differ only in speed. Trials are forked wherever that is
+safe. Otherwise they are spawned, and the run reports the reason. Inline trials have no process: see
+`sweeper.run.worker.inline`.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
 
 _MOST_SERVERS = 3
-"""Number of warm servers that may die in a row without forking a trial."""
+"""Maximum number of warm servers that die in a row without forking a trial."""
 
 
 _WAKES_EVERY = 0.2
-"""Seconds."""
+"""Seconds between two wake-ups of a thread that waits for the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,12 @@ class Loaded:
     """Result of loading the study's module in the warm server.
 
     Attributes:
-        threads_given: Whether the definition itself says how many threads.
-        cannot_fork: Why trials must be spawned; empty where they can be forked.
-        imported_by_trials: Why each trial that is forked imports the study in its own process; empty
-            where they are forked from one that has.
-        code: What the study's factories reach.
-        length_reads: Where that code looks at the number of epochs, or may.
+        threads_given: Whether the definition itself sets the number of threads.
+        cannot_fork: The reason for which trials must be spawned; empty if they can be forked.
+        imported_by_trials: The reason for which each forked trial imports the study in its own
+            process; empty if trials are forked from a process that has imported it.
+        code: Fingerprint of the code that the study's factories reach.
+        length_reads: Places where that code depends, or may depend, on the number of epochs.
     """
 
     settings: StudySettings
@@ -74,8 +74,10 @@ class WarmServer:
     """The worker's side of `sweeper.run.launch.warm_server`.
 
     Args:
-        source: The study that it imports; None for one that starts a fresh Python for each trial.
-        process: One that was begun before the study was known, and is not used yet.
+        source: The study that the server imports; None for a server that starts a new Python for each
+            trial.
+        process: An unused server process that was started before the study was known; None to start
+            one.
 
     Raises:
         ExecutionError: The system gives no process.
@@ -89,7 +91,7 @@ class WarmServer:
         self._exits: dict[int, ExitStatus] = {}
         self._changed = threading.Condition()
         self._requests = 0
-        self._alive = True
+        self.alive = True
         self._imported_by_trials = ""
         self._process = process or ServerProcess(imports=source is not None)
         self._control = self._process.control
@@ -98,15 +100,11 @@ class WarmServer:
         self._listener.start()
 
     @property
-    def alive(self) -> bool:
-        return self._alive
-
-    @property
     def loaded_source(self) -> StudySource:
-        """Return the source of the study that it imports.
+        """Return the source of the study that the server imports.
 
         Raises:
-            ExecutionError: It imports none.
+            ExecutionError: The server imports no study.
         """
         if self.source is None:
             msg = "the warm server was started without a study, so it cannot import one"
@@ -114,16 +112,16 @@ class WarmServer:
         return self.source
 
     def loaded(self) -> Loaded:
-        """Wait until the study is imported. From then on its ``source`` names the code.
+        """Wait until the study is imported; from then on, ``source.code`` is known.
 
         Raises:
-            StudyFileError, StudyImportError, DefinitionError: As importing it raised.
-            DefinitionChangedError: The code is another one than ``source`` names.
+            StudyFileError, StudyImportError, DefinitionError: Importing the study raised the error.
+            DefinitionChangedError: The code differs from ``source.code``.
             ExecutionError: The server died.
         """
         said = None
         while said is None:
-            # A signal that another thread got is handled here only when this one wakes.
+            # The main thread handles signals only when it wakes.
             with contextlib.suppress(queue.Empty):
                 said = self._ready.get(timeout=_WAKES_EVERY)
         self._ready.put(said)
@@ -164,7 +162,7 @@ class WarmServer:
             self._forked[request] = answer
         said = {"request": request, "assignment": dataclasses.asdict(assignment)}
         forked = None
-        if self._alive:
+        if self.alive:
             self._say(said, (theirs.fileno(),))
             forked = answer.get()
         theirs.close()
@@ -180,16 +178,16 @@ class WarmServer:
         raise ExecutionError(msg)
 
     def exit_of(self, pid: int, timeout: float) -> ExitStatus | None:
-        """Return how the process ``pid`` ended, waiting up to ``timeout`` seconds."""
+        """Return how the process ``pid`` ended; None if it still runs after ``timeout`` seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: pid in self._exits or not self._alive, timeout)
+            self._changed.wait_for(lambda: pid in self._exits or not self.alive, timeout)
             if pid in self._exits:
                 return self._exits.pop(pid)
-            return None if self._alive else ExitStatus(None)
+            return None if self.alive else ExitStatus(None)
 
     def close(self) -> None:
         """End the server and wait for it; its trials end with it. May be called again."""
-        self._alive = False
+        self.alive = False
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._process.end(patience=2)
@@ -208,12 +206,9 @@ class WarmServer:
                 self._died()
 
     def _listen(self) -> None:
-        try:
-            with self._control.makefile("rb") as lines:
-                for line in lines:
-                    self._received(json.loads(line))
-        except (OSError, ValueError):
-            self._died()
+        with contextlib.suppress(OSError, ValueError), self._control.makefile("rb") as lines:
+            for line in lines:
+                self._received(json.loads(line))
         self._died()
 
     def _received(self, said: dict[str, Any]) -> None:
@@ -228,7 +223,7 @@ class WarmServer:
 
     def _died(self) -> None:
         with self._changed:
-            self._alive = False
+            self.alive = False
             waiting, self._forked = self._forked, {}
             self._changed.notify_all()
         for answer in waiting.values():
@@ -256,7 +251,7 @@ class _ForkedTrial:
 
 
 class _ServedLauncher:
-    """Launcher with a server, which is started again if it dies."""
+    """Launcher with a warm server, which is started again if it dies."""
 
     def __init__(self, server: WarmServer | None = None) -> None:
         self._server = server
@@ -314,7 +309,7 @@ class SpawnLauncher(_ServedLauncher):
 
     def launch(self, assignment: Assignment) -> TrialProcess:
         trial = self._started(assignment)
-        # One that died at once is seen by its worker, as every other death is.
+        # If the process has already died, its worker notices that as for any other process.
         with contextlib.suppress(OSError):
             trial.channel.send(dataclasses.replace(assignment, source=self._source), waits=False)
         return trial
@@ -325,14 +320,11 @@ def choose_launcher(
 ) -> Launcher:
     """Return a launcher that forks from ``server`` if that is safe and requested; otherwise one that spawns.
 
-    Args:
-        server: It has imported the study.
-        loaded: What it found there.
-        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        refusal: The error's words where trials must be forked and cannot be.
+    ``server`` has imported the study with the result ``loaded``; ``refusal`` is the message of the
+    error.
 
     Raises:
-        DefinitionError: That.
+        DefinitionError: ``isolation`` is ``"fork"`` and trials cannot be forked.
     """
     if isolation == "fork" and loaded.cannot_fork:
         raise DefinitionError(refusal)
@@ -352,15 +344,15 @@ def open_launcher(
     """Context manager for a launcher and the loaded study.
 
     Args:
-        source: Where the study is defined.
+        source: Location of the study's definition.
         isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        notice: Called where processes have to be spawned although nobody asked for that.
-        what: What they are started for, for errors and notices.
+        notice: Receives the reason if processes have to be spawned with ``"auto"``.
+        what: Purpose of the processes, for errors and notices.
 
     Raises:
-        UsageError: Inline: a replay needs a process of its own.
-        StudyFileError, StudyImportError, DefinitionError: The study cannot be loaded, or not forked
-            although ``isolation`` says so.
+        UsageError: ``isolation`` is ``"inline"``: a replay needs a separate process.
+        StudyFileError, StudyImportError, DefinitionError: The study cannot be loaded, or cannot be
+            forked although ``isolation`` is ``"fork"``.
     """
     if isolation == "inline":
         msg = (

@@ -1,14 +1,14 @@
-"""Orphans: processes that a trial started are adopted, and killed when the trial ends.
+"""Orphans: processes that a trial started, adopted and killed when the trial ends.
 
-Each trial's process adopts what its own children leave behind, and the server that it was started
-from adopts what the trial itself leaves. So the server's children are the trials, and what dead
-trials have left: the latter are killed before anybody learns that the trial has ended, and could
-begin its next attempt beside them.
+A trial's process adopts the orphans of its children, and the warm server adopts the orphans of trials.
+So the server's children are the running trials and the orphans of ended trials. The orphans are killed
+before the worker learns that the trial has ended, because the worker could then begin the next attempt
+while they still run.
 
-The server's own end is the driver's, which may be killed at any moment. A process that the kernel
-kills in turn can clean up nothing, so the server is not killed by the kernel: it has a watcher,
-outside of the terminal's process group, that kills it with everything below it once the driver is
-gone, even where all of that group stands still.
+The server must end when its driver ends, which may be killed at any moment. If the kernel killed the
+server then, the server could kill no orphans. So the server has a watcher instead, a process outside of
+the terminal's process group: it kills the server with all descendants once the driver is gone, even if
+that whole process group is suspended.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from sweeper.support.processes import adopt_orphans, die_with_parent
 
 _TRACKER = "multiprocessing.resource_tracker"
 _PATIENCE = 2.0
-"""Seconds after which processes of other users, which cannot be killed, are ignored."""
+"""Seconds after which processes of other users, which cannot be killed, are given up."""
 
 _PATIENCE_WITH_OURS = 30.0
-"""Seconds for killed processes to end."""
+"""Seconds after which killed processes that have not ended are given up."""
 
 _LOOK = 0.005
 
 
 def kill_orphans(but: Collection[int]) -> set[int]:
-    """Kill this process's children, and all below them, except for those ``but``.
+    """Kill this process's children, except for ``but``, with all their descendants.
 
-    Python's resource tracker is left to itself: it frees the shared memory of the dead, and ends.
+    Python's resource tracker is spared: it frees the shared memory of ended processes, and exits.
 
     Returns:
-        Those that are still there: another user's after two seconds, ours after half a minute.
+        Ids of the children that still run: another user's after 2 seconds, this user's after 30.
     """
     began = time.monotonic()
     while True:
@@ -49,7 +49,7 @@ def kill_orphans(but: Collection[int]) -> set[int]:
             for child in psutil.Process().children()
             if child.pid not in but and not _ends_by_itself(child)
         ]
-        patience = _PATIENCE_WITH_OURS if any(map(_can_be_killed, orphans)) else _PATIENCE
+        patience = _PATIENCE_WITH_OURS if any(map(_is_ours, orphans)) else _PATIENCE
         if not orphans or time.monotonic() - began > patience:
             return {orphan.pid for orphan in orphans}
         for orphan in orphans:
@@ -60,14 +60,14 @@ def kill_orphans(but: Collection[int]) -> set[int]:
 def start_watcher(driver: int, close: Callable[[], None]) -> int | None:
     """Start a watcher that kills this process and its descendants when the process ``driver`` ends.
 
-    To be called while this process has one thread and no child.
+    This process must have one thread and no child.
 
     Args:
-        driver: This process's parent.
-        close: Closes, in the watcher, what it must not hold open.
+        driver: Id of this process's parent.
+        close: Called in the watcher, to close descriptors that it must not hold open.
 
     Returns:
-        The watcher's id; None where the kernel kills this process alone instead.
+        The watcher's id; None if the kernel kills this process alone instead.
     """
     adopt_orphans()
     try:
@@ -105,7 +105,7 @@ def _watch(server: int, driver_end: int, server_end: int) -> None:
         kill_tree(running(server), spare=os.getpid())
 
 
-def _can_be_killed(child: psutil.Process) -> bool:
+def _is_ours(child: psutil.Process) -> bool:
     try:
         return os.geteuid() in (0, child.uids().effective)
     except psutil.Error:

@@ -1,16 +1,15 @@
-"""The process that becomes a warm server: its environment and hash seed, and its start.
+"""Process that becomes a warm server: its environment, its hash seed and its start.
 
-Importing TensorFlow takes seconds, and takes them while the command reads its settings, imports the
-database's side and finds the study. This module imports next to nothing, so that a command can
-begin the process first.
+Importing TensorFlow takes seconds. A command starts this process first, so that the import runs while
+the command reads its settings, imports SQLAlchemy and finds the study. So this module imports little.
 
-What lets a worker into the database and the cluster is of no use to a trial, which knows neither;
-its code, and every library that it loads, would only be able to print it or send it away. Keys of
-object stores stay, because the trial's own process writes its checkpoints there.
+Credentials of the database and the cluster are removed from the environment, because trials need
+neither and their code could print or send them. Credentials of object stores stay, because trial
+processes write checkpoints there.
 
-Python draws the seed of its hashes anew for each process unless the environment names it. A split by
-``hash(name)``, or anything that goes by a set's order, would then differ from process to process,
-and with it a resumed trial from an undisturbed one.
+Python draws a new hash seed for each process unless the environment sets it. A split by ``hash(name)``,
+or the order of a set, would then differ between processes, and a resumed trial would differ from an
+undisturbed one.
 """
 
 from __future__ import annotations
@@ -28,20 +27,20 @@ from sweeper.errors import ExecutionError
 from sweeper.run.signals import signals_held
 
 HASH_SEED = {"PYTHONHASHSEED": "0"}
-"""Hash seed in the environment of a Python that runs trials."""
+"""Environment variable with the hash seed of processes that run trials."""
 
 
 def hashes_differ() -> bool:
-    """Return whether this process hashes strings differently from processes of trials.
+    """Return whether this process hashes strings differently from trial processes.
 
-    The environment does not say so: a script that sets the variable itself changes nothing.
+    ``sys.flags`` is read, since setting the variable in a running process has no effect.
     """
     return bool(sys.flags.hash_randomization)
 
 
 _CREDENTIALS = re.compile(
     r"SWEEPER_STORAGE|SWEEPER_ENGINE_ADDRESS"
-    r"|PG[A-Z]+"  # libpq's: PGPASSWORD, PGPASSFILE, PGHOST, …; all of them, none is a trial's
+    r"|PG[A-Z]+"  # all variables of libpq: PGPASSWORD, PGPASSFILE, PGHOST, …
     r"|RAY_AUTH_\w+|RAY_ADDRESS|RAY_REDIS_\w+"
     r"|DASK_(?:SCHEDULER_ADDRESS|GATEWAY__\w+|DISTRIBUTED__COMM__TLS__\w+|PARENT_CONFIG"
     r"|INTERNAL_INHERIT_CONFIG)",
@@ -61,19 +60,17 @@ def trial_environment() -> dict[str, str]:
 
 
 _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
-"""Arguments with which Python runs as a server."""
+"""Arguments with which Python runs as a warm server."""
 
 
 class ServerProcess:
-    """A warm server's process and the socket to it.
-
-    As a context it ends, at the latest, with the block.
+    """Process of a warm server, and the socket to it; as a context manager, it ends the process.
 
     Args:
-        imports: Whether it imports TensorFlow before it is asked for anything.
+        imports: Whether the server imports TensorFlow before the first request.
 
     Attributes:
-        control: This side of the socket.
+        control: This end of the socket.
 
     Raises:
         ExecutionError: The system gives no process.
@@ -112,11 +109,11 @@ class ServerProcess:
         return self._process.pid
 
     def wait(self) -> int:
-        """Wait for its end, and return its exit code as `subprocess` does."""
+        """Wait for the process, and return its exit code as `subprocess` does."""
         return self._process.wait()
 
     def end(self, *, patience: float) -> None:
-        """Wait for its end, then kill it. May be called again."""
+        """Wait up to ``patience`` seconds for the process, then kill it. Idempotent."""
         try:
             self._process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
@@ -132,7 +129,7 @@ class ServerProcess:
 
 
 def begin_server(isolation: str) -> AbstractContextManager[ServerProcess | None]:
-    """Start the server for this isolation; return None for inline trials."""
+    """Return a context manager with the server for this isolation; None for inline trials."""
     return contextlib.nullcontext() if isolation == "inline" else ServerProcess()
 
 

@@ -1,8 +1,8 @@
 """Transfer of a study's definition to the processes that run it.
 
-A study in a file or package is imported there. One that was defined in a script's ``__main__`` or a
-notebook travels by cloudpickle through the pipe to processes that this one started; nothing is
-unpickled that came from a disk or a database.
+Those processes import a study from its file or package. A study that was defined in ``__main__`` or in
+a notebook is pickled by cloudpickle and sent through a pipe to processes that this process started.
+Nothing is unpickled that was read from a disk or a database.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def target_source(target: str, study: str | None = None) -> StudySource:
     """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
 
     Raises:
-        StudyFileError: It is a file's path, and there is none.
+        StudyFileError: The path names a file that does not exist.
     """
     location = Path(split_target(target)[0])
     if location.suffix == ".py" and not location.is_file():
@@ -51,12 +51,12 @@ def target_source(target: str, study: str | None = None) -> StudySource:
 
 
 def source_of(definition: StudyDefinition) -> StudySource:
-    """Return the source of a study object of this process: by value, otherwise its file.
+    """Return the source of a study object: pickled by value if possible, otherwise its file.
 
-    A `tf.data` dataset, for one, cannot be sent; importing the file makes it anew.
+    A `tf.data` dataset, for example, cannot be pickled, but importing the file creates it again.
 
     Raises:
-        DefinitionError: Something that its functions use cannot be sent to another process.
+        DefinitionError: The study can neither be pickled nor imported from a file.
     """
     try:
         pickled = pickle_by_value(definition)
@@ -80,7 +80,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
 
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     if not Path(main).is_file():
-        # Python calls what is piped in "<stdin>".
+        # The name is "<stdin>" if the script was piped into Python.
         main = ""
     return StudySource(
         how="pickled",
@@ -96,7 +96,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
 def _imported_from(definition: StudyDefinition) -> str | None:
     """Return the file or module from which another process can import the definition, or None."""
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    # A script's arguments may change what it defines, and no other process has them.
+    # A script's arguments may change what it defines, and other processes do not have them.
     script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
     return loaded_from(definition) or script
 
@@ -104,11 +104,11 @@ def _imported_from(definition: StudyDefinition) -> str | None:
 def pickle_by_value(value: object) -> str:
     """Return ``value`` pickled by cloudpickle, in base64, with the code of modules that cannot be imported.
 
-    Code keeps the file that it names, by which its text is found: cloudpickle 3.1.3 and later puts
-    ``<dynamic-code>`` in its place, and a notebook's study would read as edited where its trials run.
+    Code objects keep their ``co_filename``, by which their source text is found. cloudpickle 3.1.3 and
+    later replaces it by ``<dynamic-code>``, so that a notebook's study would seem to be edited.
 
     Raises:
-        Exception: Something in it cannot be pickled.
+        Exception: A part of it cannot be pickled.
     """
     import cloudpickle
 
@@ -145,10 +145,10 @@ def load_source(source: StudySource) -> StudyDefinition:
 
     Raises:
         StudyFileError, StudyImportError: See `load_definition`.
-        DefinitionChangedError: Its code is another one by now.
+        DefinitionChangedError: The code has changed since ``source`` was made.
     """
     for file, text in source.texts.items():
-        # As notebooks do for their own tracebacks.
+        # Notebooks register their cells in the same way.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     definition = _load(source)
     if source.code is not None:
@@ -165,7 +165,7 @@ def load_source(source: StudySource) -> StudyDefinition:
 
 
 def import_study(source: StudySource) -> StudyDefinition:
-    """Load the source in a trial's process, with seeded generators for its top level."""
+    """Load the source in a trial's process, with generators seeded for the code at its top level."""
     from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
     seed_everything(IMPORT_SEED)
@@ -175,13 +175,12 @@ def import_study(source: StudySource) -> StudyDefinition:
 def file_of(source: StudySource) -> str | None:
     """Return the file that defines the study; None if there is none."""
     location, _ = split_target(source.target)
-    if location and Path(location).is_file():
-        return str(Path(location).resolve())
-    return _file_of(location, source.path)
+    file = _find_file(location, source.path)
+    return str(Path(file).resolve()) if file is not None and file == location else file
 
 
 def _load(source: StudySource) -> StudyDefinition:
-    # Last, so that what lies in the current directory takes no library's place.
+    # Appended, so that files in the current directory do not shadow libraries.
     for entry in (*source.path, str(Path.cwd())):
         if entry not in sys.path:
             sys.path.append(entry)
@@ -198,7 +197,7 @@ def _load(source: StudySource) -> StudyDefinition:
 
 
 def describe_source(source: StudySource) -> dict[str, Any]:
-    """Return the stored form of a source, with which a later ``resume`` finds the code."""
+    """Return the stored form of a source, by which a later ``resume`` finds the code."""
     location, name = split_target(source.target)
     if location and Path(location).is_file():
         location = str(Path(location).resolve())
@@ -218,21 +217,15 @@ def check_unchanged(
     source: StudySource,
     code: CodeFingerprint | None = None,
 ) -> None:
-    """Check that a study's file on this machine equals the one from which it is run.
+    """Check that a study's file on this machine equals the one from which the study was run.
 
-    Byte for byte, or but for comments, docstrings and formatting, which run nothing.
-
-    Args:
-        study: The study's name.
-        described: What the database keeps of its source.
-        source: Where its file is on this machine.
-        code: The code that the database keeps, to name the functions that were edited.
-
-    Where it is found is known from a database, which others may write: only a file that somebody
-    has run here, or names now, is run.
+    Differences in comments, docstrings and formatting are ignored. The check is also a safeguard: other
+    users may write to the database, so only a file is run whose content was run before or which the
+    user names now. ``described`` is the stored form of the source, and ``source`` its location on this
+    machine. The stored ``code`` is used to name the functions that were edited.
 
     Raises:
-        StudyFileError: It is another one, or the database does not say which.
+        StudyFileError: The file differs, or the database has no digest of it.
     """
     expected = str((described or {}).get("sha256") or "")
     location, _ = split_target(source.target)
@@ -267,15 +260,12 @@ def recall_source(
 ) -> StudySource:
     """Return the source of a stored study.
 
-    Args:
-        study: The study's name.
-        described: What the database keeps of its source.
-        gone: What to say of a file that is not there.
-        code: The code that the database keeps, to name what was edited.
+    ``described`` is its stored form, and ``gone`` the end of the message about a missing file. The
+    stored ``code`` is used to name the functions that were edited.
 
     Raises:
-        StudyFileError: The study was defined in a notebook or set aside, or its file is gone or
-            another one.
+        StudyFileError: The study was defined in a notebook or was renamed by ``--fresh``, or its file
+            is missing or differs.
     """
     if "~" in study:
         msg = (
@@ -308,7 +298,7 @@ def recall_source(
 
 def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
     """Return the differences between the file's text and the stored code, without running it."""
-    file = location if Path(location).is_file() else _file_of(location, path)
+    file = _find_file(location, path)
     if file is None or code is None:
         return ()
     from sweeper.inspection.sources import changed_definitions
@@ -320,23 +310,25 @@ def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -
 
 def _digest(location: str, path: Sequence[str] = ()) -> str | None:
     """Return the SHA-256 of the file at ``location`` or of the module of that name, or None."""
-    file = location if location and Path(location).is_file() else _file_of(location, path)
+    file = _find_file(location, path)
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
     """Return the digest of the file's code without comments and formatting; None if unknown."""
-    file = location if location and Path(location).is_file() else _file_of(location, path)
+    file = _find_file(location, path)
     try:
         return None if file is None else digest_of(meaning(ast.parse(Path(file).read_bytes())))
     except (SyntaxError, ValueError, RecursionError):
         return None
 
 
-def _file_of(module: str, path: Sequence[str]) -> str | None:
-    """Return the file that importing ``module`` runs, found without running anything."""
+def _find_file(location: str, path: Sequence[str]) -> str | None:
+    """Return ``location`` if it is a file, or else the file of that module, found without importing."""
+    if location and Path(location).is_file():
+        return location
     entries: Sequence[str] | None = [str(Path.cwd()), *sys.path, *path]
-    parts = module.split(".")
+    parts = location.split(".")
     found = None
     for count in range(1, len(parts) + 1):
         if entries is None or not parts[count - 1].isidentifier():

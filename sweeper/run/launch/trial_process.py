@@ -1,8 +1,8 @@
-"""A trial's process for its worker: channel, conversation and exit status.
+"""Trial process as its supervisor sees it: channel, conversation and exit status.
 
-Whoever starts a trial process, a worker, a replay or a rehearsal, receives its messages, answers
-its questions, and sees to it that nothing of it is left. What differs between them is a
-`TrialSupervisor`: what a message means, and when the process has to stop.
+A worker, a replay and a rehearsal all start a trial process, receive its messages, answer its requests,
+and kill everything that it leaves running. They differ in their `TrialSupervisor`, which decides what a
+message means and when the process has to stop.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class ExitStatus:
 
     @property
     def killed(self) -> bool:
-        """Return whether it was SIGKILL, which the kernel uses when memory runs out."""
+        """Return whether SIGKILL ended it, which the kernel sends when memory runs out."""
         return self.code == -signal.SIGKILL
 
 
 class TrialProcess(Protocol):
-    """A running trial process, seen from its worker."""
+    """Interface of a running trial process, for its worker."""
 
     @property
     def channel(self) -> Channel: ...
@@ -72,15 +72,13 @@ class TrialProcess(Protocol):
 
     def wait(self, timeout: float) -> ExitStatus | None:
         """Return its exit status, or None if it still runs after ``timeout`` seconds."""
-        ...
 
     def kill(self) -> None:
         """Kill it and all processes that it started."""
-        ...
 
 
 class Launcher(Protocol):
-    """Starts trial processes."""
+    """Interface of objects that start trial processes."""
 
     @property
     def isolation(self) -> Isolation: ...
@@ -91,7 +89,6 @@ class Launcher(Protocol):
         Raises:
             ExecutionError: It could not be started.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -109,11 +106,11 @@ def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
 
     Args:
         process: The process.
-        spare: The one of its children that does this.
+        spare: Id of the descendant that calls this; it is not killed.
 
-    Each is stopped before any is killed, and looked at again until there is no new one: what is
-    stopped starts nothing more, and the death of none makes another's parent unknown. One that
-    runs under another user is nobody's here to stop; those of ours around it are.
+    All processes are suspended before any is killed, and the search is repeated until it finds no new
+    one: a suspended process starts no others, and a child can no longer be found after its parent has
+    died. Processes of other users are skipped.
     """
     if process is None:
         return
@@ -142,42 +139,41 @@ _REST_OF_MESSAGE = 60.0
 """Seconds to wait for the rest of a message."""
 
 _EXIT_PATIENCE = 10.0
-"""Seconds for a process to exit after its last message or the end of its pipe."""
+"""Seconds in which a process should exit after its last message or the end of its pipe."""
 
 
 class TrialSupervisor(ABC):
     """Handler of the messages of one trial process."""
 
     def started(self, pid: int, isolation: Isolation) -> None:
-        """Called once the process has started, before a message is received."""
+        """Note that the process has started; no message has been received yet."""
         del pid, isolation
 
     @abstractmethod
     def poll(self, process: TrialProcess) -> float | None:
-        """Called before each wait for a message. It may send, kill, or raise.
+        """Return how many seconds to wait for the next message; None to kill the process.
 
-        Returns:
-            Seconds to wait; None where nothing more is needed, and the process is killed.
+        Called before each wait. It may send a message, kill the process, or raise an error.
         """
 
     @abstractmethod
     def handle(self, message: Message) -> Message | None:
-        """Handle one message, and return the answer to a request."""
+        """Handle one message; return the answer if it is a request."""
 
 
 class Stopping(Protocol):
-    """Interface of a request to end at once, such as a `threading.Event`."""
+    """Interface of a request to end, such as a `threading.Event`."""
 
     def is_set(self) -> bool: ...
 
 
 @dataclass
 class WithoutDatabase(TrialSupervisor):
-    """Supervisor of a trial process that has no worker: a replay, an evaluation, an export.
+    """Supervisor of a trial process without a worker: a replay, an evaluation or an export.
 
     Attributes:
-        stopping: Ends the conversation when it is set.
-        when_stopped: The message of `Interrupted` then.
+        stopping: Event that ends the conversation when it is set.
+        when_stopped: Message of the `Interrupted` that is then raised.
     """
 
     stopping: Stopping
@@ -207,7 +203,7 @@ class WithoutDatabase(TrialSupervisor):
         """Return the value of a parameter.
 
         Raises:
-            LookupError, ParameterError: There is none; the trial is told why.
+            LookupError, ParameterError: There is none; the message is sent to the trial.
         """
 
     @abstractmethod
@@ -215,7 +211,7 @@ class WithoutDatabase(TrialSupervisor):
         """Handle a message that needs no answer."""
 
     def is_pruned(self, question: Judge) -> bool:
-        """Return whether the trial ends here."""
+        """Return whether the trial ends after this epoch."""
         del question
         return False
 
@@ -227,13 +223,13 @@ class WithoutDatabase(TrialSupervisor):
 def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSupervisor) -> ExitStatus:
     """Start a trial process, handle its messages until it ends, and return its exit status.
 
-    However this ends, the process and all that it started are killed by then. A process that was
-    killed has its pipe read to the end, since its last message may be in there.
+    The process and all its descendants are killed before this returns or raises. The pipe of a process
+    that was killed is read to its end, because it may contain the process's last message.
 
     Raises:
         ExecutionError: The process could not be started.
-        GarbledError: It sent what is no message.
-        BaseException: What the supervisor raised.
+        GarbledError: It sent something that is not a message.
+        BaseException: The supervisor raised it.
     """
     process = launcher.launch(assignment)
     try:
@@ -252,7 +248,7 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
 
 
 def progress_of(message: Preparing | StepsReached, trial: int) -> Doing | StepsDone:
-    """Return the event for a message on the progress of ``trial``."""
+    """Return the event for a message about the progress of ``trial``."""
     if isinstance(message, Preparing):
         return Doing(message.stage, trial)
     return StepsDone(trial, message.epoch, message.step)
@@ -280,10 +276,14 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
 
 
 def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
-    """Return the next message (None after ``timeout`` seconds), and whether it is the last."""
+    """Return the next message (None after ``timeout`` seconds), and whether no more will come.
+
+    Raises:
+        GarbledError: The process sent something that is not a message.
+    """
     channel, message = process.channel, None
     try:
-        # A process that is gone may have started one that lives on and holds the pipe open.
+        # A descendant of a process that has ended may still hold the pipe open.
         gone = process.wait(0) is not None
         message = channel.receive(0 if gone else timeout)
     except (EOFError, OSError):
@@ -293,6 +293,6 @@ def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None
     if not gone:
         channel.check_coming(_REST_OF_MESSAGE)
     elif channel.connection.is_within_message and process.wait(_EXIT_PATIENCE) == ExitStatus(0):
-        # One that was killed, or died, may have been in the middle of sending.
+        # A process that was killed or crashed may have sent a part of a message.
         channel.check_coming(0)
     return None, gone

@@ -1,13 +1,12 @@
-"""Pipe between a trial process and its worker, with messages after their lengths.
+"""Pipe between a trial process and its worker: a socket pair that carries length-prefixed messages.
 
-The pipe is a socket pair. When its other end is closed, the worker is gone.
+The other end may die within a message, and the trial's code may write arbitrary bytes into the pipe.
+Meanwhile the reader must still notice requests to stop, time limits and deaths. So a message is
+returned only when it is complete, and reading never blocks longer than its timeout. For the same
+reason, a worker's messages are buffered here until the trial receives them.
 
-The other end may be cut off within a message, or the trial's own code may write what is none. Then
-whoever reads must still see a request to stop, a time limit and a death: so a message is handed
-over when all of it is there, and until then reading gives nothing. What a worker sends is kept
-here until the trial takes it, for the same reason.
-
-The length is four bytes, big-endian, as in `multiprocessing.connection.Connection`.
+The length is four bytes, big-endian, as in `multiprocessing.connection.Connection`. A closed other end
+means that the worker is gone.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 18
 _MOST = (1 << 31) - 1
 _LONGEST_LOOK = 1.0
-"""Seconds between two checks above which this process itself was suspended."""
+"""Seconds; if two reads are further apart, this process was suspended, and the rest is not counted."""
 
 
 class GarbledError(ExecutionError):
@@ -41,14 +40,14 @@ class GarbledError(ExecutionError):
 
 
 class MessagePipe:
-    """One end of a socket pair. Any thread may send; one thread receives.
+    """One end of the socket pair. Any thread may send; one thread receives.
 
     Args:
-        end: The socket; it is closed with this.
-        most: Bytes that one received message has at most.
+        end: The socket; `close` closes it.
+        most: Maximum size of a received message in bytes.
 
     Attributes:
-        waited_for_rest: Seconds for which the rest of a message was looked for, and nothing came.
+        waited_for_rest: Seconds of waiting for the rest of a message since the last bytes were received.
     """
 
     def __init__(self, end: socket.socket, most: int = _MOST) -> None:
@@ -63,16 +62,16 @@ class MessagePipe:
 
     @property
     def is_within_message(self) -> bool:
-        """Return whether a message was received partly."""
+        """Return whether a part of a message was received."""
         return bool(self._received)
 
     def send_bytes(self, message: bytes, *, waits: bool = True) -> None:
         """Send one message.
 
         Args:
-            message: What to send.
-            waits: Whether to return only when the other end has room for all of it; otherwise what
-                it has no room for goes out with what is sent or received next.
+            message: The message.
+            waits: Whether to wait until the socket has taken the whole message; otherwise the rest is
+                sent during the next calls.
 
         Raises:
             OSError: The other end is gone, or this one is closed.
@@ -88,9 +87,9 @@ class MessagePipe:
         """Return the next message, or None if none is complete after ``timeout`` seconds.
 
         Raises:
-            EOFError: The other end is gone, and every whole message of it has been received.
+            EOFError: The other end is gone, and all of its complete messages have been received.
             OSError: This end is closed.
-            GarbledError: What came begins no message.
+            GarbledError: The received bytes do not begin a message.
         """
         until = None if timeout is None else time.monotonic() + timeout
         looked = False
@@ -110,7 +109,7 @@ class MessagePipe:
         return self._end.fileno()
 
     def close(self) -> None:
-        """Close this end, which the other end notices."""
+        """Close this end; the other end receives EOF."""
         self._end.close()
 
     def _take(self) -> bytes | None:
@@ -146,7 +145,7 @@ class MessagePipe:
         self._looked = now
 
     def _wait(self, what: int, timeout: float | None) -> bool:
-        """Wait until the other end has sent data, or can receive; return whether it has."""
+        """Wait until the socket is ready for ``what``; return False after ``timeout`` seconds."""
         if self._end.fileno() < 0:
             msg = "the pipe is closed"
             raise OSError(msg)
@@ -204,23 +203,19 @@ class Link(Protocol):
 
     def send(self, message: Message) -> None:
         """Send a message to the worker."""
-        ...
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Ask the worker for a parameter's value and wait for it.
 
         Raises:
-            ParameterError: There is none, for a reason that the worker gives.
+            ParameterError: The worker has none, for the reason that it sent.
         """
-        ...
 
     def judge(self, question: Judge) -> Judged:
         """Ask the worker whether to prune, and wait for its answer."""
-        ...
 
     def stop_requested(self) -> bool:
-        """Return whether the worker, or a signal, has asked this trial to stop."""
-        ...
+        """Return whether the worker or a signal has requested that the trial stops."""
 
 
 @dataclass
@@ -244,14 +239,14 @@ class Channel:
         """Send ``message``.
 
         Args:
-            message: What to send.
-            waits: Whether to return only when the other end has room for it. A worker does not
-                wait: a trial that takes nothing must not keep it from ending that trial.
+            message: The message.
+            waits: Whether to wait until the socket has taken all of it. A worker does not wait, so
+                that it can end a trial that receives nothing.
 
         Raises:
             OSError: The other end is gone.
         """
-        # Pydantic's own JSON has no text that is not UTF-8, such as a file's name may be.
+        # Pydantic's JSON cannot contain text that is not UTF-8, as names of files may be.
         encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()
         self.connection.send_bytes(encoded, waits=waits)
 
@@ -259,8 +254,8 @@ class Channel:
         """Return the next message, or None if none is complete after ``timeout`` seconds.
 
         Raises:
-            EOFError: The other end is gone, and every whole message it sent has been received.
-            GarbledError: What came is no message.
+            EOFError: The other end is gone, and all of its complete messages have been received.
+            GarbledError: The received bytes are not a message.
         """
         try:
             received = self.connection.receive_bytes(timeout)
@@ -280,10 +275,10 @@ class Channel:
             raise GarbledError(msg) from error
 
     def check_coming(self, patience: float) -> None:
-        """Check that the rest of a message was received within ``patience`` seconds.
+        """Check that the rest of a message has not been missing for ``patience`` seconds.
 
         Raises:
-            GarbledError: It did not.
+            GarbledError: It has.
         """
         if self.connection.is_within_message and self.connection.waited_for_rest >= patience:
             msg = (

@@ -1,23 +1,24 @@
 """Messages between a worker and its trial process, as frozen records that travel as JSON.
 
-A trial process asks for parameters, reports what happened, and is asked to stop; it knows no
-database, so a database that is away stops no training, and a test drives a trial with a fake
-worker. Messages are frozen dataclasses: nothing that arrives can run.
+A trial process requests parameters, reports its progress, and receives requests to stop. It has no
+access to the database, so training continues while the database is unreachable, and tests can drive a
+trial with a fake worker. Messages are frozen dataclasses: receiving one never executes code.
 
-Checkpoints are taken exactly where the finished trial has kept some, and none is deleted: the
-process that compares deletes them when it has seen them. Where they are taken changes no result,
-so the study's own interval, which may go by the clock, is not followed.
+A replay takes checkpoints exactly where the finished trial has kept some, and deletes none: the process
+that compares them deletes them. Checkpoints do not change a trial's result, so a replay ignores the
+study's own interval, which may depend on the clock.
 
-A replay that is to be killed kills itself, by SIGKILL and at an exact step: a signal from outside
-would come a moment sooner or later, and the same seed would not give the same test twice.
+A replay that is to be killed sends itself SIGKILL at an exact step, because a signal from outside would
+arrive at a different moment each time.
 
 A rehearsal is a replay that ends with a report: of what was built and read, or of each step of a short
-training. `sweeper check` and the early check of a run order them.
+training. `sweeper check` and a run's early check order rehearsals.
 
-An evaluation runs in the very process that a trial would have, made by the same launcher. It asks
-for the trial's stored parameters as a trial does, and knows no database either.
+An evaluation runs in a process like a trial's, started by the same launcher, and requests the trial's
+stored parameters in the same way.
 
-An audited trial pins what an audit needs, and reports where; its worker writes that down.
+An audited trial pins the checkpoints that an audit needs, and reports their paths; its worker stores
+them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True)
 def sendable(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass that is read from JSON with exactly its fields."""
+    """Make a class a frozen dataclass that is validated from JSON with exactly its fields."""
     return with_config(ConfigDict(extra="forbid"))(dataclass(frozen=True, slots=True)(cls))
 
 
@@ -62,19 +63,18 @@ class StudySource:
 
     Attributes:
         how: ``"target"``: import ``target``. ``"pickled"``: ``pickled`` is the definition itself,
-            by cloudpickle and base64, made by the process that started this one and sent over a
+            by cloudpickle in base64. The process that started this one made it and sent it through a
             pipe; it is never stored.
-        target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, where the
-            definition's code stands, if that is a file.
-        study: The study's name, where the module holds several.
-        path: ``sys.path`` of the process that defined it, with ``"pickled"``.
-        texts: With ``"pickled"``, the notebook's cells that its functions stand in, by the files
-            that their code names.
-        defined_code: With ``"pickled"``, the code as `CodeFingerprint.to_json`, read by the process
-            that defined it, whose modules are whole: by value a function brings only the variables
-            that it names itself, and what these were made of is not to be seen.
-        code: What the code must be, as the process that loads it reads it; None for whatever is
-            there.
+        target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, the file that contains
+            the definition's code, if there is one.
+        study: The study's name, for a module that defines several.
+        path: With ``"pickled"``, ``sys.path`` of the process that defined the study.
+        texts: With ``"pickled"``, the notebook cells that define its functions, by the file names of
+            their code.
+        defined_code: With ``"pickled"``, the code as `CodeFingerprint.to_json`, as read by the process
+            that defined it. A pickled function contains only the variables that it names itself, so
+            the process that loads it cannot see all of the code.
+        code: Expected fingerprint of the loaded code; None to accept any.
     """
 
     how: Literal["target", "pickled"]
@@ -114,7 +114,7 @@ SentDistribution = Annotated[
 
 @sendable
 class Suggest:
-    """Request to the worker for the parameter ``name``; answered by `Suggested`."""
+    """Request for the value of the parameter ``name``; answered by `Suggested`."""
 
     name: str
     distribution: SentDistribution
@@ -142,7 +142,7 @@ class Suggested:
 
 @sendable
 class Judge:
-    """Question to the worker whether to end here, with the objective of every epoch; answered by `Judged`."""
+    """Request for the pruner's decision, with the objective by epoch; answered by `Judged`."""
 
     values: tuple[tuple[int, float], ...]
     kind: Literal["judge"] = "judge"
@@ -159,15 +159,16 @@ class Judged:
 
 @sendable
 class AuditOrder:
-    """Order to a trial to pin what audits need.
+    """Order to a trial to pin the checkpoints that audits need.
 
     Attributes:
-        directory: Where it pins.
-        which: ``"first"``: its first intervals. ``"drawn"``: the first that begins at or after the
-            end of ``epoch`` epochs. ``"all"``: every one. ``"none"``: nothing is pinned.
-        wanted: How many intervals are still to be pinned; of ``"all"`` there is no such number.
-        middle: Whether the first interval begins in the middle of an epoch, with one more
-            checkpoint that is for the audit alone.
+        directory: Directory of the pinned checkpoints.
+        which: Intervals to pin. ``"first"``: the trial's first ones. ``"drawn"``: the first that begins
+            after ``epoch`` epochs or later. ``"all"``: every one. ``"none"``: none.
+        wanted: Number of intervals that are still to be pinned; ignored with ``"all"``.
+        middle: Whether the first interval begins in the middle of an epoch, at an additional
+            checkpoint for the audit alone.
+        epoch: Number of epochs, see ``which``.
     """
 
     directory: str
@@ -179,11 +180,12 @@ class AuditOrder:
 
 @sendable
 class IntervalPinned:
-    """Report that an interval between two checkpoints is pinned and can be audited.
+    """Report that an interval between two checkpoints was pinned for an audit, or could not be.
 
     Attributes:
-        from_path: The checkpoint to resume; None where the interval begins with the trial.
-        problem: Why it could not be pinned; None where it is.
+        from_path: The checkpoint to resume; None if the interval begins with the trial.
+        to_path: The checkpoint with which the replay's is compared.
+        problem: The reason if it could not be pinned; None otherwise.
     """
 
     from_step: int
@@ -198,16 +200,16 @@ class IntervalPinned:
 
 @sendable
 class BranchStart:
-    """The checkpoint of another trial that a trial begins from.
+    """Checkpoint of another trial from which a branch starts.
 
     Attributes:
-        parent: The number of the trial that the checkpoint is of.
-        seeded_as: The number of the trial whose seed this one has.
-        step: Of the checkpoint.
-        digest: Of the checkpoint's variables.
-        directories: Where the checkpoint may lie.
+        parent: Number of the trial with the checkpoint.
+        seeded_as: Number of the trial whose seed the branch uses.
+        step: Step of the checkpoint.
+        digest: Digest of the checkpoint's variables.
+        directories: Directories that may contain the checkpoint.
         params: The parent's parameters.
-        changed: Those of this trial that are others.
+        changed: The branch's parameters that differ from the parent's.
     """
 
     parent: int
@@ -224,11 +226,10 @@ class HeldOutData:
     """Source of the data on which checkpoints are evaluated.
 
     Attributes:
-        target: ``FILE:NAME`` or ``package.module:NAME``; None where the study's own are taken, or
-            ``pickled`` has them.
-        pickled: A function ``trial -> Data``, or a `Data`, by cloudpickle in base64.
-        path: More of ``sys.path``, for what that refers to.
-        shown: What the user calls them; None for the study's own.
+        target: ``FILE:NAME`` or ``package.module:NAME``; None for the study's own data or ``pickled``.
+        pickled: A function ``trial -> Data``, or a `Data`, by cloudpickle in base64; None otherwise.
+        path: Entries to add to ``sys.path``, for modules that ``pickled`` refers to.
+        shown: Name of the data in messages; None for the study's own.
     """
 
     target: str | None = None
@@ -239,7 +240,7 @@ class HeldOutData:
 
 @sendable
 class Candidate:
-    """Checkpoint to be evaluated: its record in the database, and its present path."""
+    """Checkpoint to evaluate: its record in the database, and its present path."""
 
     path: str
     step: int
@@ -277,11 +278,11 @@ class CheckpointPassedOver:
 
 @sendable
 class Evaluated:
-    """Last report of an evaluation: every checkpoint was evaluated or passed over, or none of any trial can be.
+    """Last report of an evaluation: all checkpoints were evaluated or passed over, or the data are unusable.
 
     Attributes:
-        refused: What is wrong with what was asked for; None where nothing is.
-        traceback: The user's own, where their file of data raised an error.
+        refused: The reason for which the data cannot be used for any trial; None if they can.
+        traceback: The user's traceback if importing the file of the data raised an error.
     """
 
     refused: str | None = None
@@ -295,13 +296,13 @@ class ExportOrder:
 
     Attributes:
         format: A name of `sweeper.models.formats.SUFFIXES`.
-        path: Absolute.
-        checkpoint: Where the model's variables are.
-        training: The checkpoints that hold the optimizer too, oldest first; the last of them goes
-            with ``checkpoint``.
-        card: What is known of the model beyond what writing it tells.
-        force: Whether an existing file is replaced.
-        name: Of TensorFlow's checkpoints.
+        path: Absolute path to write.
+        checkpoint: Path of the checkpoint with the model's variables.
+        training: Paths of checkpoints that contain the optimizer, too, oldest first; the last one
+            belongs to ``checkpoint``.
+        card: Fields of the model's card that are known before the export.
+        force: Whether to replace an existing file.
+        name: Name of TensorFlow's checkpoints.
     """
 
     format: str
@@ -315,25 +316,27 @@ class ExportOrder:
 
 @sendable
 class ModelExported:
-    """Last report of an export: the model is written; with its card."""
+    """Last report of an export, with the card of the written model."""
 
     card: dict[str, Any]
     kind: Literal["model_exported"] = "model_exported"
 
 
 KEEP_ALL = Keep(last=1 << 40)
-"""The rules under which a replay deletes nothing."""
+"""Retention rules by which nothing is deleted."""
 
 _NEVER = 1 << 30
 
 
 Part = Literal["build", "read", "together", "train"]
 """
+Part of a study that a rehearsal covers.
+
 - ``"build"``: build one trial, as a process of a run would, and read its validation data.
-- ``"read"``: the same; then read its training data, and make the variables that a batch makes.
-- ``"together"``: build several trials in this one process, as ``isolation="inline"`` would, after the
-  first one's data were read; what they would share is reported, and is no error.
-- ``"train"``: build a trial and train some epochs, watched.
+- ``"read"``: the same; then read its training data, and create the variables that the first batch creates.
+- ``"together"``: build several trials in one process, as ``isolation="inline"`` would, after the first
+  one's data were read; objects that they share are reported and raise no error.
+- ``"train"``: build a trial and train some epochs under observation.
 """
 
 
@@ -343,8 +346,8 @@ class Rehearsal:
 
     Attributes:
         part: See `Part`.
-        number: The trial to build, for ``"build"`` and ``"read"``.
-        like: The trial whose parameters it is built with; None for its own.
+        number: Number of the trial to build, for ``"build"`` and ``"read"``.
+        like: Number of the trial whose parameters it gets; None for its own.
     """
 
     part: Part
@@ -357,14 +360,14 @@ class Replay:
     """Order to run a finished trial again, sent with its assignment.
 
     Attributes:
-        checkpoints: The step and the finished epochs of each checkpoint to take.
-        also_after: One more at the first position from this step on.
-        die_after: End the process at the first position from this step on, by SIGKILL, as soon as
-            what is being written is on disk.
-        aside: Whether the trial that is run again may still run itself: then the files of Keras's
-            callbacks that lie outside the trial's directory are others.
-        lengths: How long its epochs and validations are; None for the study's own.
-        rehearsal: What to do and to report in place of the whole training; None to run it.
+        checkpoints: Step and number of finished epochs of each checkpoint to take.
+        also_after: Step from which on one more checkpoint is taken; None for no other.
+        die_after: Step from which on the process kills itself with SIGKILL, after writing its
+            checkpoints to disk; None to complete the trial.
+        aside: Whether the replayed trial may still be running: then callbacks of Keras write files
+            outside of the trial's directory to other paths.
+        lengths: Lengths of epochs and validations; None for the study's own.
+        rehearsal: Rehearsal to carry out in place of the whole training; None to train.
     """
 
     checkpoints: tuple[tuple[int, int], ...]
@@ -389,14 +392,14 @@ class ReplaySchedule:
         return min((p - step for p in ends if p is not None and p > step), default=_NEVER)
 
     def is_due(self, step: int, epoch: int) -> bool:
-        """Return whether a checkpoint is to be taken here."""
+        """Return whether a checkpoint is to be taken at this position."""
         also = self._also_after is not None and step >= self._also_after
         if also:
             self._also_after = None
         return also or (step, epoch) in self._wanted
 
     def die_if_due(self, step: int, flush: Callable[[], None]) -> None:
-        """Kill this process if the replay orders it at this step, after ``flush`` has waited for the disk."""
+        """Kill this process if the order says so at this step; ``flush`` waits for the writer first."""
         if self._die_after is not None and step >= self._die_after:
             flush()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -404,10 +407,12 @@ class ReplaySchedule:
 
 @sendable
 class Rehearsing:
-    """Report of the next activity and its trial; parameters that are asked for next are for that trial.
+    """Report of a rehearsal's next activity; the next requests for parameters are for trial ``number``.
 
     Attributes:
-        sound: Whether it is known by now that the trial would not be refused.
+        stage: The activity.
+        number: Number of its trial.
+        sound: Whether the trial is known not to be refused.
     """
 
     stage: str
@@ -418,14 +423,14 @@ class Rehearsing:
 
 @sendable
 class Rehearsed:
-    """Last report of a rehearsal: everything that was found."""
+    """Last report of a rehearsal."""
 
     report: RehearsalReport
     kind: Literal["rehearsed"] = "rehearsed"
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-"""A number that every database can hold."""
+"""A number that fits into an integer column of every database."""
 
 
 @sendable
@@ -433,28 +438,28 @@ class Assignment:
     """First message to a process: the trial to run.
 
     Attributes:
-        seed: The study's seed; with ``number`` it determines all that is random.
-        checkpoints: The checkpoint directories of earlier attempts, and of this one last; or the
-            prefixes in an object store.
-        known: Checkpoints that were announced and may lie where a listing does not show them.
-        devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it as it is.
+        seed: The study's seed; with ``number`` it determines all random numbers.
+        checkpoints: Checkpoint directories, or prefixes in an object store, of earlier attempts and,
+            last, of this one.
+        known: Announced checkpoints that a listing of these may not show.
+        devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it unchanged.
         memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
         source: The definition, for a process that has not loaded it yet.
-        replay: Set where a trial is run again to be compared, or is rehearsed.
-        evaluation: Set where a trial's checkpoints are only measured.
-        further_objectives: Metrics that the epochs must report beside the objective.
-        audit: What is pinned of it to be audited, and whether it waits; None for nothing.
-        pruning: Whether to ask, after each epoch but the last, whether the trial ends there.
-        warm_start: The digest that the file must have which the study's trials begin from; empty where
-            the study names none, or each trial its own.
-        origin: Whose its checkpoints are, but for the parameters; None where nobody resumes from
-            them.
-        at, direction: Which epoch's objective is the value, and which way is better.
-        export: Set where nothing is trained, and a trial's model is written for other tools.
-        end: Where the model is kept as training leaves it; None where it is not.
-        rungs: After how many epochs trials pause, in order; each must report the objective.
-        pause_after: The one at which this attempt does; None where it trains to the end.
-        branch: The checkpoint of another trial that it begins from; None where it begins from nothing.
+        replay: The order if a trial is replayed or rehearsed; None otherwise.
+        evaluation: The order if a trial's checkpoints are evaluated; None otherwise.
+        further_objectives: Metrics that epochs must report in addition to the objective.
+        audit: The order to pin checkpoints for audits; None to pin none.
+        pruning: Whether to request the pruner's decision after each epoch except the last.
+        warm_start: Required digest of the file with the initial weights; empty if the study names no
+            file, or each trial its own.
+        origin: Origin of its checkpoints without the parameters; None if nobody resumes from them.
+        at, direction: Which epoch's objective is the trial's value, and which values are better.
+        export: The order if a trial's model is exported; None otherwise.
+        end: Directory of the model as it is after training; None not to keep it.
+        rungs: Numbers of epochs after which trials pause, in order; these epochs must report the
+            objective.
+        pause_after: The rung at which this attempt pauses; None to train to the end.
+        branch: The checkpoint of another trial from which this one starts; None for an ordinary trial.
     """
 
     study: str
@@ -499,7 +504,7 @@ class Stop:
 
 @sendable
 class Surroundings:
-    """Report, once, of what the trial's bits depend on here, in the form of `Fingerprint.to_json`."""
+    """Report of the environment on which the trial's result depends, as `Fingerprint.to_json`; sent once."""
 
     fingerprint: dict[str, Any]
     kind: Literal["surroundings"] = "surroundings"
@@ -515,9 +520,9 @@ class Preparing:
 
 @sendable
 class Started:
-    """Report that everything is built and restored, and that the first step is next.
+    """Report that the training is built and restored, and that its first step is next.
 
-    ``trained_seconds`` is how long training had taken up to the checkpoint that it goes on from.
+    ``trained_seconds`` is the training time up to the checkpoint from which it resumes.
     """
 
     start_step: Count
@@ -538,9 +543,9 @@ class StepsReached:
 
 @sendable
 class EpochsEnded:
-    """Report of an epoch that has ended; from a resumed trial, of all epochs in its checkpoint.
+    """Report of an epoch that has ended; a resumed trial first reports all epochs in its checkpoint.
 
-    The worker's database may lack epochs that a checkpoint has, when both died in between.
+    The database may lack epochs of a checkpoint, if the worker died before it stored them.
     """
 
     epochs: tuple[EpochRecord, ...]
@@ -554,8 +559,8 @@ class CheckpointCommitted:
     """Report of a checkpoint that is complete on disk.
 
     Attributes:
-        seconds: How long its writing took, beside the training; None where it was there before.
-        stalled_seconds: How long training stood still for it.
+        seconds: Duration of writing it in the background; None if it existed before.
+        stalled_seconds: Duration for which training was blocked by it; None if it existed before.
     """
 
     step: Count
@@ -586,7 +591,7 @@ class Warned:
 
 @sendable
 class Finished:
-    """Last report of a trial: training has ended."""
+    """Last report of a completed trial."""
 
     step: Count
     value: float
@@ -633,9 +638,9 @@ class Failed:
         error: One line: the error's type and message.
         traceback: The user's traceback; empty for an error that explains itself.
         fault: ``"trial"``: its own code or data. ``"memory"``: an allocation failed.
-            ``"environment"``: the disk, or a checkpoint that does not fit; the trial is not to
-            blame and can be resumed once that is mended. ``"definition"``: the study's code has
-            changed, so nothing was run.
+            ``"environment"``: the disk, or a checkpoint that does not fit; the trial can be resumed
+            once the cause is fixed. ``"definition"``: the study's code has changed, so nothing was
+            run.
         of_study: Whether every other trial would fail with the same error.
     """
 
@@ -647,7 +652,7 @@ class Failed:
 
 
 LastMessage = Finished | PrunedHere | PausedHere | StoppedHere | Failed
-"""With which a trial's process reports how the trial ended."""
+"""Last report of a trial."""
 
 Message = (
     Assignment
@@ -677,3 +682,4 @@ Message = (
     | ModelExported
     | IntervalPinned
 )
+"""Message from or to one trial."""

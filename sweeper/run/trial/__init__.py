@@ -1,1 +1,1 @@
-"""Trial process: its factories, its training, and its reports."""
+"""Trial process: its factories, its training and its reports."""

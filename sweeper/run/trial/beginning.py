@@ -1,9 +1,9 @@
-"""Beginning of a branch: the parent's checkpoint, and the part that a trial with other parameters takes from it.
+"""Beginning of a branch: the parent's checkpoint, and the part of it that changed parameters leave in use.
 
-To tell what the changed parameters change, the training is built with the parent's once more, in a
-process that is forked for it before anything of TensorFlow has run: the trial's own begins as every
-other trial's does, and the same whether it begins or is resumed. Nothing is built twice where no
-parameter was changed, or once the branch has a checkpoint of its own.
+To find what the changed parameters change, the training is also built with the parent's parameters. A
+process that is forked before TensorFlow has run does that, so that the branch's own process begins like
+any other trial's, whether it starts or resumes. The second build is skipped if no parameter was changed
+or the branch already has a checkpoint.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Beginning:
     """Beginning of a branch that has no checkpoint of its own.
 
     Attributes:
-        start: Where it begins.
-        parent: What a build with the parent's parameters has; None where none was changed.
+        start: The parent's checkpoint.
+        parent: Initial state of a build with the parent's parameters; None if none was changed.
     """
 
     start: BranchStart
@@ -52,7 +52,7 @@ class Beginning:
 
     @classmethod
     def of(cls, definition: StudyDefinition, assignment: Assignment) -> Beginning | None:
-        """Return the beginning of the trial, before it is built; None if it does not begin as a branch.
+        """Return the beginning of an unbuilt trial; None if it is no branch or has its own checkpoint.
 
         Raises:
             ParameterError: The training cannot be built with the parent's parameters.
@@ -68,12 +68,11 @@ class Beginning:
     def load(self, notice: Callable[[str], None], origin: Origin | None) -> LoadedCheckpoint:
         """Read the parent's checkpoint.
 
-        Args:
-            notice: Called with what is wrong with one.
-            origin: The branch's own; the parent's is the same but for number and parameters.
+        ``notice`` receives the reason if a checkpoint is damaged. The parent's origin differs from the
+        branch's ``origin`` only in number and parameters.
 
         Raises:
-            CheckpointError: It is gone or damaged, or is another one.
+            CheckpointError: The checkpoint is missing or damaged, or has another digest.
         """
         start = self.start
         of_parent = None
@@ -95,13 +94,10 @@ class Beginning:
     ) -> tuple[LoadedCheckpoint, BranchReport]:
         """Return the checkpoint from which the branch continues.
 
-        Args:
-            loaded: The parent's checkpoint.
-            loop: The branch's training, which has not run.
-            own: What the branch was built with; None where no parameter was changed.
+        ``own`` is the branch's own initial state, or None if no parameter was changed.
 
         Raises:
-            ParameterError: It does not fit: each variable is named with both forms.
+            ParameterError: The checkpoint does not fit; each variable is named with both shapes.
         """
         pair = None if self.parent is None or own is None else (self.parent, own)
         misfits = [*loop._state.misfits(loaded), *_other_batches(loaded, loop)]
@@ -111,14 +107,14 @@ class Beginning:
 
     @contextlib.contextmanager
     def explaining(self) -> Iterator[None]:
-        """Explain a mismatch by the changed parameters, wherever it is raised."""
+        """Context manager that explains a `RestoreError` by the changed parameters."""
         try:
             yield
         except RestoreError as error:
             raise self.refused(str(error).splitlines()[1:-1]) from error
 
     def refused(self, misfits: Sequence[str]) -> ParameterError:
-        """Return the error of a checkpoint that does not fit what the changed parameters make."""
+        """Return the error of a checkpoint that does not fit the model with the changed parameters."""
         start, shown = self.start, "\n  ".join(misfits)
         names = ", ".join(f"{name}={value!r}" for name, value in start.changed.items())
         return ParameterError(
@@ -137,7 +133,7 @@ def _has_checkpoints(directory: Location) -> bool:
 
 
 def _other_batches(loaded: LoadedCheckpoint, loop: TrainingLoop) -> list[str]:
-    """Refuse a checkpoint in the middle of an epoch where epochs have another length."""
+    """Return the misfit of a checkpoint within an epoch if the branch's epochs have another length."""
     position = loaded.state["position"]
     inside, epoch = position["step_in_epoch"], position["epoch"]
     steps = loop._steps
@@ -156,9 +152,9 @@ def _other_batches(loaded: LoadedCheckpoint, loop: TrainingLoop) -> list[str]:
 def _built_apart(
     definition: StudyDefinition, assignment: Assignment, start: BranchStart
 ) -> Initial:
-    """Return the initial state of a build with the parent's parameters, made in a forked process."""
+    """Return the initial state of a build with the parent's parameters, from a forked process."""
     if not hasattr(os, "fork") or context.context()._context_handle is not None:
-        # A process that has run TensorFlow cannot be forked: a debugger's, or one of trials inline.
+        # A process that has run TensorFlow, such as one with inline trials, cannot be forked.
         try:
             return Initial.from_json(_initial_of_parent(definition, assignment, start).to_json())
         finally:
@@ -228,6 +224,6 @@ def own_initial(beginning: Beginning | None, plan: TrainingPlan) -> Initial | No
 
 
 def branch_surroundings(report: BranchReport, start: BranchStart) -> dict[str, object]:
-    """Return what an attempt's surroundings say of the beginning; the log has it in words."""
+    """Return the branch's report for the attempt's surroundings, and print it to the trial's log."""
     print(report.text(start.parent, start.step), flush=True)  # noqa: T201 - the trial's log
     return {"branch_report": report.to_json()}

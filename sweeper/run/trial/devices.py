@@ -1,4 +1,4 @@
-"""Settings of a trial process before TensorFlow's first op: threads, devices, memory, determinism."""
+"""Settings of a trial process before TensorFlow's first op: threads, devices, memory and determinism."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from sweeper.support.tensorflow_start import loading_quietly
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow and Keras without the log lines of their libraries.
-
-    Unless the user says otherwise, TensorFlow's warnings and errors are shown, and no more.
-    """
+    """Import TensorFlow and Keras without their libraries' messages; TensorFlow logs from warnings on."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     with uncollected(), loading_quietly():
         import keras
@@ -24,7 +21,7 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """Disable the garbage collector: it takes a quarter of an import, and frees almost nothing."""
+    """Context manager without garbage collection, which takes a quarter of an import's time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -37,7 +34,7 @@ def uncollected() -> Iterator[None]:
 def show_devices(devices: str | None) -> None:
     """Make only ``devices`` visible to CUDA and HIP, before TensorFlow's first op; None changes nothing."""
     if devices is not None:
-        # Numbers mean what nvidia-smi means by them, not "the fastest first".
+        # Numbers are those of nvidia-smi; CUDA's default is the fastest GPU first.
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
         os.environ["CUDA_VISIBLE_DEVICES"] = devices
         os.environ["HIP_VISIBLE_DEVICES"] = devices
@@ -46,7 +43,7 @@ def show_devices(devices: str | None) -> None:
 def limit_memory(megabytes: int | None) -> None:
     """Limit this process's memory on each visible GPU, before TensorFlow's first op.
 
-    None changes nothing: TensorFlow then takes nearly all of it when it starts the device.
+    With None, TensorFlow allocates nearly all of it when it starts the device.
 
     Raises:
         RuntimeError: TensorFlow has already started its devices.
@@ -61,14 +58,12 @@ def limit_memory(megabytes: int | None) -> None:
 
 
 def configure_tensorflow(*, threads: int, deterministic: bool) -> None:
-    """Set this process's thread counts and its kernels' determinism.
+    """Set the number of threads, both between and within ops, and request deterministic kernels.
 
-    Args:
-        threads: For ops side by side, and within one op.
-        deterministic: Ask TensorFlow for deterministic kernels; one that has none raises.
+    With ``deterministic``, an op without a deterministic kernel raises an error.
 
     Raises:
-        RuntimeError: TensorFlow has already run an op with other thread counts.
+        RuntimeError: TensorFlow has already run an op with another number of threads.
     """
     import tensorflow as tf
 

@@ -1,8 +1,9 @@
-"""Evaluation in its own process: builds the trial's model once, and evaluates its checkpoints.
+"""Evaluation and export of a trained model, each in a trial process.
 
-The factories run as for the trial, from the same seeds; nothing is trained, and no callback is
-called. A checkpoint that cannot be read is passed over and named; one that does not fit the model
-ends the evaluation of its trial, since the others of the trial would not fit either.
+For an evaluation, the trial's model is built once, by the same factories and from the same seeds as in
+the trial. Nothing is trained, and no callback is called. A checkpoint that cannot be read is passed over
+and reported; a checkpoint that does not fit the model ends the evaluation of its trial, because the
+trial's other checkpoints would not fit either.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sweeper.checkpoint.reading import load_checkpoint
@@ -22,15 +25,15 @@ from sweeper.errors import CheckpointError, DataError, StudyFileError, StudyImpo
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import (
     Assignment,
-    Candidate,
     CheckpointEvaluated,
     CheckpointPassedOver,
     Evaluated,
     HeldOutData,
+    ModelExported,
     Warned,
 )
+from sweeper.run.trial.link import error_line
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
-from sweeper.run.trial.reasons import error_line
 from sweeper.support.paths import parse_location
 from sweeper.train.data import Data
 from sweeper.train.loop.plan import TrainingPlan
@@ -89,31 +92,25 @@ def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) ->
             link.send(CheckpointPassedOver(each, str(error)))
             continue
         if loaded.digest != each.digest:
-            link.send(CheckpointPassedOver(each, _another(each, loaded.digest)))
+            reason = (
+                f"the checkpoint {each.path} has the digest {loaded.digest}, but the database lists "
+                f"{each.digest}: the file was replaced, so it was not evaluated"
+            )
+            link.send(CheckpointPassedOver(each, reason))
             continue
         link.send(CheckpointEvaluated(each, shown, digest, tests.run(loaded)))
     link.send(Evaluated())
 
 
-def _another(expected: Candidate, seen: str) -> str:
-    return (
-        f"the checkpoint {expected.path} has the digest {seen}, but the database lists "
-        f"{expected.digest}: the file was replaced, so it was not evaluated"
-    )
-
-
 def _tests(
     plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notice: Notice
 ) -> CheckpointTests:
-    def build_as_trained() -> None:
-        make_variables_of_training(plan, notice)
-
     try:
         return CheckpointTests(
             plan,
             held_out,
             seeds.sequence(_USE),
-            build_as_trained=build_as_trained,
+            build_as_trained=partial(make_variables_of_training, plan, notice),
             notice=notice,
         )
     except (ValueError, TypeError) as error:
@@ -153,7 +150,7 @@ def _held_out(
 
 
 def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -> Any:
-    """Return what the user named: the `Data`, or what the function returns for this trial."""
+    """Return the data that the user named, or the result of the named function for this trial."""
     sys.path.extend(entry for entry in given.path if entry not in sys.path)
     seed_everything(seeds.child("data"))
     try:
@@ -162,10 +159,45 @@ def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -
         raise _RefusedError(str(error)) from None
     if isinstance(found, Data) or not callable(found):
         return found
-    # As the study's own data factory is called.
+    # The function is called in the same way as the study's data factory.
     scope = nullcontext() if strategy is None else strategy.scope()
     with scope, FreshEntropy(seeds.sequence("data"), "data"):
         return found(trial)
+
+
+def export(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
+    """Write the model that ``assignment.export`` orders; the last message is `ModelExported`.
+
+    Raises:
+        SweeperError: See `export_model`.
+    """
+    from sweeper.models.rebuilding import ModelBuilder, TrialIdentity
+    from sweeper.models.writing import ExportJob, export_model
+
+    order = assignment.export
+    if order is None:
+        return
+    branch = assignment.branch
+    identity = TrialIdentity(
+        assignment.study,
+        assignment.number,
+        assignment.seed,
+        Path(assignment.files),
+        seeded_as=None if branch is None else branch.seeded_as,
+    )
+    builder = ModelBuilder(
+        definition, identity, link.suggest, lambda message: link.send(Warned(message))
+    )
+    job = ExportJob(
+        form=order.format,
+        path=Path(order.path),
+        loaded=load_checkpoint(parse_location(order.checkpoint)),
+        training=[load_checkpoint(parse_location(path)) for path in order.training],
+        card=order.card,
+        force=order.force,
+        name=order.name,
+    )
+    link.send(ModelExported(export_model(builder, job)))
 
 
 def _unpickled(given: HeldOutData) -> Any:

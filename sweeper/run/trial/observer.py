@@ -1,7 +1,7 @@
-"""Observer of a trial's training: it reports to the worker, and hands snapshots to the writer.
+"""Observer of a trial's training: reports to the worker, and passes snapshots to the writer.
 
-Beside the checkpoints that are due, a trial that is audited takes one in the middle of an epoch
-that is for the audit alone. That changes no result: where snapshots are taken never does.
+A trial that is audited takes one additional checkpoint in the middle of an epoch, for the audit alone.
+That does not change the result, because taking snapshots never does.
 """
 
 from __future__ import annotations
@@ -30,14 +30,17 @@ _TELL_EVERY = 0.25
 
 
 class TrialObserver(SnapshotKeeper):
-    """Tells the worker what the training loop tells, and keeps the snapshots it hands over.
+    """Observer that reports the training's progress to the worker and keeps its snapshots.
 
     Args:
-        link: To the worker.
-        every: When a checkpoint is due.
-        replay: Says so instead, where a finished trial is run again.
-        pins: Pins what audits need; None where nothing is audited.
-        best: Has an epoch that is the best so far end with a checkpoint; None where none need.
+        link: Link to the worker.
+        every: Interval of checkpoints.
+        replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
+        pins: Pins checkpoints for audits; None if nothing is audited.
+        best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
+
+    Attributes:
+        committed: The newest committed checkpoint; None before the first.
     """
 
     def __init__(
@@ -60,20 +63,15 @@ class TrialObserver(SnapshotKeeper):
         self._resumed_from: Location | None = None
         self._reported = 0.0
         self._trained_seconds = 0.0
-        self._committed: Committed | None = None
-
-    @property
-    def committed(self) -> Committed | None:
-        """Return the newest checkpoint that is written; None before the first."""
-        return self._committed
+        self.committed: Committed | None = None
 
     @property
     def committed_step(self) -> int:
-        return 0 if self._committed is None else self._committed.step
+        return 0 if self.committed is None else self.committed.step
 
     @property
     def committed_digest(self) -> str:
-        return "" if self._committed is None else self._committed.digest
+        return "" if self.committed is None else self.committed.digest
 
     def steps_until_due(self, position: Position) -> int:
         if self._replay is not None:
@@ -90,12 +88,12 @@ class TrialObserver(SnapshotKeeper):
         return due or self._is_aside
 
     def keep(self, snapshot: Snapshot) -> None:
-        """Hand ``snapshot`` to the writer.
+        """Pass ``snapshot`` to the writer.
 
         Raises:
             CheckpointError: Writing failed.
         """
-        # A snapshot to stop at is the trial's own, wherever it is taken.
+        # A snapshot that is taken to stop is always an ordinary checkpoint of the trial.
         aside, self._is_aside = self._is_aside and not self.stop_requested(), False
         if aside and self._pins is not None:
             self._middle = 0
@@ -104,7 +102,7 @@ class TrialObserver(SnapshotKeeper):
         super().keep(snapshot)
 
     def _is_middle(self, position: Position) -> bool:
-        """Return whether the checkpoint for the audit alone is due, and still wanted."""
+        """Return whether the checkpoint for the audit alone is due and still needed."""
         if not 0 < self._middle <= position.step or position.step_in_epoch == 0:
             return False
         if self._pins is None or not self._pins.needs_middle:
@@ -120,11 +118,11 @@ class TrialObserver(SnapshotKeeper):
         )
 
     def resumed(self, loaded: LoadedCheckpoint, *, own: bool = True) -> None:
-        """Tell again what the checkpoint knows: the worker may have died before writing it down.
+        """Report the contents of the checkpoint again, because the worker may have died before storing them.
 
         Args:
-            loaded: What is gone on from.
-            own: Whether it is the trial's own, and not its parent's.
+            loaded: The checkpoint from which the trial resumes.
+            own: Whether it is the trial's own checkpoint, and not its parent's.
         """
         self._trained_seconds = loaded.trained_seconds
         self._resumed_from = loaded.path
@@ -132,7 +130,7 @@ class TrialObserver(SnapshotKeeper):
         if own:
             self.checkpoint_committed(committed)
         else:
-            self._committed = committed
+            self.committed = committed
         epochs = epochs_in(loaded)
         if self._best is not None:
             for record in epochs:
@@ -157,8 +155,8 @@ class TrialObserver(SnapshotKeeper):
         return self._link.stop_requested()
 
     def checkpoint_committed(self, committed: Committed) -> None:
-        self._committed = committed
-        # The next snapshot is handed over only when this one is announced.
+        self.committed = committed
+        # The next snapshot is passed on only after this call, so `stalled_seconds` is this one's.
         stalled = None if committed.written_seconds is None else self.stalled_seconds
         self._link.send(
             CheckpointCommitted(

@@ -1,7 +1,7 @@
-"""Parts of a trial: its strategy, the `Trial` that its factories receive, and the plan that they make.
+"""Parts of a trial: its strategy, the `Trial` that its factories receive, and the resulting plan.
 
-The factories run in a fixed order, each from a seed of its own, so that one which draws another
-random number changes nothing for the next.
+The factories run in a fixed order, each from its own seed, so that the random numbers of one do not
+affect the next.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.replicas import check_strategy
 
 _MADE: dict[tuple[str, ...], tf.distribute.Strategy] = {}
-"""Strategies of this process that add up by collective ops, by their devices.
+"""Strategies of this process that use collective ops, by their devices.
 
-TensorFlow numbers such ops for each strategy from the same number on, and two of one number that
-differ in shape end the process's use of them: where trials share a process, they share these.
+TensorFlow numbers collective ops from the same number for each strategy, and two ops with one number
+and different shapes make all later ones fail. So trials that share a process share these strategies.
 """
 
 
@@ -45,18 +45,15 @@ def strategy_scope(
     trial: Trial,
     seeds: TrialSeeds,
 ) -> Iterator[Any]:
-    """Inside the scope of the strategy that ``factory`` makes for ``trial``.
+    """Context manager for the scope of the strategy that ``factory`` creates for ``trial``.
 
-    Args:
-        factory: The study's; None for no strategy, and no scope.
-        trial: What it is given.
-        seeds: The trial's.
+    Without a factory there is no scope.
 
     Yields:
         The strategy, or None.
 
     Raises:
-        FactoryError: It made something else, or a strategy that is not supported.
+        FactoryError: The factory returned something else, or a strategy that is not supported.
     """
     if factory is None:
         yield None
@@ -79,17 +76,14 @@ def strategy_scope(
 
 
 def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
-    """Refuse a model that was made outside the scope of the study's strategy.
+    """Check that a model was made in the scope of the study's strategy.
 
-    Args:
-        strategy: The study's; None where it has none.
-        model: What the factory returned.
-        factory: Its name.
+    ``strategy`` is None if the study has none; ``factory`` is the model factory's name.
 
     Raises:
-        FactoryError: The model would train on one device, or on another strategy's.
+        FactoryError: The model would train on one device, or on those of another strategy.
     """
-    # `distribute_strategy` would be the one of the scope that this is called in.
+    # The public `distribute_strategy` is that of the current scope.
     own = model._distribute_strategy
     if strategy is None or own is strategy:
         return
@@ -108,10 +102,10 @@ def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
 
 @contextmanager
 def _without_tf_config() -> Iterator[None]:
-    """Hide the variable by which a launcher names the processes of a cluster.
+    """Context manager without the environment variable that names the processes of a TensorFlow cluster.
 
-    A strategy over several processes that a factory makes is refused by name; with the variable it
-    would wait for the others first, and there are none.
+    Strategies over several processes are refused. With the variable, creating one would first wait
+    for the other processes, which do not exist.
     """
     given = os.environ.pop("TF_CONFIG", None)
     try:
@@ -122,7 +116,7 @@ def _without_tf_config() -> Iterator[None]:
 
 
 def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Return the strategy, or the earlier one of this process that it must not be beside."""
+    """Return the strategy, or this process's earlier one with collective ops on the same devices."""
     adding = getattr(strategy.extended, "_cross_device_ops", None)
     if strategy.num_replicas_in_sync == 1 or type(adding).__name__ != "CollectiveAllReduce":
         return strategy
@@ -130,16 +124,16 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
-    """Return the trial's seeds: of a branch its first ancestor's."""
+    """Return the trial's seeds; those of a branch are its first ancestor's."""
     branch = assignment.branch
     return TrialSeeds(assignment.seed, assignment.number if branch is None else branch.seeded_as)
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
-    """Return the trial as its factories see it; its directory is there.
+    """Return the `Trial` for the factories, and create its directory.
 
     Raises:
-        CheckpointError: The directory cannot be made.
+        CheckpointError: The directory cannot be created.
     """
     directory = Path(assignment.files)
     try:
@@ -147,7 +141,6 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
     except OSError as error:
         msg = f"the trial's directory {directory} cannot be made: {error}; check the disk, then resume"
         raise CheckpointError(msg) from error
-
     return Trial(number=assignment.number, seed=seeds.root, directory=directory, ask=link.suggest)
 
 
@@ -161,20 +154,14 @@ def make_plan(
     tell: Callable[[str], None] = lambda _stage: None,
     earlier: Earlier | None = None,
 ) -> TrainingPlan:
-    """Run the factories, each result under guard.
+    """Run the factories under guard, and return the plan of the training.
 
-    Args:
-        definition: The study's.
-        assignment: The trial.
-        trial: What the factories are given.
-        seeds: The trial's.
-        warn: Called with what the user should know.
-        tell: Called with what is done next, before each part that may take long.
-        earlier: What earlier trials of this process own.
+    ``warn`` receives warnings to the user, and ``tell`` the next activity. ``earlier`` has the objects
+    of earlier trials of this process.
 
     Raises:
-        SweeperError: A factory returned what it may not.
-        Exception: Whatever a factory raises.
+        SweeperError: The guard refused the result of a factory.
+        Exception: A factory raised it.
     """
     factories = definition.makers()
     with (

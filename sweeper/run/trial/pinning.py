@@ -1,14 +1,14 @@
-"""Pinning what an audit needs: the two checkpoints of an interval, out of retention's reach.
+"""Pinning of the two checkpoints of an audited interval, so that retention does not delete them.
 
-A trial pins in the thread that writes its checkpoints, right after one is committed and before
-anything is deleted, by hard links where the file system can: what is pinned costs no time, and no
-disk until the trial's own copy goes. Of checkpoints in an object store a second copy is written
-here first. Each interval has a directory of its own, which goes whole when it has its verdict::
+The thread that writes checkpoints pins them, right after a commit and before retention, by hard links
+where the file system supports them. A pin then takes no time, and no space until the trial's own
+checkpoint is deleted. For checkpoints in an object store, a second copy is first written on this disk.
+Each interval has its own directory, which is removed after the verdict::
 
     trial-00000/audit/attempt-01/20-40/from/step-000000020/   the checkpoint to resume
-                                 20-40/to/step-000000040/     what is to be found there
+                                 20-40/to/step-000000040/     the checkpoint to compare with
 
-A pin that fails costs its audit and nothing else.
+A pin that fails drops its audit and leaves the trial alone.
 """
 
 from __future__ import annotations
@@ -41,21 +41,19 @@ _TRIES = 10
 
 @dataclass(frozen=True)
 class _Start:
-    """Start of the next interval: a checkpoint on this disk, or None for the beginning."""
+    """Start of the next interval: a checkpoint on this disk, or None for the trial's beginning."""
 
     step: int
     path: Path | None
 
 
 class AuditPins:
-    """Pins the intervals of one attempt that its `AuditOrder` wants.
+    """Pins of one attempt, as its `AuditOrder` says.
 
-    Args:
-        order: What is wanted.
-        origin: Whose the checkpoints are that are written for the audit alone.
+    ``origin`` is that of the checkpoints that are written for the audit alone.
 
     Attributes:
-        left: How many intervals are still to be pinned.
+        left: Number of intervals that are still to be pinned.
     """
 
     def __init__(self, order: AuditOrder, origin: Origin | None = None) -> None:
@@ -68,11 +66,11 @@ class AuditPins:
         self.left = _NO_END if order.which == "all" else order.wanted
 
     def begin(self, at: Position, steps_per_epoch: int, path: Location | None) -> int:
-        """Note that training begins, or goes on from the checkpoint ``path``, at the position ``at``.
+        """Note that training begins at ``at``, or resumes there from the checkpoint ``path``.
 
         Returns:
-            The step from which on one more checkpoint is taken for the audit alone, in the middle
-            of an epoch; 0 for none.
+            The step from which on a checkpoint for the audit alone is taken, in the middle of an
+            epoch; 0 for none.
         """
         self._steps = steps_per_epoch
         order = self._order
@@ -84,7 +82,7 @@ class AuditPins:
         if not order.middle or at.step_in_epoch > 0:
             return 0
         if steps_per_epoch == 1:
-            # No step is in the middle of an epoch, so the beginning is where the first one starts.
+            # No step is in the middle of an epoch, so the first interval starts at the beginning.
             self._start = self._start or _Start(_BEGINNING, None)
             return 0
         self._start = None
@@ -92,19 +90,19 @@ class AuditPins:
 
     @property
     def needs_middle(self) -> bool:
-        """Return whether nothing is there yet that an interval could begin with."""
+        """Return whether the next interval has no start yet."""
         return self._start is None
 
     @property
     def middle(self) -> Store:
-        """Return where the checkpoint that is for the audit alone goes; it is where an interval begins."""
+        """Return the store for the checkpoint for the audit alone, which starts an interval."""
         return _Middle(self)
 
     def pin(self, done: Committed, snapshot_state: bytes) -> None:
-        """Pin what ends, or begins, with a checkpoint that was committed; on the writing thread."""
+        """Pin the interval that ends with a committed checkpoint; called on the writing thread."""
         if self.left <= 0:
             return
-        # A snapshot that was taken while validation ran is at a position that no replay stops at.
+        # A replay cannot stop at a snapshot that was taken during validation.
         position = decode_values(snapshot_state)["position"]
         inside_validation = 0 < self._steps <= position["step_in_epoch"]
         if self._start is not None and done.step > self._start.step and not inside_validation:
@@ -113,31 +111,28 @@ class AuditPins:
             self._start = _Start(done.step, Path(str(done.path)))
 
     def unreported(self) -> list[IntervalPinned]:
-        """Return what was pinned since the last call; on the training thread."""
-        found = []
-        while self._pinned:
-            found.append(self._pinned.popleft())
-        return found
+        """Return the intervals pinned since the last call; called on the training thread."""
+        return [self._pinned.popleft() for _ in range(len(self._pinned))]
 
     def keep_here(self, snapshot: Snapshot, trained_seconds: float) -> Committed | None:
-        """Write a second copy of what goes to an object store; None where nothing needs one."""
+        """Write a copy of a remote checkpoint on this disk; return None if none is needed."""
         if self.left <= 0:
             return None
         store = CheckpointStore(self._directory / "here", origin=self._origin)
         return store.commit(snapshot, trained_seconds=trained_seconds)
 
     def forget_here(self) -> None:
-        """Remove the second copies that no interval begins with any more."""
+        """Remove the copies on this disk with which no interval starts."""
         for path in CheckpointStore(self._directory / "here").list():
             if self._start is None or path != self._start.path:
                 CheckpointStore(path.parent).delete(path)
 
     def forget_start(self) -> None:
-        """The next interval begins with a checkpoint that is not yet written."""
+        """Make the next interval start with a later checkpoint."""
         self._start = None
 
     def close(self) -> None:
-        """The attempt is over: remove what is pinned for no interval."""
+        """Remove the checkpoints that belong to no interval, at the end of the attempt."""
         for name in ("here", "middle"):
             free_pins(self._directory / name)
 
@@ -170,7 +165,7 @@ class AuditPins:
 
 
 class _Middle:
-    """The store of the one checkpoint that is for the audit alone."""
+    """Store of the one checkpoint for the audit alone."""
 
     def __init__(self, pins: AuditPins) -> None:
         self._pins = pins
@@ -182,7 +177,7 @@ class _Middle:
         try:
             done = self._store.commit(snapshot, trained_seconds=trained_seconds, let_go=let_go)
         except CheckpointError:
-            # Nothing begins there then; the next checkpoint of the trial's own is the start.
+            # The next interval then starts with the trial's next own checkpoint.
             return Committed(snapshot.step, snapshot.epoch, "", 0, self._store.directory)
         self._pins._start = _Start(done.step, Path(str(done.path)))
         return done
@@ -192,7 +187,10 @@ class _Middle:
 
 
 class PinningStore:
-    """A checkpoint store that has each commit pinned, as the audit wants it, before it returns."""
+    """Checkpoint store that pins each commit for audits before it returns.
+
+    ``elsewhere`` is whether the trial's store is an object store.
+    """
 
     def __init__(self, store: Store, pins: AuditPins, *, elsewhere: bool) -> None:
         self._store = store
@@ -202,7 +200,7 @@ class PinningStore:
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
     ) -> Committed:
-        """Commit ``snapshot``; what pinning it costs, or fails over, is no matter of the trial's.
+        """Commit ``snapshot``; errors of pinning are not raised.
 
         Raises:
             CheckpointError: It could not be committed.
@@ -212,7 +210,7 @@ class PinningStore:
             try:
                 here = self._pins.keep_here(snapshot, trained_seconds)
             except CheckpointError:
-                # Without a copy on this disk there is nothing to audit here; the trial goes on.
+                # Without a copy on this disk, no interval can end or start here.
                 self._pins.forget_start()
         done = self._store.commit(snapshot, trained_seconds=trained_seconds, let_go=let_go)
         if not self._elsewhere:
@@ -223,15 +221,15 @@ class PinningStore:
         return done
 
     def delete(self, path: Location) -> bool:
-        """Delete a checkpoint; what is pinned of it stays."""
+        """Delete a checkpoint, but not its pinned links or copies."""
         return self._store.delete(path)
 
 
 def link_checkpoint(path: Path, target: Path) -> None:
-    """Make ``target`` the same checkpoint as ``path``: by hard links, or else by copies.
+    """Make ``target`` a copy of the checkpoint ``path``, by hard links where possible.
 
     Raises:
-        OSError: It cannot be.
+        OSError: A file could not be linked or copied.
     """
     _make(target)
     for file in sorted(path.iterdir()):
@@ -244,7 +242,7 @@ def link_checkpoint(path: Path, target: Path) -> None:
 
 
 def _make(directory: Path) -> None:
-    """Make the directory, although others may remove its parents just now, which are empty."""
+    """Create the directory, although others may remove its empty parents at the same time."""
     for _ in range(_TRIES):
         try:
             directory.mkdir(parents=True)

@@ -1,9 +1,9 @@
-"""Rehearsal in its own process: builds a trial, observes its training, and reports.
+"""Rehearsal in a trial process: builds a trial, observes its training, and reports.
 
-The other side of `sweeper.checks`. What one process can know is found here (what is refused, and
-what cannot be built or captured, with the line in the user's files); what takes two processes to know
-(does it repeat?) is reported as digests, and judged there. Digests that are compared come from a
-process that has built nothing but that one trial, as a run's process has.
+`sweeper.checks` orders rehearsals. Findings that one process can make are made here: what is refused,
+and what cannot be built or captured, with the line in the user's files. Whether a trial repeats takes
+two processes: digests are reported here and compared there. Compared digests come from a process that
+has built only that one trial, as in a run.
 """
 
 from __future__ import annotations
@@ -41,17 +41,19 @@ from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.state.callbacks import CallbackStates
 
 _TIMED_SECONDS = 0.4
-"""Seconds for which steps are run to measure one."""
+"""Seconds for which steps are run to measure the time of one."""
 
 _TOGETHER = ((1, 1), (1, 0), (0, 1))
-"""Trials that are built after trial 0 in one process, and the trial whose parameters each has: a cache
-may go by them, and no study lacks these two."""
+"""Trials that are built after trial 0 in one process, each with the trial whose parameters it gets.
+
+A cache of the user's code may depend on the number or on the parameters.
+"""
 
 _NEVER = 1 << 30
 
 
 class _OverError(Exception):
-    """Nothing more can be rehearsed; a finding has the reason."""
+    """The rehearsal cannot continue, for the reason in a finding."""
 
 
 def rehearse(
@@ -59,7 +61,7 @@ def rehearse(
 ) -> None:
     """Carry out ``rehearsal``; the last message is `Rehearsed`.
 
-    Whatever the user's code raises is a finding of the report, and raised no further.
+    Errors of the user's code are findings of the report and are not raised.
     """
     link.send(Rehearsed(_Rehearsal(definition, assignment, rehearsal, link).report()))
 
@@ -82,7 +84,7 @@ class _Rehearsal:
         self._earlier = Earlier(let_pass=self._let_pass) if self._what.part == "together" else None
         self._findings: list[Finding] = []
         self._seen: dict[str, Any] = {}
-        """The fields of the report that are known."""
+        """Fields of the report that are known so far."""
         self._seconds = {"startup": 0.0, "steps": 0.0, "work": 0.0}
         self._steps = 0
 
@@ -150,7 +152,7 @@ class _Rehearsal:
         self._measure(watched)
 
     def _follow(self, plan: TrainingPlan, watched: WatchedTraining) -> None:
-        """Train the first trial under observation, and keep its state where both sides can read it."""
+        """Train the first trial under observation, and write its last snapshot as a checkpoint."""
         steps, epochs = watched.loop._steps or 1, self._assignment.epochs
         stop_at = _NEVER
         if epochs > WHOLE_EPOCHS:
@@ -179,7 +181,7 @@ class _Rehearsal:
         self._seconds["work"] += time.perf_counter() - began
 
     def _measure(self, watched: WatchedTraining) -> None:
-        """Measure a step and a validation, run as a trial runs them."""
+        """Measure the duration of steps and of a validation."""
         with self._doing("timing steps", 0, "build"):
             steps, seconds = watched.time_steps(_TIMED_SECONDS)
             batches, validation = watched.time_validation()
@@ -189,7 +191,7 @@ class _Rehearsal:
         self._seen["timed"] = Timed(steps, seconds, batches, validation, _peak_memory())
 
     def _build(self, number: int, like: int | None = None) -> TrainingPlan:
-        """Build trial ``number``, with the parameters of trial ``like`` if that is another one."""
+        """Build trial ``number``, with the parameters of trial ``like`` if given."""
         began = time.perf_counter()
         asked = number if like is None else like
         what = f"building trial {number}"
@@ -216,7 +218,7 @@ class _Rehearsal:
         return plan
 
     def _seed_training(self, number: int) -> None:
-        """Seed the global generators as a trial of this number does before it trains."""
+        """Seed the global generators as trial ``number`` does before it trains."""
         seed_everything(TrialSeeds(self._assignment.seed, number).child("training"))
 
     def _watch(self, plan: TrainingPlan) -> WatchedTraining:
@@ -225,8 +227,8 @@ class _Rehearsal:
         with self._doing(f"tracing trial {number}", number, "capture"):
             short, lengths = shortened(plan, None, None)
             self._seen.setdefault("lengths", lengths)
-            # To know the lengths, a batch or two was made, which may draw from these generators; a
-            # trial is shortened before they are seeded.
+            # `shortened` may have read a batch, which may draw from these generators. A trial seeds
+            # them after that, too.
             self._seed_training(number)
             try:
                 watched = WatchedTraining(short, self._notice)
@@ -237,7 +239,7 @@ class _Rehearsal:
         return watched
 
     def _uncapturable(self, plan: TrainingPlan) -> None:
-        """Name all objects that cannot be captured; the error names only the first."""
+        """Report all callbacks that cannot be captured; the error names only the first."""
         for callback in plan.callbacks:
             try:
                 CallbackStates([callback]).capture({})

@@ -1,12 +1,11 @@
 """Run of one trial from its factories to its end, over a `Link`; the same in a process and inline.
 
-When its parts are made, the newest whole checkpoint of any earlier attempt
-is found, and training goes on from there.
+After its parts are made, training resumes from the newest checkpoint of any earlier attempt that
+verifies.
 
-In a replay, a callback's file below the trial's directory is another one already, since it has a directory
-of its own. One at a fixed path would be cut back and written again under the trial's hands; so the
-callback is given a copy. What the user's own code opens is the user's: it is written again, as it
-is by every resume.
+A replay has its own directory, so its callbacks do not write to files in the trial's directory. A
+callback of Keras with a file at a fixed path would overwrite the trial's file while the trial runs, so
+it gets a copy of the file. Files that the user's own code opens are written again, as by every resume.
 """
 
 from __future__ import annotations
@@ -67,12 +66,9 @@ from sweeper.train.warmstart.source import digest_now
 
 
 def keep_end(model: keras.Model, last: Committed, store: EndStore) -> None:
-    """Write the model's variables, or a note that its last checkpoint has them.
+    """Write the model's variables, or a note that the trial's last checkpoint contains them.
 
-    Args:
-        model: After ``on_train_end``.
-        last: The trial's last checkpoint.
-        store: Where it is kept.
+    ``model`` is the model after ``on_train_end``, and ``last`` the trial's last checkpoint.
 
     Raises:
         CheckpointError: It cannot be written.
@@ -93,9 +89,7 @@ _FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
 def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Path) -> None:
     """Redirect the files of Keras's callbacks to ``directory``.
 
-    Args:
-        callbacks: The trial's.
-        directory: The replay's own; what lies in it stays as it is.
+    Paths within the replay's directory are not changed.
     """
     for index, callback in enumerate(callbacks):
         for kind, attributes in _FILE_ATTRIBUTES:
@@ -126,17 +120,13 @@ def run_trial(
     link: Link,
     earlier: Earlier | None = None,
 ) -> None:
-    """Build, resume, train; the last message is `Finished`, `PausedHere` or `StoppedHere`.
+    """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`.
 
-    Args:
-        definition: The study's.
-        assignment: The trial.
-        link: To the worker.
-        earlier: What earlier trials of this process own; None in a process of the trial's own.
+    ``earlier`` has the objects of earlier trials of this process; it is None if there are none.
 
     Raises:
-        SweeperError: The trial cannot be built or trained, or its checkpoints not written.
-        Exception: Whatever the user's code raises.
+        SweeperError: The trial cannot be built or trained, or its checkpoints cannot be written.
+        Exception: The user's code raised it.
     """
     seeds = seeds_of(assignment)
     beginning = Beginning.of(definition, assignment)
@@ -162,7 +152,11 @@ def run_trial(
     )
     if loaded is None and assignment.branch is not None:
         loaded = _start(beginning, origin, link)
-    loaded = _brought_here(loaded, str(trial.directory))
+    if loaded is not None and loaded.origin is not None:
+        # Paths below the trial's directory are adapted if the directory was moved.
+        before, now = loaded.origin.directory, str(trial.directory)
+        if before != now:
+            loaded = replace(loaded, state=relocated(loaded.state, before, now))
     replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
     pins = None if assignment.audit is None else AuditPins(assignment.audit, origin)
     best = BestSoFar(assignment.objective, assignment.direction)
@@ -173,6 +167,9 @@ def run_trial(
         pins=pins,
         best=best if assignment.at == "best" else None,
     )
+    keep: Retention = KEEP_ALL
+    if replay is None:
+        keep = retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
     store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
     if pins is not None:
         store = PinningStore(store, pins, elsewhere=isinstance(directories[-1], RemotePath))
@@ -180,7 +177,7 @@ def run_trial(
         nullcontext() if pins is None else closing(pins),
         BackgroundWriter(
             store,
-            _retention(definition, assignment) if replay is None else KEEP_ALL,
+            keep,
             observer.checkpoint_committed,
             observer.checkpoint_deleted,
             warn=lambda message: link.send(Warned(message)),
@@ -225,7 +222,7 @@ def _last_message(
 
 
 def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
-    """Return the plan for this assignment: with the pruner's judge, and shortened or with other paths for a replay."""
+    """Return the plan with the pruner's judge; for a replay also with its lengths and file paths."""
     plan = replace(plan, judge=_judge(assignment, link))
     replay = assignment.replay
     if replay is not None and replay.lengths is not None:
@@ -236,7 +233,7 @@ def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> Trai
 
 
 def _start(beginning: Beginning | None, origin: Origin | None, link: Link) -> LoadedCheckpoint:
-    """Return the checkpoint of another trial from which this one begins."""
+    """Return the checkpoint of another trial from which this branch starts."""
     if beginning is None:
         msg = (
             "none of this branch's own checkpoints can be read; they were renamed, and the next "
@@ -266,7 +263,7 @@ def _keep_end(
     observer: TrialObserver,
     origin: Origin | None,
 ) -> None:
-    """Keep the model as training left it, if the assignment has a path for it."""
+    """Write the model as it is after training, if the assignment has a path for it."""
     if assignment.end is None or observer.committed is None:
         return
     location = parse_location(assignment.end)
@@ -277,9 +274,9 @@ def _keep_end(
 
 
 def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
-    """Return the function that asks the worker between two epochs; None without a pruner.
+    """Return the function that requests the pruner's decision after an epoch; None without a pruner.
 
-    After an epoch that did not report the objective there is nothing new, and so no question.
+    An epoch that did not report the objective makes no request.
     """
     objective = assignment.objective
 
@@ -311,7 +308,7 @@ def _began_from(
 ) -> dict[str, Any]:
     """Return the part of the attempt's surroundings that describes the warm start.
 
-    A resumed trial has its values already: of the file, only the digest is looked at.
+    A resumed trial has its weights already, so only the file's digest is read.
     """
     if plan.warm_start is None:
         return {}
@@ -326,7 +323,7 @@ def _began_from(
 
 
 def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
-    """Remove unfinished files of earlier attempts; one that cannot be removed only costs disk space."""
+    """Remove unfinished files of earlier attempts; warn if one cannot be removed."""
     for directory in directories:
         try:
             if leads_outside(directory):
@@ -339,24 +336,13 @@ def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
             link.send(Warned(str(error)))
 
 
-def _brought_here(loaded: LoadedCheckpoint | None, directory: str) -> LoadedCheckpoint | None:
-    """Return the checkpoint with paths below the trial's directory adapted to its present place."""
-    if loaded is None or loaded.origin is None or loaded.origin.directory == directory:
-        return loaded
-    return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, directory))
-
-
-def _retention(definition: StudyDefinition, assignment: Assignment) -> Retention:
-    return retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
-
-
 def _value(loop: TrainingLoop, assignment: Assignment) -> float:
     values = _reported(loop, assignment.objective)
     return value_at(values, assignment.at, assignment.direction)
 
 
 def _check_values(loop: TrainingLoop, assignment: Assignment, value: float) -> None:
-    """Refuse values of a trial at its end that are NaN or infinite."""
+    """Raise an error if a value of the finished trial is NaN or infinite."""
     check_value(assignment.objective, value, assignment.at, loop.position.epoch)
     for name in assignment.further_objectives:
         check_value(name, _reported(loop, name)[-1], assignment.at, loop.position.epoch)

@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from sweeper.db.repository import Claim
 from sweeper.definition.definition import StudySettings
 from sweeper.records.ancestry import ParentRecord
 from sweeper.run.protocol.messages import Assignment, BranchStart
 from sweeper.spec.budgets import first_epochs, rung_schedule
 from sweeper.support.paths import RunPaths
-
-
-def assignment_for(claim: Claim, settings: StudySettings, paths: RunPaths) -> Assignment:
-    """Return the assignment of a claimed attempt."""
-    return assignment_of(
-        settings,
-        paths,
-        claim.number,
-        claim.attempt,
-        anew_after=claim.anew_after,
-        epochs=claim.epochs,
-        pruning=not claim.extended,
-        parent=claim.parent,
-    )
 
 
 def assignment_of(
@@ -35,11 +20,17 @@ def assignment_of(
     pruning: bool = True,
     parent: ParentRecord | None = None,
 ) -> Assignment:
-    """Return the assignment of an attempt at trial ``number``; callers add the rest by `dataclasses.replace`.
+    """Return the assignment of an attempt; callers set its other fields by `dataclasses.replace`.
 
-    Of attempts up to ``anew_after`` no checkpoint is gone on with. ``epochs`` is the trial's own
-    number of them, where it was extended; a trial that was is not pruned again (``pruning``). A trial
-    with a ``parent`` begins at a checkpoint of that one, and no pruner is asked about it.
+    Args:
+        settings: The study's settings.
+        paths: Paths of the study's files.
+        number: The trial's number.
+        attempt: The attempt's number.
+        anew_after: Number of the last attempt whose checkpoints are not resumed; 0 for none.
+        epochs: The trial's number of epochs if it was extended; None for the study's.
+        pruning: Whether a pruner may end the trial; an extended trial is not pruned again.
+        parent: Parent of a branch, which is never pruned; None for other trials.
     """
     of_parent = None if parent is None else parent.epochs
     schedule = rung_schedule(settings.budget, settings.epochs)
@@ -70,7 +61,7 @@ def assignment_of(
 
 
 def _branch_start(parent: ParentRecord, paths: RunPaths, number: int) -> BranchStart:
-    """Return where a branch begins: a copy beside its own files, or the end of a population's member."""
+    """Return the start of a branch: a copy beside its own files, or a checkpoint of its parent."""
     here = (paths, RunPaths(paths.root, paths.study))
     starts = [each.branch_start(number) for each in here]
     for attempt in range(parent.attempts, 0, -1):

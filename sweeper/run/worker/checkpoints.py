@@ -1,14 +1,13 @@
-"""A trial's checkpoints and directories: where they are, and to which study they belong.
+"""Checkpoints and directories of trials: their present paths, and the study to which they belong.
 
-The database keeps the path at which each checkpoint was written. A study may have been copied since
-(``cp -r runs``), or be resumed from another directory: so each is looked for below the runs
-directory of today first, under the same names, and then at its own path. What was copied is gone on
-with where it is now, and the original stays as it was. What is found nowhere is said before any
-time is spent on doing it again.
+The database stores the path at which each checkpoint was written. The study may have been copied since
+(``cp -r runs``), or be resumed from another directory. So a checkpoint is searched first below the
+present runs directory, under the same names, and then at its stored path. A copy is resumed where it
+is, and the original is not changed. Missing checkpoints are reported before any step is trained again.
 
-A study that the database does not have yet can own nothing, so whatever is found under its name is
-another's. Directories that an older version filled have no marker; only a study that has begun
-trials in this database may take such a one for its own.
+A study that is new to the database owns no files, so all files under its name belong to another study.
+Directories that an older version wrote have no marker; only a study that has begun trials in this
+database may adopt such a directory.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 
 
 def check_new_study(paths: RunPaths, storage: str) -> None:
-    """Refuse to create a study in a directory with another one's files.
+    """Check that the directories of a new study contain no files of another study.
 
     Raises:
-        ForeignCheckpointError: There are some; says whose.
+        ForeignCheckpointError: A directory does; the message names the study.
         CheckpointError: A directory cannot be read.
     """
     for directory in paths.study_directories:
@@ -59,25 +58,22 @@ def check_new_study(paths: RunPaths, storage: str) -> None:
 def claim_directories(paths: RunPaths, study: StudyRow, *, begun: bool) -> None:
     """Mark the study's directories as its own.
 
-    Args:
-        paths: Where its files go.
-        study: As it is stored.
-        begun: Whether it has begun trials.
+    ``begun`` is whether it has begun trials.
 
     Raises:
-        ForeignCheckpointError: One is another's; says whose.
-        CheckpointError: One cannot be read or written.
+        ForeignCheckpointError: A directory belongs to another study; the message names it.
+        CheckpointError: A directory cannot be read or written.
     """
     for directory in paths.study_directories:
         claim_directory(directory, marker_of(study), adopt=begun)
 
 
 def check_directories(directories: Iterable[Path], study: StudyRow, *, begun: bool) -> None:
-    """Refuse directories of another study; nothing is written.
+    """Check that directories do not belong to another study, without writing to them.
 
     Raises:
-        ForeignCheckpointError: One is; says whose.
-        CheckpointError: One cannot be read.
+        ForeignCheckpointError: A directory does; the message names the study.
+        CheckpointError: A directory cannot be read.
     """
     for directory in directories:
         foreign = foreign_owner(directory, marker_of(study), adopt=begun)
@@ -96,12 +92,7 @@ def marker_of(study: StudyRow) -> Marker:
 
 
 def origin_of(claim: Claim, seed: int) -> Origin | None:
-    """Return the origin of a claimed trial's checkpoints, without its parameters.
-
-    Args:
-        claim: The trial.
-        seed: The study's.
-    """
+    """Return the origin of a claimed trial's checkpoints, without its parameters; ``seed`` is the study's."""
     if not claim.identity:
         return None
     return Origin(
@@ -119,18 +110,18 @@ _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 @dataclass(frozen=True)
 class Located:
-    """Checkpoints of one trial that were found.
+    """Present paths of the checkpoints of one trial.
 
     Attributes:
-        known: Those that the database lists, where they are; in an object store, where they were
-            written.
-        moved: By the path that the database has, where one is now.
-        gone: Paths that the database has of older ones than the newest that is there: their
-            process was killed between deleting them and having that written down.
-        apart: Directories outside of the study's own in which some are.
-        newest: The newest that is there, where that is on a disk and apart.
-        missing: The newest that the database lists, if nothing as new is there.
-        reached: The newest step that is there; 0 where there is none.
+        known: Paths of the checkpoints that the database lists; those in an object store are not
+            checked.
+        moved: Present paths by stored path, for checkpoints that were moved.
+        gone: Stored paths of missing checkpoints that are older than the newest one: a process was
+            killed after it deleted them and before that was stored.
+        apart: Directories outside of the study's own that contain checkpoints.
+        newest: Path of the newest checkpoint if it is in one of ``apart``; None otherwise.
+        missing: The newest checkpoint that the database lists, if no checkpoint as new exists.
+        reached: The step of the newest existing checkpoint; 0 without checkpoints.
     """
 
     number: int
@@ -145,9 +136,8 @@ class Located:
     def notice(self, listed: int, files: Path) -> str | None:
         """Return a notice for the user before the trial resumes; None if nothing has changed.
 
-        Args:
-            listed: How many checkpoints the database lists.
-            files: `Trial.directory`, as it is now.
+        ``listed`` is the number of checkpoints in the database, and ``files`` the present
+        `Trial.directory`.
         """
         number, missing = self.number, self.missing
         if missing is not None:
@@ -168,10 +158,10 @@ class Located:
 
 
 def locate(trial: TrialRecord, paths: RunPaths) -> Located:
-    """Find a trial's checkpoints.
+    """Return the present paths of a trial's checkpoints.
 
     Raises:
-        CheckpointError: The disk does not tell.
+        CheckpointError: A directory cannot be read.
     """
     known: list[Location] = []
     moved: dict[str, str] = {}
@@ -188,7 +178,9 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
         known.append(found)
         if str(found) != record.path:
             moved[record.path] = str(found)
-        elif isinstance(found, Path) and not _is_own(found, paths):
+        elif isinstance(found, Path) and not any(
+            map(found.is_relative_to, paths.study_directories)
+        ):
             apart.append(str(found.parent))
     newest = max(trial.checkpoints, key=lambda record: record.step, default=None)
     last = max(known, key=_step, default=None)
@@ -210,7 +202,7 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
 
 
 def begin_files(parent: int, number: int, paths: RunPaths) -> None:
-    """Copy the files of the parent's callbacks to a branch, unless it has files of its own.
+    """Copy the parent's `Trial.directory` to a branch that has none.
 
     Raises:
         CheckpointError: It cannot be copied.
@@ -219,10 +211,7 @@ def begin_files(parent: int, number: int, paths: RunPaths) -> None:
     try:
         if files.exists() or not before.is_dir():
             return
-        files.parent.mkdir(parents=True, exist_ok=True)
-        temporary = files.with_name(unfinished_name("writing", files.name))
-        shutil.copytree(before, temporary, symlinks=True)
-        temporary.rename(files)
+        _copy_directory(before, files)
     except (OSError, shutil.Error) as error:
         msg = (
             f"the files of trial {parent} cannot be copied to {files}: {error}; check the disk, "
@@ -232,11 +221,9 @@ def begin_files(parent: int, number: int, paths: RunPaths) -> None:
 
 
 def bring_files(newest: Path, files: Path) -> None:
-    """Copy files that a trial's code has written to its present directory.
+    """Copy a trial's former `Trial.directory` to its present one, unless that contains files.
 
-    Args:
-        newest: A checkpoint of the trial, which says where that was.
-        files: `Trial.directory`, as it is now; left as it is if there is anything in it.
+    The origin of the checkpoint ``newest`` names the former directory.
 
     Raises:
         CheckpointError: It cannot be copied.
@@ -252,15 +239,21 @@ def bring_files(newest: Path, files: Path) -> None:
             files.rmdir()
         files.parent.mkdir(parents=True, exist_ok=True)
         sweep_leftovers(files.parent)
-        temporary = files.with_name(unfinished_name("writing", files.name))
-        shutil.copytree(before, temporary, symlinks=True)
-        temporary.rename(files)
+        _copy_directory(before, files)
     except (OSError, shutil.Error) as error:
         msg = (
             f"the files of the trial's code cannot be copied to {files}: {error}; copy them "
             "there, or name the old directory (--runs-dir)"
         )
         raise CheckpointError(msg) from error
+
+
+def _copy_directory(source: Path, target: Path) -> None:
+    """Copy a directory under a temporary name, then rename it, so that no partial copy is used."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(unfinished_name("writing", target.name))
+    shutil.copytree(source, temporary, symlinks=True)
+    temporary.rename(target)
 
 
 def _found(recorded: Path, number: int, paths: RunPaths) -> Path | None:
@@ -287,12 +280,8 @@ def _is_there(path: Path) -> bool:
         raise CheckpointError(msg) from error
 
 
-def _is_own(path: Path, paths: RunPaths) -> bool:
-    return any(path.is_relative_to(directory) for directory in paths.study_directories)
-
-
 def _listed(trial: TrialRecord, paths: RunPaths) -> list[Location]:
-    """Return the checkpoints in the directories of earlier attempts, whether or not the database has them."""
+    """Return all checkpoints in the directories of earlier attempts, also those not in the database."""
     found: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:
         directory = paths.checkpoints(trial.number, attempt.number)

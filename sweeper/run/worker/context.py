@@ -1,4 +1,4 @@
-"""State that the slots of one worker share: study, leases, listener, audits, and when to stop."""
+"""State that the slots of one worker share: study, leases, listener, audits and requests to stop."""
 
 from __future__ import annotations
 
@@ -37,28 +37,22 @@ class Auditing(Protocol):
     """Interface to the audits of one worker's slots."""
 
     def order(self, claim: Claim) -> AuditOrder | None:
-        """Return what the trial of ``claim`` has to pin; None for nothing."""
-        ...
+        """Return the order to pin intervals of the claimed trial; None to pin none."""
 
     def pinned(self, token: int, interval: IntervalPinned) -> None:
         """Record an interval that a trial has pinned."""
-        ...
 
     def beside(self, device: SlotDevice) -> AbstractContextManager[None]:
-        """Compare the study's first intervals in the background, while a trial runs."""
-        ...
+        """Context manager that compares the study's first intervals in the background."""
 
     def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare first intervals, and intervals for which no slot was idle for that many seconds."""
-        ...
+        """Compare first intervals, and intervals that have waited ``trial_seconds`` for an idle slot."""
 
     def while_idle(self, device: SlotDevice) -> bool:
-        """Compare one interval, if there is one and the study's time budget allows it."""
-        ...
+        """Compare one interval if the audits' share of time allows it; return whether there was one."""
 
     def at_the_end(self, device: SlotDevice) -> None:
-        """Compare the remaining intervals that the time budget allows, and drop the others."""
-        ...
+        """Compare the intervals that the share of time allows, and drop the others."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +60,10 @@ class StudyAccess:
     """Study of one worker, and its access to the database.
 
     Attributes:
-        search: How parameters are drawn and trials are pruned.
-        worker: This process.
-        fingerprint: Of the definition that the trials run under; None for the stored one.
-        replayed_attributes: What the search has worked out of finished trials.
+        search: Sampler and pruner of the study.
+        worker: Identity of this process.
+        fingerprint: Fingerprint of the definition with which trials run; None for the stored one.
+        replayed_attributes: Attributes of finished trials that the search has computed again.
     """
 
     repository: Repository
@@ -82,7 +76,7 @@ class StudyAccess:
 
     @cached_property
     def impatient(self) -> Repository:
-        """Return the repository for callers that retry by themselves."""
+        """Return the repository whose calls give up after a second, for callers that retry."""
         return self.repository.with_patience(CALL_PATIENCE)
 
 
@@ -90,19 +84,17 @@ T = TypeVar("T")
 
 
 class InlineSupervisor(Protocol):
-    """Interface of the worker to a trial that runs in the worker's own process."""
+    """Interface of the worker for a trial that runs in the worker's own process."""
 
     def handle(self, message: Message) -> Suggested | Judged | None:
-        """Record one message of the trial; return the answer if it is a question."""
-        ...
+        """Record one message of the trial; return the answer if it is a request."""
 
     def stop_requested(self, *, inside: bool = False) -> bool:
-        """Return whether the trial should stop; one ``inside`` this process is ended where it should die."""
-        ...
+        """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
 
 
 class InlineRunner(Protocol):
-    """Runner of a trial in this process, which hands its messages to ``supervisor``."""
+    """Interface of functions that run a trial in this process and pass its messages to ``supervisor``."""
 
     def __call__(self, assignment: Assignment, supervisor: InlineSupervisor) -> None: ...
 
@@ -112,17 +104,19 @@ class SlotContext:
     """State that the slots of one worker share.
 
     Attributes:
-        runner: Starts trial processes; or runs trials in this one.
-        listener: Called with every event, one at a time. What it raises ends the run, once every
-            trial is checkpointed, and it is called no more.
-        make_auditor: Makes what replays intervals of trials, and compares them.
-        stay: The worker's row in the study's list of workers, and how long its leases are.
-        devices: What each slot sees of the machine's GPUs.
+        runner: Launcher of trial processes, or a function that runs a trial in this process.
+        listener: Receives every event, one at a time. An error that it raises ends the run after every
+            trial has written a checkpoint; the listener is then not called again.
+        make_auditor: Returns the worker's audits.
+        stay: The worker's row in the table of workers, with the length of its leases.
+        devices: GPUs of the slots.
         fail_fast: Whether the first failed trial stops the others.
-        health: Whether the database answers.
-        leases: Entered by every slot; renews, and learns of requests to stop.
-        error: What ends the run, and is no trial's own; the first there was.
-        idle_seconds: For which slots had nothing to run, because they waited for trials of others.
+        stopping: Set when the slots should stop their trials at a checkpoint.
+        killing: Set when the slots should kill their trials.
+        health: Health of the database.
+        leases: Keeper of the worker's leases; each slot enters it as a context.
+        error: The first error that ends the run and does not concern one trial only.
+        idle_seconds: Time in which slots waited for trials of other slots.
     """
 
     study: StudyAccess
@@ -156,7 +150,7 @@ class SlotContext:
         )
 
     def tell(self, event: Event) -> None:
-        """Call the listener; never raises, because a listener's error is not the trial's."""
+        """Call the listener; its error ends the run instead of being raised here."""
         with self._reporting:
             if not self._listening:
                 return
@@ -164,22 +158,22 @@ class SlotContext:
                 self.listener(event)
             except BaseException as error:
                 self._listening = False
-                # Of a run that stops anyway, a terminal that is closed is no error.
+                # A closed terminal is no error if the run stops anyway.
                 if not (isinstance(error, OSError) and self.stopping.is_set()):
                     self.abort(error)
 
     def tell_of_checkpoints(self, trial: TrialRecord, located: Located) -> None:
-        """Notify, once for each trial, that its checkpoints have moved or are missing."""
+        """Report, once for each trial, that its checkpoints were moved or are missing."""
         notice = located.notice(len(trial.checkpoints), self.study.paths.trial_files(trial.number))
         if notice is not None and trial.number not in self._reported:
             self._reported.add(trial.number)
             self.tell(Notice(notice))
 
     def ask(self, call: Callable[[bool], T]) -> T:
-        """Call the database until it answers, or the wait is given up.
+        """Call the database until it answers; ``call`` receives whether it was called before.
 
         Raises:
-            DatabaseUnavailableError: It is away, and a stop is requested, or for too long.
+            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
         """
         try:
             return self.health.retrying(
@@ -191,14 +185,14 @@ class SlotContext:
             raise
 
     def abort(self, error: BaseException) -> None:
-        """Stop every slot because of ``error``, which does not concern one trial only."""
+        """Stop every slot because of an error that does not concern one trial only."""
         self.error = self.error or error
         if isinstance(self.error, Exception):
             self.leases.error = self.error
         self.stopping.set()
 
     def stop(self, how: StopRequest) -> None:
-        """Stop every slot because a stop of the study was requested: after a checkpoint, or at once."""
+        """Stop every slot because a stop of the study was requested."""
         if how == "kill":
             self.killing.set()
         self.stopping.set()
@@ -223,6 +217,7 @@ class SlotContext:
             self._changed.notify_all()
 
     def wait_for_others(self, seconds: float) -> None:
+        """Wait up to ``seconds`` until a trial ends; add the time to `idle_seconds`."""
         began = time.monotonic()
         with self._changed:
             self._changed.wait(seconds)

@@ -1,11 +1,11 @@
-"""Health of the database from one worker's view, and the queue of writes while it is away.
+"""Health of the database from one worker's view, and the queue of writes while it is unreachable.
 
-The queue writes in a thread of its own, so that the trial's supervisor is never kept from
-seeing a stop, a lost lease or a death. Every entry must bear being written twice: a connection
-that breaks during a commit leaves open whether the commit was made.
+The queue writes in its own thread, so that the trial's supervisor can always react to a stop, a lost
+lease or a death. Entries must be idempotent: if a connection breaks during a commit, it is unknown
+whether the commit succeeded.
 
-A database that is away for some minutes stops no training. It is said once when it goes and once
-when it is back; past the limit, whoever has waited gives up.
+Training continues while the database is unreachable for some minutes. One notice is sent when it
+becomes unreachable and one when it answers again; after the limit, waiting callers give up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sweeper.records.events import Event, Notice
 T = TypeVar("T")
 
 LONGEST_ABSENCE = 600.0
-"""Seconds for which trials go on without the database."""
+"""Seconds for which trials continue without the database."""
 
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
@@ -34,8 +34,8 @@ class DatabaseHealth:
     """Health of the database, shared by all callers in a worker.
 
     Args:
-        tell: Called with a notice when the database goes and when it is back.
-        limit: Seconds after which the absence counts as too long.
+        tell: Receives a notice when the database becomes unreachable and when it answers again.
+        limit: Seconds after which waiting callers give up.
     """
 
     def __init__(self, tell: Callable[[Event], None], limit: float = LONGEST_ABSENCE) -> None:
@@ -47,13 +47,13 @@ class DatabaseHealth:
 
     @property
     def away_for(self) -> float:
-        """Seconds since the database last failed to answer for the first time; 0 if it answers."""
+        """Return for how many seconds the database has been unreachable; 0 if it answers."""
         since = self._away_since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
     def given_up(self) -> bool:
-        """Return whether it has been away for longer than the limit."""
+        """Return whether the database has been unreachable for longer than the limit."""
         return self.away_for > self.limit
 
     def error(self) -> DatabaseUnavailableError:
@@ -64,7 +64,7 @@ class DatabaseHealth:
         )
 
     def failed(self, error: DatabaseUnavailableError, since: float) -> None:
-        """Record that a call begun at ``since``, on the monotonic clock, was not answered."""
+        """Record that a call that began at ``since``, on the monotonic clock, failed."""
         with self._changing:
             first = self._away_since is None
             self._error = error
@@ -100,13 +100,12 @@ class DatabaseHealth:
         """Call until the database answers.
 
         Args:
-            call: Its argument is whether it was called before, and may have been carried out then.
-            give_up: Whether to stop trying.
-            sleep: Waits some seconds, or less.
+            call: Receives whether it was called before; that call may have been carried out.
+            give_up: Returns whether to stop trying.
+            sleep: Waits up to a number of seconds.
 
         Raises:
-            DatabaseUnavailableError: It would fail again for as long as nobody mends it, or
-                ``give_up`` said so.
+            DatabaseUnavailableError: The fault is not temporary, or ``give_up`` returned True.
         """
         pause = _FIRST_PAUSE
         again = False
@@ -130,33 +129,29 @@ class DatabaseHealth:
 
 
 MOST_ENTRIES = 1000
-"""So many entries wait at most; then whoever writes waits too, and at last the trial."""
+"""Maximum number of queued entries; when the queue is full, callers wait, and finally the trial does."""
 
 _LOOK_AROUND = 0.1
-"""Seconds between two calls of ``waiting`` while an answer is waited for."""
+"""Seconds between two calls of ``waiting``."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One write. ``again``: it may have been written already."""
+    """One write; the function receives whether it may have been written before."""
 
     write: Callable[[bool], object]
 
     def joined(self, later: Entry) -> Entry | None:
-        """Return one entry that writes both at once; None if they cannot be joined."""
+        """Return one entry for both; None if they cannot be joined."""
         del later
         return None
 
 
 class WriteQueue:
-    """Writes entries one after another, each until it is written.
+    """Queue whose thread writes entries in order, and retries each until it is written.
 
-    Where a method takes ``waiting``, it is called a few times a second, and what it raises ends
-    the waiting.
-
-    Args:
-        name: Of its thread.
-        health: Notes whether the database answers.
+    Methods with a parameter ``waiting`` call it a few times a second while they wait; an error that it
+    raises ends the wait.
     """
 
     def __init__(self, name: str, health: DatabaseHealth) -> None:
@@ -170,7 +165,7 @@ class WriteQueue:
 
     @property
     def broken(self) -> bool:
-        """Return whether an entry raised, so that nothing more is written."""
+        """Return whether an entry raised an error, after which nothing more is written."""
         return self._error is not None
 
     def check(self) -> None:
@@ -178,24 +173,24 @@ class WriteQueue:
 
         Raises:
             SupersededError: The attempt is no longer the trial's current one.
-            DatabaseUnavailableError: The database has a fault that does not pass.
-            Exception: Whatever else the entry raised.
+            DatabaseUnavailableError: The database has a fault that is not temporary.
+            Exception: The entry raised it.
         """
         if self._error is not None:
             raise self._error
 
     def write(self, entry: Entry, waiting: Callable[[], None]) -> None:
-        """Queue ``entry`` after the others; waits only while the queue is full.
+        """Append ``entry`` to the queue; wait while the queue is full.
 
         Raises:
-            Exception: What an earlier entry raised.
+            Exception: An earlier entry raised it.
         """
         with self._changed:
             while len(self._entries) >= MOST_ENTRIES and self._error is None:
                 waiting()
                 self._changed.wait(_LOOK_AROUND)
             self.check()
-            # The first entry may be on its way to the database.
+            # The first entry may be in the process of being written, so it is never joined.
             joined = self._entries[-1].joined(entry) if len(self._entries) > 1 else None
             if joined is not None:
                 self._entries[-1] = joined
@@ -204,10 +199,10 @@ class WriteQueue:
             self._changed.notify_all()
 
     def ask(self, question: Callable[[bool], T], waiting: Callable[[], None]) -> T:
-        """Ask ``question`` in the order of the queue, and return its answer.
+        """Call ``question`` in the order of the queue, and return its result.
 
         Raises:
-            Exception: What the question, or an earlier entry, raised.
+            Exception: The question or an earlier entry raised it.
         """
         answer: _Answer[T] = _Answer(question)
         self.write(Entry(answer.find), waiting)
@@ -222,7 +217,7 @@ class WriteQueue:
         """Wait until everything is written.
 
         Raises:
-            Exception: What an entry raised.
+            Exception: An entry raised it.
         """
         with self._changed:
             while self._entries and self._error is None:
@@ -231,7 +226,7 @@ class WriteQueue:
         self.check()
 
     def close(self) -> None:
-        """Stop writing, even if entries wait. May be called again."""
+        """Stop writing, even if entries are queued. Idempotent."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
@@ -246,7 +241,7 @@ class WriteQueue:
             try:
                 self._health.retrying(entry.write, self._closed.is_set, self._closed.wait)
             except BaseException as error:
-                # Whoever writes here or waits for an answer gets it.
+                # Callers that write or wait for an answer raise it.
                 with self._changed:
                     self._error = error
                     self._entries.clear()

@@ -1,9 +1,9 @@
 """Assignment of the machine's GPUs, and of their memory, to a worker's slots.
 
-A trial sees one GPU, bound to its slot. Several trials on one GPU need limits that are set before
-TensorFlow starts its devices, since each would else take all of the memory. Numbers are in the
-order of the PCI bus, as nvidia-smi counts them. Ids that the environment already gives
-(``CUDA_VISIBLE_DEVICES``, as Slurm and Kubernetes set it) are what ``all`` stands for.
+A trial uses one GPU, which is bound to its slot. If several trials share a GPU, each needs a memory
+limit that is set before TensorFlow starts its devices, because each would otherwise allocate all of the
+memory. GPUs are numbered in the order of the PCI bus, as by nvidia-smi. If the environment already
+lists GPUs (``CUDA_VISIBLE_DEVICES``, as set by Slurm and Kubernetes), ``all`` means these.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sweeper.errors import UsageError
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 
 _SHARED = 0.9
-"""Of a GPU's memory, what several trials share; each process's own context takes some of the rest."""
+"""Fraction of a GPU's memory that its trials share; contexts of processes use a part of the rest."""
 
 _NVIDIA = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
 _ROCM = ("rocm-smi", "--showmeminfo", "vram", "--json")
 
 _DEVICES = Path("/dev")
-"""Directory in which drivers put their files."""
+"""Directory of the drivers' device files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU: its id, as ``CUDA_VISIBLE_DEVICES`` takes it, and its megabytes where known."""
+    """One GPU: its id for ``CUDA_VISIBLE_DEVICES``, and its memory in megabytes, or None if unknown."""
 
     id: str
     memory: int | None
@@ -41,10 +41,10 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class SlotDevice:
-    """Devices that one slot's trials see.
+    """GPU of one slot's trials.
 
     Attributes:
-        visible: ``CUDA_VISIBLE_DEVICES``; None to leave it as it is.
+        visible: ``CUDA_VISIBLE_DEVICES``; None to leave it unchanged.
         memory: Megabytes of the GPU that a trial may use; None for no limit.
     """
 
@@ -53,10 +53,9 @@ class SlotDevice:
 
 
 class SlotDevices:
-    """Assignment of a device to each slot of a worker, for as long as it runs trials.
+    """Devices of a worker, each assigned to one slot while the slot runs trials.
 
-    Args:
-        devices: One for each slot; empty where nothing is bound.
+    Without devices, none is bound.
     """
 
     def __init__(self, devices: Sequence[SlotDevice] = ()) -> None:
@@ -67,7 +66,7 @@ class SlotDevices:
 
     @contextmanager
     def taken(self) -> Iterator[SlotDevice]:
-        """Give a device that no other slot has."""
+        """Context manager for a device that no other slot uses meanwhile."""
         if not self._bound:
             yield SlotDevice()
             return
@@ -79,22 +78,22 @@ class SlotDevices:
 
 
 def find_gpus(wanted: str) -> tuple[Gpu, ...]:
-    """Return the GPUs that ``--gpus`` asks for.
+    """Return the GPUs that ``--gpus`` names.
 
-    Ids that are asked for by name are taken on trust where a driver is there, or the environment has
-    ids, and no tool says which there are.
+    If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
+    loaded or the environment lists ids.
 
     Args:
-        wanted: ``"all"``, or ids with commas between, such as ``"0,1"``.
+        wanted: ``"all"``, or comma-separated ids such as ``"0,1"``.
 
     Raises:
-        UsageError: There is none, an id is empty or given twice, or one is not there.
+        UsageError: There is no GPU, an id is empty or given twice, or there is no GPU of an id.
     """
     known = _known()
     given = next((os.environ[name] for name in _VARIABLES if name in os.environ), None)
     if wanted == "all":
         ids = list(known) if given is None else _ids(given)
-        # By uuid the machine's own tools know the same GPUs again.
+        # The tools list each GPU a second time, by its uuid.
         ids = [i for i in ids if not i.startswith("GPU-")] if given is None else ids
         if not ids:
             seen = "nvidia-smi and rocm-smi name none" if given is None else f"it is {given!r}"
@@ -126,15 +125,12 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
 def share_gpus(
     gpus: Sequence[Gpu], trials_per_gpu: int, memory: int | None = None
 ) -> tuple[SlotDevice, ...]:
-    """Assign one device to each slot, neighbours on different GPUs.
+    """Return one device for each slot; consecutive slots get different GPUs.
 
-    Args:
-        gpus: To be shared.
-        trials_per_gpu: Trials side by side on each.
-        memory: Megabytes a trial; None to divide nine tenths of the GPU's own by the trials.
+    Each trial gets ``memory`` megabytes, or an equal part of nine tenths of the GPU's memory.
 
     Raises:
-        UsageError: Several trials share a GPU, and how much memory it has is not known.
+        UsageError: Several trials share a GPU whose memory is unknown.
     """
     devices = []
     for gpu in gpus:
@@ -152,7 +148,7 @@ def share_gpus(
 
 
 def _has_driver() -> bool:
-    """Return whether NVIDIA's or AMD's driver is loaded, or WSL gives its host's GPU."""
+    """Return whether a driver of NVIDIA or AMD is loaded, or WSL provides the GPU of its host."""
     files = (_DEVICES / name for name in ("kfd", "dxg"))
     return any(_DEVICES.glob("nvidia[0-9]*")) or any(file.exists() for file in files)
 
@@ -162,7 +158,7 @@ def _ids(text: str) -> list[str]:
 
 
 def _known() -> dict[str, int | None]:
-    """Return megabytes by id: each GPU under its number and, if it has one, its uuid."""
+    """Return the memory in megabytes of each GPU, by its number and, if it has one, also by its uuid."""
     said = _printed(_NVIDIA)
     found: dict[str, int | None] = {}
     for line in (said or "").splitlines():

@@ -1,8 +1,8 @@
-"""Trials in this very process, for a debugger: the same trial code, with no process around it.
+"""Inline trials: the same trial code in the worker's process, for a debugger.
 
-What a process of its own gives is missing here: a crash takes the whole run along, and what one
-trial leaves in this process the next one finds. Each trial starts from a cleared Keras session and
-its own seeds, and its guard knows what the trials before it own.
+They lack the isolation of a process: a crash ends the whole run, and global state that one trial
+changes affects the next. Each trial starts with a cleared Keras session and its own seeds, and its guard
+knows the objects of earlier trials.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sweeper.run.protocol.messages import (
     Suggested,
 )
 from sweeper.run.trial.devices import configure_tensorflow
-from sweeper.run.trial.process import failure_of
+from sweeper.run.trial.link import failure_of
 from sweeper.run.worker.context import InlineSupervisor
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.randomness.fresh_entropy import system_entropy
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class InlineTrials:
-    """An `InlineRunner` for one study."""
+    """`InlineRunner` of one study."""
 
     def __init__(self, definition: StudyDefinition) -> None:
         self._definition = definition
@@ -67,11 +67,11 @@ class InlineTrials:
 
 
 class _WorkerError(BaseException):
-    """Wrapper of an error that the worker handles, so that code of the trial cannot catch it."""
+    """Wrapper of the worker's errors that is no `Exception`, so that the trial's code does not catch it."""
 
 
 class _InlineLink:
-    """Link of a trial to a worker in the same process; the worker's errors are kept from the trial's code."""
+    """Link of a trial to a worker in the same process."""
 
     def __init__(self, supervisor: InlineSupervisor) -> None:
         self._supervisor = supervisor
@@ -79,10 +79,10 @@ class _InlineLink:
         self._raised: BaseException | None = None
 
     def check(self) -> None:
-        """Raise what the worker raised while the trial ran.
+        """Raise the worker's error, if there is one.
 
         Raises:
-            BaseException: That.
+            BaseException: The worker raised it while the trial ran.
         """
         if self._raised is not None:
             raise self._raised

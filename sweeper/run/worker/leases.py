@@ -1,8 +1,8 @@
-"""A worker's leases: renewed by a thread of its own, so that a slow trial never loses one.
+"""Leases of a worker, renewed by a separate thread so that a slow trial never loses its lease.
 
-The same thread learns of requests to stop. When a lease was lost all the same, because this process
-was stopped or cut off for too long, the trial's supervisor sees it here within moments, before
-anything that the trial still says could be written; and what is written is refused anyway.
+The same thread queries requests to stop. A lease is lost if this process was suspended or disconnected
+for too long. The trial's supervisor then notices that within a second; and the database refuses all
+writes of an attempt that has lost its lease.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ if TYPE_CHECKING:
     from sweeper.db.repository import LostAttempt, Repository, StopRequest, WorkerIdentity
 
 LEASE_SECONDS = 60.0
-"""After so many seconds without a word, a worker on another machine counts as gone."""
+"""Seconds without a renewal after which a worker on another machine counts as gone."""
 
 _RENEWALS = 4
-"""A lease is renewed so many times while it lasts."""
+"""Number of renewals within the length of a lease."""
 
 _LONGEST_POLL = 1.0
-"""Seconds between two looks at whether the study is asked to stop."""
+"""Maximum seconds between two queries for a request to stop."""
 
 CALL_PATIENCE = 1.0
 """Seconds for which one call to the database is retried before it counts as unanswered."""
 
-
 _JOIN_PATIENCE = 60.0
-"""Seconds for which a worker that has not begun yet waits for the database."""
+"""Seconds for which a starting worker waits for the database."""
 
 
 @dataclass(frozen=True)
 class Stay:
-    """A worker's row in its study's list of workers.
+    """Row of a worker in the table of workers.
 
     Attributes:
-        engine: What placed it: "local", "dask" or "ray".
-        slots: How many trials it runs side by side.
-        lease_seconds: For which its leases hold without being renewed.
-        key: Its own, 32 characters.
+        engine: Engine that placed the worker: "local", "dask" or "ray".
+        slots: Number of parallel trials.
+        lease_seconds: Length of its leases in seconds.
+        key: Unique key, 32 characters.
     """
 
     engine: str = "local"
@@ -55,7 +54,7 @@ class Stay:
 
 
 class HeldLease:
-    """Attempt whose lease this worker holds; ``lost`` is set once the lease is lost."""
+    """Lease of an attempt that this worker holds; the event ``lost`` is set when the lease is lost."""
 
     def __init__(self, token: int) -> None:
         self.token = token
@@ -63,21 +62,21 @@ class HeldLease:
 
 
 class LeaseKeeper:
-    """Keeper of a worker's leases: joins a study, renews while the process works on it, and leaves.
+    """Keeper of a worker's leases: it adds the worker's row, renews the leases, and ends the row.
 
-    A context manager that any number of slots enter; the first joins and the last leaves.
+    A context manager that every slot enters: the first adds the row, and the last ends it.
 
     Args:
         repository: The database.
         study: The study's name.
-        worker: This process.
-        stay: Its row in the list.
-        health: Notes whether the database answers.
-        on_stop: Called when the study is asked to stop, and again if it is then asked otherwise.
-        on_error: Called with an error that is no passing fault of the database's.
+        worker: Identity of this process.
+        stay: The worker's row.
+        health: Health of the database.
+        on_stop: Called when a stop of the study is requested, and again when the request changes.
+        on_error: Called with errors that are no temporary faults of the database.
 
     Attributes:
-        error: Why this worker leaves before the study is done, once something is wrong.
+        error: Error because of which the worker leaves early; None without an error.
     """
 
     def __init__(
@@ -135,7 +134,7 @@ class LeaseKeeper:
             try:
                 self._repository.leave(self.stay.key, why)
             except DatabaseUnavailableError:
-                # Its lease ends by itself, and says the same a little later.
+                # The worker then counts as gone when its lease ends.
                 return
 
     def _join(self) -> None:
@@ -150,19 +149,19 @@ class LeaseKeeper:
         )
 
     def hold(self, token: int) -> HeldLease:
-        """Renew the attempt's lease from now on."""
+        """Begin to renew the lease of the attempt ``token``."""
         lease = HeldLease(token)
         with self._holding:
             self._held[token] = lease
         return lease
 
     def let_go(self, lease: HeldLease) -> None:
-        """Stop renewing the attempt's lease, because the attempt is closed."""
+        """Stop renewing a lease, because its attempt is closed."""
         with self._holding:
             self._held.pop(lease.token, None)
 
     def release_lost(self) -> tuple[LostAttempt, ...]:
-        """Close attempts of workers that are gone, unless this process did so a moment ago."""
+        """Close attempts of workers that are gone; do nothing if this process did so within a second."""
         with self._looking:
             if self._looked is not None and _now() - self._looked < self._interval:
                 return ()
@@ -184,7 +183,10 @@ class LeaseKeeper:
                 if _now() >= due:
                     self._renew()
                     due = _now() + self.stay.lease_seconds / _RENEWALS - self._interval / 2
-                self._look_for_stop()
+                how = self._repository.stop_requested(self._study)
+                if how is not None and how != self._stop:
+                    self._on_stop(how)
+                self._stop = how
                 self._health.answered()
             except DatabaseUnavailableError as error:
                 if error.passing:
@@ -193,7 +195,7 @@ class LeaseKeeper:
                     self._on_error(error)
                     self._ended.wait(_LONGEST_POLL)
             except Exception as error:
-                # The worker must not go on with leases that nobody renews.
+                # The worker must not continue, because no thread renews its leases any more.
                 self._on_error(error)
                 return
 
@@ -207,14 +209,8 @@ class LeaseKeeper:
             if token not in held:
                 lease.lost.set()
 
-    def _look_for_stop(self) -> None:
-        how = self._repository.stop_requested(self._study)
-        if how is not None and how != self._stop:
-            self._on_stop(how)
-        self._stop = how
-
 
 def _now() -> float:
-    """Return seconds of a clock that counts while the machine sleeps, if the system has one."""
+    """Return the seconds of a clock that also counts while the machine is suspended, if there is one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

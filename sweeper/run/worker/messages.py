@@ -1,11 +1,10 @@
-"""Messages of one attempt's trial: answers its questions, and records its reports in order.
+"""Handling of the messages of one attempt: answers to its requests, and records of its reports in order.
 
-Everything goes through the attempt's write queue: while the database is away, the trial trains on
-and this waits. Only a question cannot wait, since the trial needs the answer.
+All reports go through the attempt's write queue, so the trial continues to train while the database is
+unreachable. Requests must wait for the database, because the trial needs the answers.
 
-The search of one attempt is opened at its first question, when every trial of its window is
-finished, and kept: where there is a pruner, the trial asks once an epoch. Unlike what a trial
-reports, its questions cannot wait for a database that is away: the trial needs the answers.
+The search session of an attempt is opened at the first request and kept, because a study with a pruner
+makes a request after each epoch.
 """
 
 from __future__ import annotations
@@ -52,17 +51,16 @@ from sweeper.train.fingerprint import differences
 
 
 class TrialSearch:
-    """Search of one attempt: answers its questions.
+    """Search of one attempt, which answers its requests.
 
     Args:
-        study: The worker's.
+        study: The worker's study.
         claim: The attempt.
-        queue: Through which the database is asked.
-        waiting: Called a few times a second while an answer is waited for; what it raises ends
-            the waiting.
+        queue: Queue of the attempt's calls to the database.
+        waiting: Called a few times a second while waiting for an answer; its error ends the wait.
 
     Attributes:
-        params: The parameters that the trial has so far, those of earlier attempts included.
+        params: The trial's parameters so far, including those of earlier attempts.
     """
 
     def __init__(
@@ -80,13 +78,13 @@ class TrialSearch:
         self._opened: SearchSession | None = None
 
     def answer(self, question: Suggest | Judge) -> Suggested | Judged:
-        """Return the answer, after the database has read and written what it needs."""
+        """Return the answer to a request."""
         if isinstance(question, Suggest):
             return self._suggest(question)
         return self._judge(question)
 
     def not_asked_for(self) -> str | None:
-        """Return a warning about enqueued values for which the built trial has not asked."""
+        """Return a warning about enqueued values that the built trial has not requested, or None."""
         number, enqueue = self._claim.number, self._study.search.enqueue
         if self._claim.parent is not None:
             return None
@@ -100,7 +98,7 @@ class TrialSearch:
         )
 
     def _suggest(self, question: Suggest) -> Suggested:
-        """Draw a parameter and store it, unless an earlier attempt did; return the stored value."""
+        """Draw and store a parameter, or return the value that an earlier attempt stored."""
         if self._claim.parent is not None:
             return _of_branch(question, self._claim.parent, self.params)
         try:
@@ -113,10 +111,10 @@ class TrialSearch:
         return answer
 
     def _judge(self, question: Judge) -> Judged:
-        """Return whether the study's pruner ends the trial. What it raises fails the trial.
+        """Return whether the study's pruner ends the trial; the pruner's error fails the trial.
 
-        At the study's first length, and past it, there is nothing to ask: other trials are seen up
-        to there.
+        The pruner decides only before the study's number of epochs, because it compares the trial
+        with others up to there.
         """
         if question.values[-1][0] + 1 >= self._study.settings.epochs:
             return Judged(prune=False)
@@ -146,7 +144,7 @@ class TrialSearch:
         return self._opened
 
     def _seen(self) -> tuple[Observation, ...]:
-        """Return the trials on which the search may depend."""
+        """Return the finished trials on which the search depends."""
         claim, window = self._claim, self._study.search.window
         if window is None:
             return ()
@@ -170,7 +168,7 @@ class TrialSearch:
 def _of_branch(
     question: Suggest, parent: ParentRecord, params: Mapping[str, CategoricalChoice]
 ) -> Suggested:
-    """Return a branch's given parameter, after a check that its parent asked for the same one."""
+    """Return a parameter of a branch, or an error if its parent has none of that distribution."""
     name, distribution = question.name, question.distribution
     stored = parent.distributions.get(name)
     if stored is None or name not in params:
@@ -189,12 +187,12 @@ def _of_branch(
 
 
 _MOST_EPOCHS = 100
-"""So many epochs are written in one transaction, when many wait."""
+"""Maximum number of epochs in one transaction."""
 
 
 @dataclass(frozen=True)
 class _Epochs(Entry):
-    """Finished epochs; those that wait one behind the other are written together."""
+    """Write of finished epochs; consecutive entries of this kind are joined."""
 
     repository: Repository
     token: int
@@ -230,22 +228,21 @@ class _Epochs(Entry):
 
 
 class MessageHandler(TrialSupervisor):
-    """The half of an attempt's supervisor that handles its trial's messages.
+    """Base class of an attempt's supervisor that handles the trial's messages.
 
     Args:
-        study: The worker's.
+        study: The worker's study.
         claim: The attempt.
-        queue: What is reported is written there.
-        waiting: Called a few times a second while an answer is waited for; what it raises ends
-            the waiting.
-        tell: Called with events.
-        pinned: Writes down an interval that was pinned to be audited, by the attempt's token.
+        queue: Write queue of the attempt.
+        waiting: Called a few times a second while waiting for an answer; its error ends the wait.
+        tell: Receives events.
+        pinned: Records a pinned interval; its first argument is the attempt's token.
 
     Attributes:
         step: The last step that the trial reported.
-        kept: The step of its newest checkpoint, those of earlier attempts included.
-        last: Its last message, once it has sent that.
-        trained_seconds: Of training, in the checkpoint that it went on from.
+        kept: The step of its newest checkpoint, including those of earlier attempts.
+        last: Its last message; None before that.
+        trained_seconds: Seconds of training in the checkpoint from which it resumed.
     """
 
     def __init__(
@@ -279,12 +276,12 @@ class MessageHandler(TrialSupervisor):
         self._record_process(None)
 
     def handle(self, message: Message) -> Suggested | Judged | None:
-        """Write down one message of the trial; the answer, where it asked something.
+        """Record one message of the trial; return the answer if it is a request.
 
         Raises:
             SupersededError: The attempt is no longer the trial's current one.
-            SweeperError: The database has a fault that does not pass.
-            GarbledError: No trial sends such a message.
+            SweeperError: The database has a fault that is not temporary.
+            GarbledError: A trial does not send such a message.
         """
         self._queue.check()
         self.report_findings()
@@ -313,7 +310,7 @@ class MessageHandler(TrialSupervisor):
         return None
 
     def epoch_reported(self) -> None:
-        """Handle that an epoch was given to the write queue."""
+        """Handle that an epoch was added to the write queue."""
 
     def _checkpoints_changed(
         self, message: CheckpointCommitted | CheckpointDeleted | IntervalPinned
@@ -341,7 +338,7 @@ class MessageHandler(TrialSupervisor):
                 self._write(lambda _again: self._pinned(token, message))
 
     def report_findings(self) -> None:
-        """Report what the queue's thread has found; not in that thread, because a listener may raise."""
+        """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
         found, self._unreported = self._unreported, None
         if found is not None:
             self._tell(found)
@@ -378,7 +375,7 @@ class MessageHandler(TrialSupervisor):
             self._tell(Notice(unused))
 
     def _surroundings(self, message: Surroundings) -> None:
-        """Store the attempt's fingerprint, and report its differences from the one before."""
+        """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
         claim = self._claim
         before = self._repository.record_fingerprint(claim.token, message.fingerprint)
         if before is None:
@@ -393,7 +390,7 @@ class MessageHandler(TrialSupervisor):
     def _epochs_ended(self, message: EpochsEnded) -> None:
         settings, values = self._settings, {}
         if not settings.further_objectives:
-            # Optuna knows intermediate values of one objective only.
+            # Optuna supports intermediate values of one objective only.
             values = {
                 record.epoch: record.metrics[settings.objective]
                 for record in message.epochs

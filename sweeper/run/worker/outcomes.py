@@ -1,7 +1,7 @@
-"""Outcome of an attempt and its trial, decided from the trial's last message or its death.
+"""Outcome of an attempt and its trial, decided from the trial's last message or its process's death.
 
-The last message counts where there is one: a trial that said it has finished has, whatever became
-of its process afterwards. Whether a trial goes on after a fault is the study's policy.
+A last message decides alone: a trial that reported its end has finished, however its process ended
+afterwards. Whether a trial is retried after a fault depends on the study's policy.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _COUNTERS = (
 
 
 def out_of_memory_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory, here and in this container.
+    """Return how many processes the kernel has killed for lack of memory, on this machine and in this container.
 
-    Only a rise between two calls means anything; 0 where the kernel does not say.
+    Only an increase between two calls is meaningful; 0 if the kernel does not report it.
     """
     total = 0
     for path, name in _COUNTERS:
@@ -54,16 +54,16 @@ def out_of_memory_kills() -> int:
 
 
 _LONGEST_LOOK = 2.0
-"""Seconds between two looks at a clock beyond which the worker itself stood still."""
+"""Maximum seconds counted between two polls; the worker was suspended for the rest."""
 
 
 @dataclass(frozen=True)
 class AttemptEnd(Ending):
-    """End of an attempt, as it is stored, and the worker's next action.
+    """End of an attempt, as it is stored, with the worker's next actions.
 
     Attributes:
-        notice: To be reported once it is written down.
-        stops: What stops the whole worker, because no trial is to blame.
+        notice: Notice to report after the end is stored; None for none.
+        stops: Error that stops the whole worker, because its cause is not the trial; None for none.
     """
 
     notice: str | None = None
@@ -76,11 +76,11 @@ class Death:
 
     Attributes:
         status: Its exit status.
-        requested: Whether the worker killed it because somebody asked for that.
+        requested: Whether the worker killed it on request.
         ran_out: Whether the kernel killed it because memory ran out.
-        overran: The seconds that it had taken, where the worker killed it for that.
+        overran: The trial's seconds if the worker killed it because of the time limit; None otherwise.
         trained: Whether it had trained a step.
-        kept: The step of its newest checkpoint; None where it has none.
+        kept: The step of its newest checkpoint; None without checkpoints.
     """
 
     status: ExitStatus
@@ -92,13 +92,13 @@ class Death:
 
 
 class TrialClock:
-    """Clock of a trial's time, in earlier attempts and in this one.
+    """Clock of a trial's time in this attempt and earlier ones.
 
-    Time in which the worker itself stood still (a stopped process, a laptop's lid) does not count.
+    Time in which the worker was suspended (a stopped process, a closed laptop) does not count.
 
     Args:
-        limit: Seconds; None for none.
-        clock: Seconds from any origin.
+        limit: Time limit in seconds; None for no limit.
+        clock: Function that returns seconds from any origin.
     """
 
     def __init__(self, limit: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,10 +108,9 @@ class TrialClock:
         self._seconds = 0.0
 
     def is_over(self, went_on_from: float) -> bool:
-        """Return whether the limit is exceeded; to be called at every poll.
+        """Add the time since the last call, and return whether the limit is exceeded.
 
-        Args:
-            went_on_from: Seconds of training in the checkpoint that the trial went on from.
+        ``went_on_from`` are the seconds of training in the checkpoint from which the trial resumed.
         """
         now = self._clock()
         self._seconds += min(now - self._looked, _LONGEST_LOOK)
@@ -119,21 +118,17 @@ class TrialClock:
         return self.limit is not None and self._seconds + went_on_from > self.limit
 
     def seconds(self, went_on_from: float) -> float:
-        """Return the seconds counted so far."""
+        """Return the seconds so far."""
         return self._seconds + went_on_from
 
 
 def end_of(
     claim: Claim, settings: StudySettings, last: LastMessage | None, death: Death, log: Path
 ) -> AttemptEnd:
-    """Decide how an attempt ended.
+    """Return the end of an attempt.
 
-    Args:
-        claim: The attempt; it knows what faults the trial had before.
-        settings: The study's, with its policy.
-        last: The trial's last message; None if it died without one.
-        death: How its process ended.
-        log: Where its output is.
+    ``claim`` has the trial's earlier faults, and ``settings`` the policy of retries. ``last`` is None
+    if the trial died without a last message.
     """
     if isinstance(last, Finished):
         return AttemptEnd(
@@ -176,10 +171,10 @@ def end_of(
 
 
 def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
-    """Return the end of a trial that has shown a mistake in the study, which ends the run too.
+    """Return the end of a trial whose error every trial would have; it ends the run, too.
 
-    A trial that has trained has failed: it begins anew once the definition is another one. Any other
-    waits for the next run.
+    A trial that has trained fails, and starts again under a changed definition. Otherwise the trial is
+    interrupted, and the next run resumes it.
     """
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     again = (
@@ -199,7 +194,7 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
 def _end_of_failure(
     claim: Claim, settings: StudySettings, failed: Failed, log: Path, death: Death
 ) -> AttemptEnd:
-    # A branch is the only trial of its kind.
+    # Other trials are built in another way than a branch.
     if failed.of_study and claim.parent is None:
         return _end_of_mistake(claim, failed, trained=death.trained)
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
@@ -247,7 +242,7 @@ def _crash(
 
 
 def _again(left: int, allowed: int, kept: int | None) -> str:
-    """Return a sentence on where the next attempt begins; ``left`` counts it."""
+    """Return how the next attempt begins; ``left`` is the number of attempts left, including it."""
     how = "it starts again, because it has no checkpoint"
     if kept is not None:
         how = f"it resumes from its checkpoint of step {kept}"
@@ -255,7 +250,7 @@ def _again(left: int, allowed: int, kept: int | None) -> str:
 
 
 def rung_event(rung: DecidedRung) -> RungDecided:
-    """Format a rung decision for the log."""
+    """Return the event of a rung decision."""
     going = ", ".join(map(str, rung.promoted)) or "none"
     compared = len(rung.promoted) + len(rung.ended)
     return RungDecided(
@@ -268,19 +263,12 @@ def rung_event(rung: DecidedRung) -> RungDecided:
     )
 
 
-def check_not_all_alike(study: str, found: tuple[int, str] | None) -> None:
-    """Raise if all trials that have ended failed alike; see `Repository.failing_alike`.
-
-    Raises:
-        TrialError: They have, and others are still to come.
-    """
-    if found is not None:
-        count, line = found
-        msg = (
-            f"all {count} trials so far failed with the same error, so no other trial was "
-            f"started: {line}. Fix the study and run it again: while no trial has a value, the "
-            "changed definition is used, and failed trials start again. If the cause is not in "
-            f"the study, `sweeper retry {study} --failed` gives them another attempt; "
-            "failing_alike=0 in the Study disables this check"
-        )
-        raise TrialError(msg)
+def all_fail_alike(study: str, count: int, line: str) -> TrialError:
+    """Return the error to raise if all trials that have ended failed with the same error."""
+    return TrialError(
+        f"all {count} trials so far failed with the same error, so no other trial was "
+        f"started: {line}. Fix the study and run it again: while no trial has a value, the "
+        "changed definition is used, and failed trials start again. If the cause is not in "
+        f"the study, `sweeper retry {study} --failed` gives them another attempt; "
+        "failing_alike=0 in the Study disables this check"
+    )

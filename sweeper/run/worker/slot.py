@@ -1,9 +1,7 @@
-"""A worker slot: claims a trial, supervises its process, closes its attempt, claims the next.
+"""Worker slot: claims a trial, supervises its process, closes its attempt, and claims the next.
 
-The supervisor of an attempt is the only one that knows both sides: the trial process, which asks
+Only the supervisor of an attempt communicates with both sides: the trial process, which makes requests
 and reports, and the repository, which refuses the writes of an attempt that is no longer current.
-How an attempt ended is decided here, from the trial's last message or, where there was none, from
-how its process died.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from sweeper.run.launch.trial_process import (
 )
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import Assignment, Failed, Stop
-from sweeper.run.worker.assignment import assignment_for
+from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import begin_files, bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.database_health import Entry, WriteQueue
@@ -42,7 +40,7 @@ from sweeper.run.worker.outcomes import (
     AttemptEnd,
     Death,
     TrialClock,
-    check_not_all_alike,
+    all_fail_alike,
     end_of,
     out_of_memory_kills,
     rung_event,
@@ -51,15 +49,15 @@ from sweeper.run.worker.tensorboard_files import TrialSummaries
 from sweeper.train.randomness.seeds import TrialSeeds
 
 _PARTING = 10.0
-"""Seconds that an attempt's end waits for a database that is away, once a stop is requested."""
-_PARTING_AT_ONCE = 5.0  # the same, once it is to be killed: longer than one slow answer takes
+"""Seconds for which an attempt's end waits for an unreachable database after a request to stop."""
+_PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow answer takes
 _KILLED = "killed on request"
 
 
 def serve_slot(context: SlotContext) -> None:
     """Run trials one after another until none is left, or a stop is requested.
 
-    Whatever ends it otherwise stops the other slots too, each at a checkpoint of its trial.
+    An error in one slot stops the other slots, too, each at a checkpoint of its trial.
     """
     try:
         _serve(context)
@@ -72,7 +70,7 @@ def _serve(context: SlotContext) -> None:
     with context.leases, context.devices.taken() as device:
         waited_for, took = "", 0.0
         while not context.stopping.is_set():
-            # The same for every try: a claim whose answer was lost is found again.
+            # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
             try:
                 context.auditor.between_trials(device, took)
@@ -116,7 +114,7 @@ def _next(
 
 
 class _CutShortError(Exception):
-    """The trial's process is to be ended at once; the message says why."""
+    """The trial's process is to be killed, for the reason in the message."""
 
 
 class AttemptSupervisor(MessageHandler):
@@ -148,8 +146,8 @@ class AttemptSupervisor(MessageHandler):
         """Run the attempt and close it.
 
         Raises:
-            BaseException: Something other than the trial failed: the database, the disk, the
-                listener. The attempt is closed as interrupted where that is still possible.
+            BaseException: Something other than the trial failed: the database, the disk or the
+                listener. The attempt is closed as interrupted if that is still possible.
         """
         try:
             self._run()
@@ -160,7 +158,7 @@ class AttemptSupervisor(MessageHandler):
             self._context.leases.let_go(self._lease)
 
     def stop_requested(self, *, inside: bool = False) -> bool:
-        """Return whether the trial should stop; one ``inside`` this process is ended where it should die."""
+        """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
         if inside and self._context.killing.is_set():
             raise _CutShortError(_KILLED)
         return (
@@ -170,7 +168,7 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def poll(self, process: TrialProcess) -> float:
-        """Check the lease, the time limit and requests to stop; stop or kill the trial if one of them requires it."""
+        """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
         if self._clock.is_over(self.trained_seconds):
@@ -202,7 +200,7 @@ class AttemptSupervisor(MessageHandler):
             self._close(AttemptEnd("interrupted", error=str(reason)))
             return
         except BaseException as error:
-            # Left open, the attempt would count as running for as long as this process lives.
+            # An open attempt would count as running until this process ends.
             self._close(AttemptEnd("interrupted", error=f"{type(error).__name__}: {error}"))
             raise
         self._conclude(
@@ -227,7 +225,7 @@ class AttemptSupervisor(MessageHandler):
         return status
 
     def _check_waiting(self) -> None:
-        """Raise if the trial should no longer wait for the database."""
+        """Raise an error if the trial should no longer wait for the database."""
         context = self._context
         self._check_lease()
         if context.killing.is_set():
@@ -274,10 +272,11 @@ class AttemptSupervisor(MessageHandler):
         if end.result == "failed" and least:
             impatient = self._study.impatient
             found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
-            check_not_all_alike(claim.study, found)
+            if found is not None:
+                raise all_fail_alike(claim.study, *found)
 
     def _has_succeeded(self) -> bool:
-        """Return whether a trial of the study has a value, which shows that the definition is not at fault."""
+        """Return whether a trial of the study has a value, so that the definition is not the cause."""
         repository, study = self._study.impatient, self._claim.study
         status = self._context.ask(lambda _again: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
@@ -286,8 +285,8 @@ class AttemptSupervisor(MessageHandler):
         """Write all queued entries and the attempt's end, and wait until they are written.
 
         Raises:
-            DatabaseUnavailableError: The database was away for too long; the attempt stays open
-                there until its lease ends.
+            DatabaseUnavailableError: The database was unreachable for too long; the attempt stays
+                open until its lease ends.
         """
         claim, repository = self._claim, self._study.impatient
         if end.end_step is None:
@@ -311,12 +310,12 @@ class AttemptSupervisor(MessageHandler):
             self._context.tell(rung_event(rung))
 
     def epoch_reported(self) -> None:
-        """Bring TensorBoard's file up to date, now and then."""
+        """Rewrite TensorBoard's file if it is due."""
         if self._summaries is not None and self._summaries.is_due():
             self._summarize()
 
     def _summarize(self) -> None:
-        """Write TensorBoard's file anew; the attempt is not to blame if that cannot be."""
+        """Rewrite TensorBoard's file; report an error without failing the attempt."""
         if self._summaries is None:
             return
         claim, repository = self._claim, self._study.impatient
@@ -328,7 +327,7 @@ class AttemptSupervisor(MessageHandler):
             )
 
     def _check_parting(self) -> None:
-        """Raise if the attempt's end should no longer wait to be written."""
+        """Raise an error if the attempt's end should no longer wait for the database."""
         context = self._context
         longest = context.health.limit
         if context.stopping.is_set():
@@ -342,7 +341,7 @@ class AttemptSupervisor(MessageHandler):
             raise DatabaseUnavailableError(msg)
 
     def _make_directory(self) -> None:
-        """Make the attempt's directory; an error of the disk is not counted as the trial's."""
+        """Create the attempt's directory; an error of the disk stops the worker, not the trial alone."""
         directory = self._study.paths.attempt(self._claim.number, self._claim.attempt)
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -356,7 +355,16 @@ class AttemptSupervisor(MessageHandler):
     def _assignment(self) -> Assignment:
         context, claim = self._context, self._claim
         return replace(
-            assignment_for(claim, self._study.settings, self._study.paths),
+            assignment_of(
+                self._study.settings,
+                self._study.paths,
+                claim.number,
+                claim.attempt,
+                anew_after=claim.anew_after,
+                epochs=claim.epochs,
+                pruning=not claim.extended,
+                parent=claim.parent,
+            ),
             known=self._known_checkpoints(),
             pause_after=claim.pause_after,
             devices=self._device.visible,
@@ -366,14 +374,11 @@ class AttemptSupervisor(MessageHandler):
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """Return the trial's checkpoints in the database, with their present paths.
-
-        A trial that begins, or begins anew, has none.
+        """Return the present paths of the trial's stored checkpoints; none if it starts or restarts.
 
         Raises:
-            DatabaseUnavailableError: It is away, and a stop is requested, or it is away for too
-                long.
-            CheckpointError: The disk does not tell.
+            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
+            CheckpointError: A directory cannot be read.
         """
         context, study, claim = self._context, self._study, self._claim
         if claim.parent is not None:

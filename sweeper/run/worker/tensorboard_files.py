@@ -1,21 +1,21 @@
 """Files of a trial for TensorBoard, rewritten from the database's records.
 
-What the database holds of a trial is exact across resumes: an epoch that an attempt did again stands
-in it once. So nothing is appended to a file that a killed attempt began. The whole file is written
-under another name, renamed, and then the one before is removed; it holds a few hundred bytes an
-epoch. A kill at any moment leaves a whole file, or two.
+The database contains each epoch of a trial once, even if an attempt trained it again. So the whole file
+is rewritten, and nothing is appended to the file of a killed attempt: the new file is written under a
+temporary name and renamed, and then the old one is removed. It has a few hundred bytes per epoch. A kill
+at any moment leaves one complete file, or two.
 
-A reader that is open meanwhile, TensorBoard itself, or one that finds two files, sees no point twice
-either: each file begins with ``SessionLog.START`` at step 0, on which readers drop what they had.
+Readers that are open meanwhile, and readers of two files, show no point twice either: each file begins
+with ``SessionLog.START`` at step 0, at which readers drop earlier points.
 
-TensorBoard's own modules write the format; they do not import TensorFlow, and neither may a worker.
+TensorBoard's own modules write the format. A worker must not import TensorFlow, and they do not.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -27,14 +27,14 @@ from sweeper.support.installation import install_command
 
 _NAMES = "events.out.tfevents.*.sweeper"
 _EVERY = 10.0
-"""Seconds between two rewritings while a trial trains."""
+"""Seconds between two rewrites while a trial trains."""
 
 
 def check_tensorboard() -> None:
     """Check that TensorBoard's modules are installed.
 
     Raises:
-        DefinitionError: They are not; the message has the command that installs them.
+        DefinitionError: They are not; the message contains the command that installs them.
     """
     try:
         import tensorboard.compat.proto.event_pb2
@@ -49,11 +49,7 @@ def check_tensorboard() -> None:
 
 @dataclass
 class TrialSummaries:
-    """The files of one trial.
-
-    Args:
-        directory: Theirs.
-    """
+    """TensorBoard files of one trial, in ``directory``."""
 
     directory: Path
     _written: float = field(default=-math.inf, init=False)
@@ -66,13 +62,13 @@ class TrialSummaries:
         """Replace the files with the record's content.
 
         Raises:
-            OSError: The disk does not take it; what was there before still is.
+            OSError: The new file cannot be written; the old ones remain.
         """
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.directory.mkdir(parents=True, exist_ok=True)
         before = list(self.directory.glob(_NAMES))
-        # Readers go from file to file by name.
+        # Readers read files in the order of their names.
         path = self.directory / f"events.out.tfevents.{time.time_ns():020d}.sweeper"
         unfinished = self.directory / f".{path.name}"
         try:
@@ -91,11 +87,15 @@ class TrialSummaries:
 def _events(trial: TrialRecord) -> Iterator[Any]:
     from tensorboard.compat.proto.event_pb2 import Event, SessionLog
     from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
     began, ended = _span(trial)
+    # TensorBoard does not support None.
+    params = {name: "None" if value is None else value for name, value in trial.params.items()}
+    hparams = hparams_pb(params, trial_id=f"trial {trial.number}", start_time_secs=began)
     yield Event(wall_time=began, file_version="brain.Event:2")
     yield Event(wall_time=began, step=0, session_log=SessionLog(status=SessionLog.START))
-    yield Event(wall_time=began, step=0, summary=_hparams(trial, began))
+    yield Event(wall_time=began, step=0, summary=hparams)
     apart = (ended - began) / max(len(trial.epochs), 1)
     for count, epoch in enumerate(trial.epochs, 1):
         values = [Summary.Value(tag=n, simple_value=v) for n, v in epoch.metrics.items()]
@@ -106,14 +106,8 @@ def _events(trial: TrialRecord) -> Iterator[Any]:
         yield Event(wall_time=ended, step=last, summary=_end(trial, ended))
 
 
-def _hparams(trial: TrialRecord, began: float) -> Any:
-    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
-
-    return hparams_pb(_plain(trial.params), trial_id=f"trial {trial.number}", start_time_secs=began)
-
-
 def _end(trial: TrialRecord, ended: float) -> Any:
-    """As ``hparams.summary.session_end_pb``, which imports TensorFlow."""
+    """Return the same as ``hparams.summary.session_end_pb``, which imports TensorFlow."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
@@ -129,13 +123,8 @@ def _end(trial: TrialRecord, ended: float) -> Any:
     return Summary(value=[value])
 
 
-def _plain(params: Mapping[str, Any]) -> dict[str, Any]:
-    """TensorBoard knows no None."""
-    return {name: "None" if value is None else value for name, value in params.items()}
-
-
 def _span(trial: TrialRecord) -> tuple[float, float]:
-    """From the first attempt's beginning to the latest moment that is known of the trial."""
+    """Return the start of the first attempt and the latest known time of the trial, in seconds."""
     if not trial.attempts:
         return 0.0, 0.0
     moments: list[datetime] = [

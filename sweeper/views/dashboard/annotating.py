@@ -118,7 +118,7 @@ def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
         try:
             said = json.loads(card.read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            continue  # A card that is being written, or is none: next time.
+            continue  # The card is incomplete or invalid.
         whose = (said.get("study"), said.get("trial")) if isinstance(said, dict) else ()
         if whose == (trial.study, trial.number) and path.stat().st_size <= _LARGEST:
             found.append(path)
@@ -358,7 +358,7 @@ _OFFERED = "sweeper:artifacts"
 
 
 class AnnotatingApplication:
-    """optuna-dashboard, with a study's notes updated before its details are read."""
+    """WSGI application of optuna-dashboard that updates a study's notes before its details are read."""
 
     def __init__(self, application: WSGIApplication, annotator: Annotator) -> None:
         self._application = application
@@ -414,7 +414,7 @@ class Annotator:
             if optuna_id in names:
                 self.annotate(repository, names[optuna_id])
         except Exception as error:
-            # Whatever it is, the page is there without our words, too.
+            # The page is answered without the update.
             message = f"notes and plots are not up to date: {type(error).__name__}: {error}"
             message = shown_text(message)
             if message not in self._said:
@@ -509,7 +509,7 @@ class _Artifacts:
         self._changed = self._of != self._before["of"]
 
     def offer(self, shown: Any) -> None:
-        """Upload them to the study ``shown``."""
+        """Upload the new artifacts to the study ``shown``."""
         if not self._changed or self._best is None:
             return
         from sweeper.db.annotations import add_artifact

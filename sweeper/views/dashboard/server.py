@@ -22,8 +22,8 @@ import sqlite3
 import threading
 import urllib.parse
 import wsgiref.simple_server
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +52,6 @@ class OpenedRepository:
 
     A database may contain only Optuna's studies at first, and get sweeper's tables while the
     dashboard runs.
-
-    Args:
-        storage: SQLAlchemy URL of the database.
     """
 
     def __init__(self, storage: str) -> None:
@@ -111,9 +108,7 @@ def is_loopback(host: str) -> bool:
 class FencedApplication:
     """A WSGI application that passes only reads and notes on to ``application``.
 
-    Args:
-        application: The whole dashboard.
-        local_only: Whether a request's ``Host`` must be a name of this machine.
+    With ``local_only``, a request's ``Host`` must be a name of this machine.
     """
 
     def __init__(self, application: WSGIApplication, *, local_only: bool) -> None:
@@ -158,10 +153,6 @@ def _with_headers(start_response: StartResponse) -> StartResponse:
 _NO_ADVICE = Advice()
 
 
-def _unsaid(_message: str) -> None:
-    """Drop a notice."""
-
-
 class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
     """Server with one thread for each request, so that a slow plot does not block others."""
 
@@ -202,17 +193,17 @@ class DashboardServer:
     def serve(self, announce: Callable[[str], None]) -> None:
         """Answer requests until SIGINT or SIGTERM, then close the socket and return.
 
-        Args:
-            announce: Called with the URL, after the signal handlers are installed.
+        ``announce`` receives the URL after the signal handlers are installed.
         """
-        with _terminated_as_interrupted():
-            try:
-                announce(self.url)
-                self._server.serve_forever()
-            except KeyboardInterrupt:
-                return
-            finally:
-                self.close()
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            announce(self.url)
+            self._server.serve_forever()
+        except KeyboardInterrupt:
+            return
+        finally:
+            self.close()
+            signal.signal(signal.SIGTERM, before)
 
     def close(self) -> None:
         """Close the socket and the database's connections."""
@@ -227,7 +218,7 @@ def open_dashboard(
     *,
     runs_dir: Path | None = None,
     advice: Advice = _NO_ADVICE,
-    notice: Callable[[str], None] = _unsaid,
+    notice: Callable[[str], None] = lambda _: None,
 ) -> DashboardServer:
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
@@ -329,13 +320,3 @@ def _check_file(file: Path) -> None:
             f"\"import sqlite3; sqlite3.connect({str(file)!r}).execute('PRAGMA journal_mode=WAL')\""
         )
         raise StorageError(msg)
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C; restore the signal's handler afterwards."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -61,12 +61,7 @@ class Answer:
 
 
 class PagesApplication:
-    """The WSGI application of sweeper's own pages.
-
-    Args:
-        repository: Returns the repository, or raises.
-        advice: Next commands.
-    """
+    """The WSGI application of sweeper's own pages."""
 
     def __init__(self, repository: Callable[[], Repository], advice: Advice) -> None:
         self._repository = repository
@@ -114,7 +109,8 @@ class PagesApplication:
 
     def _index(self) -> Answer:
         repository = self._repository()
-        return _page(index_page(repository.statuses(), _ids(repository), _study_at, _trial_at))
+        ids = repository.annotations.optuna_ids()
+        return _page(index_page(repository.statuses(), ids, _study_at, _trial_at))
 
     def _study(self, name: str) -> Answer:
         repository = self._repository()
@@ -128,7 +124,7 @@ class PagesApplication:
             "What to type next",
             served=True,
             elsewhere=Link(
-                "this study in optuna-dashboard", f"/dashboard/studies/{_ids(repository)[name]}"
+                "this study in optuna-dashboard", _in_optuna_dashboard(repository, name)
             ),
         )
         pictures = _pictures(shown.results) if shown.results.trials else ()
@@ -141,7 +137,7 @@ class PagesApplication:
     def _trial_page(self, name: str, number: int) -> Page:
         repository = self._repository()
         trial, row = repository.trial(name, number), repository.study(name)
-        shown_at = f"/dashboard/studies/{_ids(repository)[name]}/trials?numbers={number}"
+        shown_at = f"{_in_optuna_dashboard(repository, name)}/trials?numbers={number}"
         return trial_page(
             trial,
             row.objective,
@@ -177,8 +173,8 @@ def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplicati
     return application
 
 
-def _ids(repository: Repository) -> dict[str, int]:
-    return dict(repository.annotations.optuna_ids())
+def _in_optuna_dashboard(repository: Repository, study: str) -> str:
+    return f"/dashboard/studies/{repository.annotations.optuna_ids()[study]}"
 
 
 def _study_at(name: str) -> str:

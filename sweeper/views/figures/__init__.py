@@ -1,4 +1,4 @@
-"""Plotly figures of a study's results, one in each module.
+"""Plotly figures of a study's results.
 
 Every function makes a figure from `StudyResults` alone, so equal results give equal figures. Plotly
 is imported when a figure is drawn.
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from sweeper.views.figures.attempts import attempts_timeline
 from sweeper.views.figures.curves import learning_curves
-from sweeper.views.figures.importance import importances
-from sweeper.views.figures.parallel import parallel_coordinates
+from sweeper.views.figures.parameters import importances, parallel_coordinates
 
 __all__ = ["attempts_timeline", "importances", "learning_curves", "parallel_coordinates"]

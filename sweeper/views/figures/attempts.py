@@ -34,7 +34,7 @@ def attempts_timeline(results: StudyResults, *, now: datetime | None = None) -> 
     A bar's colour and pattern show the attempt's outcome. Times are UTC.
 
     Args:
-        results: The study's.
+        results: The study's results.
         now: End of the bars of running attempts; by default the latest time in the results.
 
     Raises:

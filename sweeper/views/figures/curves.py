@@ -83,7 +83,7 @@ def learning_curves(
     their last points; the figure says so.
 
     Args:
-        results: The study's.
+        results: The study's results.
         metric: A key of the epoch logs; by default the study's (first) objective.
         compared: Another study's results, drawn dash-dotted in the background.
 
@@ -94,7 +94,9 @@ def learning_curves(
     shown = chosen_metric(results, metric)
     title = f"{shortened(shown)} by epoch, every trial of {results.status.study}"
     studies = [results] if compared is None else [compared, results]
-    step = _thinning(studies, shown)
+    trials = [trial for study in studies for trial in study.trials]
+    points = sum(shown in epoch.metrics for trial in trials for epoch in trial.epochs)
+    step = max(1, math.ceil(points / POINTS_DRAWN))
     traces: list[Any] = []
     for study in studies:
         traces += _traces(study, shown, step, other=study is compared)
@@ -107,17 +109,13 @@ def learning_curves(
             "title": {"text": "epochs finished"},
             "rangemode": "tozero",
             "tickformat": "d",
-            **({"dtick": 1} if _longest(studies) <= _EVERY_TICK else {}),
+            **({"dtick": 1} if all(len(t.epochs) <= _EVERY_TICK for t in trials) else {}),
         },
         yaxis={"title": {"text": as_text(shortened(shown, 40))}},
     )
     if step > 1:
         add_note(drawn, f"every {step}th epoch and each trial's last one are drawn")
     return drawn
-
-
-def _longest(studies: Sequence[StudyResults]) -> int:
-    return max((len(trial.epochs) for study in studies for trial in study.trials), default=0)
 
 
 def _traces(results: StudyResults, metric: str, step: int, *, other: bool) -> list[Any]:
@@ -172,11 +170,6 @@ def _traces(results: StudyResults, metric: str, step: int, *, other: bool) -> li
 def _has_lines(line: _Line) -> bool:
     """Return whether any two neighbouring points exist, which a line could connect."""
     return any(a is not None and b is not None for a, b in pairwise(line.y))
-
-
-def _thinning(studies: Sequence[StudyResults], metric: str) -> int:
-    points = sum(metric in e.metrics for s in studies for t in s.trials for e in t.epochs)
-    return max(1, math.ceil(points / POINTS_DRAWN))
 
 
 def _curve(trial: TrialRecord, metric: str) -> list[tuple[int, float]]:
@@ -243,7 +236,7 @@ def _not_finite(
 ) -> Iterator[tuple[float, float, str]]:
     height = next((value for _, value in curve if math.isfinite(value)), None)
     if height is None:
-        # No height of the picture stands for such a curve.
+        # A curve without a finite value has no height at which to draw the marks.
         return
     for epoch, value in curve:
         if math.isfinite(value):

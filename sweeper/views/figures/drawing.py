@@ -1,4 +1,4 @@
-"""Common parts of all figures: choice of metrics and trials, texts, colours, Plotly.
+"""Common parts of all figures: choice of metrics and trials, texts, colours and Plotly.
 
 Colours are those of Okabe and Ito ("Color Universal Design", 2008), which people with the common
 kinds of colour blindness can distinguish. Lines also differ in dash or width, and bars in pattern,
@@ -177,7 +177,7 @@ def plotly() -> Any:
     """Return ``plotly.graph_objects``.
 
     Raises:
-        UsageError: Plotly is not installed; the message has the command that installs it.
+        UsageError: Plotly is not installed; the message contains the command that installs it.
     """
     try:
         import plotly.graph_objects as go
@@ -193,11 +193,7 @@ def plotly() -> Any:
 def figure(traces: list[Any], title: str, *, height: int = 480, **axes: Any) -> Figure:
     """Return a figure of these traces, in the shared style.
 
-    Args:
-        traces: Plotly traces.
-        title: Plain text.
-        height: In pixels.
-        axes: ``xaxis``, ``yaxis`` and other parts of Plotly's layout.
+    ``height`` is in pixels; ``axes`` are ``xaxis``, ``yaxis`` and other parts of Plotly's layout.
     """
     go = plotly()
     axis = {"showline": True, "linecolor": BLACK, "gridcolor": "#e3e3e3", "zeroline": False}

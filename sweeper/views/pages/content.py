@@ -31,10 +31,10 @@ class Cell:
 
     Attributes:
         text: Its text.
-        links: Links that follow the text, with commas between.
-        note: Further words, less prominent: why a trial failed.
-        kind: How the text is shown: ``"state"`` has the mark and colour of a trial's state, ``"code"``
-            a fixed width; ``"digest"`` as well, and a terminal cuts it in tables.
+        links: Links after the text, separated by commas.
+        note: Less prominent text, such as the reason for a failure.
+        kind: Style of the text: ``"state"`` has the mark and colour of a trial's state; ``"code"`` and
+            ``"digest"`` have a fixed width, and a terminal shortens digests in tables.
         progress: Finished and total number, drawn as a bar.
     """
 
@@ -62,12 +62,12 @@ class Table:
     """A table.
 
     Attributes:
-        caption: Heads the table, and names it for screen readers.
-        columns: The columns; the first one has the headers of rows.
+        caption: Heading of the table, also for screen readers.
+        columns: The columns; the first one contains the headers of the rows.
         rows: The cells of each row.
-        key: Begins each row's id, which ends with the row's first cell; empty for rows without an id.
-        folded: Heads the table while it is folded; empty for one that is always open.
-        cut: On a terminal, the note on rows that were left out.
+        key: Prefix of the rows' ids, before the first cell's text; empty for rows without ids.
+        folded: Heading of the folded table; empty for a table that is always open.
+        cut: On a terminal, the note about rows that were left out.
     """
 
     caption: str
@@ -90,9 +90,9 @@ class Picture:
     """A figure.
 
     Attributes:
-        key: Names its element, its file and its address.
+        key: Name of its element, file and address.
         heading: Heading above it.
-        alt: Its description for screen readers.
+        alt: Description for screen readers.
         draw: Function that draws it.
     """
 
@@ -107,10 +107,11 @@ class Section:
     """A section of a page with a heading.
 
     Attributes:
-        id: The address of the section within the page.
-        words: Paragraphs; with ``answers`` the first is emphasized.
-        picture: Drawn before the tables.
+        id: Address of the section within the page.
+        words: Paragraphs.
+        picture: Figure before the tables.
         commands: Commands, each with its effect.
+        answers: Whether the section is the target of the skip link, with its first paragraph emphasized.
     """
 
     id: str
@@ -127,15 +128,14 @@ class Page:
     """A whole page.
 
     Attributes:
-        title: Name of the browser's tab.
+        title: Title of the browser's tab.
         lead: Sentence below the heading.
-        counts: Emphasized numbers below that, with their names.
-        facts: Names and values, in the same form.
-        notices: Warnings that must be seen before the numbers.
-        error: A trial's error, with its lines.
-        sections: The sections; the keyboard's skip link leads to the first with ``answers``.
+        counts: Names and emphasized numbers below that.
+        facts: Names and values, in the same style.
+        notices: Warnings above the numbers.
+        error: A trial's error, of several lines.
         path: Links to the pages above this one.
-        elsewhere: Link to the same in optuna-dashboard.
+        elsewhere: Link to the same study or trial in optuna-dashboard.
         live: Whether the page is updated while it is open.
     """
 

@@ -1,4 +1,4 @@
-"""The figures of a study's page with headings and descriptions, and their PNG files."""
+"""Figures of a study's page with headings and descriptions, and their PNG files."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 
 from sweeper.errors import ExecutionError, UsageError
+from sweeper.records.printing import counted
 from sweeper.records.results import StudyResults
 from sweeper.search.importance import Importances, parameter_importances
 from sweeper.support.installation import install_command
 from sweeper.views.figures.attempts import attempts_timeline
 from sweeper.views.figures.curves import learning_curves
 from sweeper.views.figures.drawing import leading_name, objectives_of
-from sweeper.views.figures.importance import draw_importances
-from sweeper.views.figures.parallel import parallel_coordinates
+from sweeper.views.figures.parameters import draw_importances, parallel_coordinates
 from sweeper.views.formats import value_text
 from sweeper.views.pages.content import Picture
 
@@ -33,8 +33,8 @@ def pictures_of(
     """Return a study's figures, in the order of its page.
 
     Args:
-        results: The study's.
-        compared: Another study's, drawn beside it.
+        results: The study's results.
+        compared: Another study's results, drawn in the same figures.
         now: End of the bars of running attempts.
         importances: Whether to include the importances of parameters, which take seconds for a
             large study.
@@ -149,13 +149,13 @@ def _is_reported(results: StudyResults, metric: str) -> bool:
 
 def _curves_alt(results: StudyResults, metric: str, compared: StudyResults | None) -> str:
     drawn = [t for t in results.trials if any(metric in e.metrics for e in t.epochs)]
-    said = f"{metric} over the epochs of {_counted(len(drawn), 'trial')}"
+    said = f"{metric} over the epochs of {counted(len(drawn), 'trial')}"
     best = results.pareto
     if best:
         ends = ", ".join(f"trial {t.number} at {value_text(t.value)}" for t in best[:5])
         said += f"; {leading_name(results)}: {ends}"
     resumed = sum(len(trial.attempts) > 1 for trial in results.trials)
-    said += f"; {_counted(resumed, 'trial')} had more than one attempt"
+    said += f"; {counted(resumed, 'trial')} had more than one attempt"
     return said + ("" if compared is None else f"; beside those of {compared.status.study}") + "."
 
 
@@ -178,7 +178,3 @@ def _attempts_alt(results: StudyResults) -> str:
     outcomes = Counter(a.outcome or "running" for t in results.trials for a in t.attempts)
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
     return f"A bar for each attempt over time, a row a trial: {counts or 'none'}."
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

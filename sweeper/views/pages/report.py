@@ -1,4 +1,4 @@
-"""The report, a study's page in one file without network access, and the HTML of any page.
+"""Report: a study's page in one file without network access; and the HTML of any page.
 
 The file runs two scripts, Plotly's and its own. A Content Security Policy names both by digest, so
 no other script can run and nothing is loaded. Plotly sets styles as it draws, so inline styles are
@@ -43,7 +43,7 @@ GENERATOR = '<meta name="generator" content="sweeper '
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    # plotly.js makes pictures of its own drawings.
+    # plotly.js creates images from its drawings.
     "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """The Content-Security-Policy of a served page."""
@@ -59,7 +59,7 @@ def file_of(page: Page, made_at: str) -> str:
         UsageError: Jinja or Plotly is not installed.
     """
     try:
-        import jinja2  # noqa: F401 - so that what is missing is named
+        import jinja2  # noqa: F401 - so that a missing package is named
         from markupsafe import Markup
 
         # A browser digests a script as it reads it, with its line ends made "\n".
@@ -100,10 +100,7 @@ def file_of(page: Page, made_at: str) -> str:
 def served(page: Page, prefix: str, address: str = "") -> str:
     """Return the page as HTML for the dashboard.
 
-    Args:
-        page: The page.
-        prefix: Address below which the dashboard's own pages are.
-        address: Address of the page, below which its figures are.
+    The dashboard's pages are below ``prefix``, and the page's figures below ``address``.
     """
     return _template().render(page=page, file=None, prefix=prefix, address=address)
 
@@ -276,7 +273,9 @@ def write(page: str, path: Path, *, force: bool) -> None:
             file.write(page)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except OSError as error:
         msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
@@ -305,9 +304,3 @@ def _check_target(path: Path, *, force: bool) -> None:
             "--output, or replace it with --force"
         )
         raise UsageError(msg)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

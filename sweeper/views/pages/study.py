@@ -1,4 +1,4 @@
-"""The page of a study and the page of all studies, for reports and the dashboard."""
+"""Pages of a study and of all studies, for reports and the dashboard."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Frame:
     """Context of a study's page: a file, or the dashboard.
 
     Attributes:
-        commands: Commands with their effects, and the heading above them.
+        commands: Commands with their effects.
+        heading: Heading above the commands.
         compared: Another study's results with the same objective; see `check_comparable`.
         served: Whether the page is served by the dashboard.
         elsewhere: Link to the study in optuna-dashboard.
@@ -132,7 +133,16 @@ def index_page(
                 for name in ("running", "interrupted", "failed", "waiting")
             ),
             _best(status, trial_address),
-            Cell("", links=(_in_optuna_dashboard(status.study, optuna_ids),)),
+            Cell(
+                "",
+                links=(
+                    Link(
+                        "optuna-dashboard",
+                        f"/dashboard/studies/{optuna_ids[status.study]}",
+                        f"{status.study} in optuna-dashboard",
+                    ),
+                ),
+            ),
         )
         for status in shown
     )
@@ -164,14 +174,6 @@ def _best(status: StudyStatus, address: Callable[[str, int], str]) -> Cell:
         return Cell("-")
     link = Link(f"trial {best.number}", address(status.study, best.number))
     return Cell(f"{value_text(best.value, 6)} of", links=(link,))
-
-
-def _in_optuna_dashboard(study: str, optuna_ids: Mapping[str, int]) -> Link:
-    return Link(
-        "optuna-dashboard",
-        f"/dashboard/studies/{optuna_ids[study]}",
-        f"{study} in optuna-dashboard",
-    )
 
 
 def check_comparable(results: StudyResults, other: StudyResults) -> None:

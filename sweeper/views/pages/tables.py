@@ -154,7 +154,7 @@ def compared_text(rung: RungRecord, number: int) -> str:
 
 
 def decisions_of(trials: Iterable[TrialRecord]) -> tuple[RungDecision, ...]:
-    """Return all rungs that were decided, in the order of their rounds and epochs."""
+    """Return all decided rungs, in the order of their rounds and epochs."""
     found = {
         (rung.decision.first, rung.decision.epochs): rung.decision
         for trial in trials
@@ -193,7 +193,7 @@ class Spread:
 
 
 def spreads(results: StudyResults, objective: Objective) -> tuple[Spread, ...]:
-    """Return the spreads of one objective: over the best trials, all trials, seeds, and the last epochs."""
+    """Return the spreads of one objective: of the best trials, all trials, seeds, and the last epochs."""
     complete = [
         (trial, value)
         for trial in results.trials
@@ -250,9 +250,9 @@ class Shown:
     """Content of a study's page.
 
     Attributes:
-        results: The study's.
-        row: The study as it is stored.
-        now: The time until which running attempts have worked.
+        results: The study's results.
+        row: The stored study.
+        now: End of the working time of running attempts.
         address: Function from a trial's number to its page's address.
         environments: Environments of its attempts.
         changes: Accepted changes of the definition, a sentence each.

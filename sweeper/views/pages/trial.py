@@ -1,4 +1,4 @@
-"""The page of a trial: its attempts, curves, checkpoints, audits and evaluations."""
+"""Page of a trial: its attempts, curves, checkpoints, audits and evaluations."""
 
 from __future__ import annotations
 
@@ -159,9 +159,9 @@ def trial_page(
     Args:
         trial: The trial.
         objective: The metric of its value, if known.
-        now: The time until which a running attempt has worked.
+        now: End of the working time of a running attempt.
         most: Maximum number of its epochs, if known.
-        branches: Numbers of the trials that begin from one of its checkpoints.
+        branches: Numbers of the trials that start from one of its checkpoints.
         commands: Next commands.
         address: Function from a trial's number to its page's address.
         study: Link to the study's page.
@@ -232,7 +232,10 @@ def _facts(
         )
         said = f"step {parent.step} ({parent.epoch} epochs), {changed}, of trial"
         whose = trial_cell(parent.number, address)
-        note = "" if trial.branch_report is None else _kept_of_branch(trial.branch_report)
+        note, report = "", trial.branch_report
+        if report is not None:
+            kept = ", ".join(report["kept"]) or "nothing"
+            note = f"{len(report['taken'])} variables taken, kept as the branch makes it: {kept}"
         facts.append(("branch from", Cell(f"{said} {whose.text}".rstrip(), whose.links, note)))
     if branches:
         links = tuple(Link(str(n), address(n), f"trial {n}") for n in branches)
@@ -240,11 +243,6 @@ def _facts(
     if trial.warm_start:
         facts.append(("began from", Cell(_began_from(trial.warm_start))))
     return facts
-
-
-def _kept_of_branch(report: Mapping[str, Any]) -> str:
-    kept = ", ".join(report["kept"]) or "nothing"
-    return f"{len(report['taken'])} variables taken, kept as the branch makes it: {kept}"
 
 
 def _began_from(report: Mapping[str, Any]) -> str:

@@ -42,6 +42,7 @@ from sweeper.records.events import (
     TrialVerified,
     VerificationOpened,
 )
+from sweeper.records.printing import counted
 from sweeper.support.shown import shown_url
 from sweeper.views.formats import (
     metrics_text,
@@ -123,8 +124,9 @@ class LineProgress:
                 epochs=epochs,
             )
             if line is not None:
-                state = state_text(self._model.snapshot()) if _has_state(event) else ""
-                self._say(f"{line}{state}")
+                opens = isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened)
+                stateless = opens or isinstance(event, Notice)
+                self._say(line if stateless else f"{line}{state_text(self._model.snapshot())}")
             if self._waiting and isinstance(event, TrainingStarted):
                 self._say(f"trial {trial}: tracing and running its first step ...")
 
@@ -157,10 +159,7 @@ class LineProgress:
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
     """Return whether ``event`` is reported.
 
-    Args:
-        event: What happened.
-        verbosity: Amount of output.
-        epochs: Number of epochs of its trial, if known.
+    ``epochs`` is the number of epochs of its trial, if known.
     """
     match event:
         case Notice():
@@ -202,22 +201,13 @@ def state_text(snapshot: Snapshot) -> str:
     return f" [{done}, best {best_value} of trial {snapshot.best.number}]"
 
 
-def _has_state(event: Event) -> bool:
-    return not isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened | Notice)
-
-
 def event_line(
     event: Event, *, objective: str | None = None, attempt: int = 1, epochs: int | None = None
 ) -> str | None:
     """Format ``event`` as one line without its end; None if it is not reported.
 
-    An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step.
-
-    Args:
-        event: What happened.
-        objective: The metric to write first.
-        attempt: The number of the trial's current attempt.
-        epochs: The number of epochs of that trial, if known.
+    An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step. The
+    metric ``objective`` is written first. ``attempt`` and ``epochs`` are those of the event's trial.
     """
     match event:
         case StudyOpened() | VerificationOpened() | EvaluationOpened():
@@ -248,9 +238,9 @@ def event_line(
 
 
 def _opening_line(event: StudyOpened | VerificationOpened | EvaluationOpened) -> str:
-    workers = _count(event.workers, "worker")
+    workers = counted(event.workers, "worker")
     if isinstance(event, EvaluationOpened):
-        trials = _count(event.trials, "trial")
+        trials = counted(event.trials, "trial")
         return f"study {event.study}: 0/{event.checkpoints} checkpoints of {trials} measured, {workers}"
     if isinstance(event, VerificationOpened):
         done = f"0/{event.trials} verified"
@@ -280,7 +270,3 @@ def checkpoint_text(kept: CheckpointKept) -> str:
     if kept.stalled_seconds is not None:
         text += f", training waited {time_text(kept.stalled_seconds)}"
     return text
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

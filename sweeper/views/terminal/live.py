@@ -58,8 +58,7 @@ REDRAWS = 5
 class EventLines:
     """Formatter of a permanent line for each event, in the style of its outcome.
 
-    Args:
-        verbosity: With "verbose", each epoch and checkpoint has a line.
+    With "verbose", each epoch and checkpoint has a line.
     """
 
     def __init__(self, verbosity: Verbosity) -> None:
@@ -81,7 +80,7 @@ class EventLines:
     def _style(self, event: Event) -> str | None:
         match event:
             case AttemptEnded():
-                # A replay's own end is no news: its trial's verdict follows.
+                # The end of a replay is not reported, because the trial's verdict follows.
                 ended = self._verifies and event.outcome in ("complete", "pruned")
                 return None if ended else _OUTCOMES[event.outcome]
             case TrialVerified():
@@ -166,7 +165,6 @@ class Display(Protocol):
 
     def show(self, html: str, text: str) -> None:
         """Replace the output by ``html``, or by ``text`` in front ends without HTML."""
-        ...
 
 
 class CellDisplay:
@@ -196,12 +194,7 @@ def notebook_display() -> Display | None:
 
 
 class NotebookProgress:
-    """A listener that updates one display; safe for several threads.
-
-    Args:
-        display: The output to update.
-        model: The model of the run.
-    """
+    """A listener that updates one display; safe for several threads."""
 
     def __init__(self, display: Display, model: ProgressModel) -> None:
         self._display = display
@@ -215,7 +208,7 @@ class NotebookProgress:
 
     def __enter__(self) -> Self:
         self.refresh()
-        # The kernel knows by the context which cell is running.
+        # The context tells the kernel which cell is running.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
             target=context.run, args=(self._keep_showing,), name="sweeper-notebook", daemon=True

@@ -210,12 +210,12 @@ class TrialProgress:
         phase: Its activity before the first step, such as "preparing", then "training".
         epoch: Its current epoch, from 1; 0 before the first.
         epochs: The trial's maximum number of epochs.
-        step: Steps done within that epoch.
+        step: Finished steps of that epoch.
         steps: Steps of an epoch; 0 if unknown.
         fraction: Finished fraction of that epoch.
-        metrics: Of its latest finished epoch.
-        rate: Steps per second over the last seconds, or None when not yet known.
-        seconds_left: Until its last epoch ends, or None when not yet known.
+        metrics: Metrics of its latest finished epoch.
+        rate: Steps per second over the last seconds; None if unknown.
+        seconds_left: Seconds until the end of its last epoch; None if unknown.
         resumed_at: The step at which it resumed, or 0.
     """
 
@@ -261,25 +261,25 @@ class Snapshot:
     """State of a run at one moment.
 
     Attributes:
-        study: The study as it was opened, or None before that. Of a verification, ``target`` are
-            the trials to verify.
-        done: Trials with a result (complete, pruned or failed), of earlier runs and other workers
-            too. Of a verification, those with a verdict.
-        pruned, failed: Of those.
-        interrupted: Trials that can be resumed, and are not running.
-        paused: Trials that are at a rung of the study's budget.
-        waiting: Trials that have not begun.
-        elsewhere: Trials that run on other workers.
+        study: The opened study; None before that. In a verification, its ``target`` is the number of
+            trials to verify.
+        done: Number of trials with a result (complete, pruned or failed), including earlier runs and
+            other workers; in a verification, of trials with a verdict.
+        pruned, failed: Numbers of those with these results.
+        interrupted: Number of trials that will be resumed and do not run.
+        paused: Number of trials at a rung of the study's budget.
+        waiting: Number of trials that have not begun.
+        elsewhere: Number of trials that run on other workers.
         running: The trials that run here, by number.
-        seconds: Since the model was made.
-        seconds_left: For the whole study, or None when not yet known.
-        best: The study's leading trial, of earlier runs too.
-        leaders: The first few, the best first.
-        checkpoint: The newest one that was written in this run.
-        stopping: The message when the run was asked to stop; None before.
-        killing: Whether its trials are being killed.
-        verified: Set where a study is verified.
-        measured: Set where a study is evaluated.
+        seconds: Seconds since the model was created.
+        seconds_left: Estimated seconds for the whole study; None if unknown.
+        best: The study's best trial, including earlier runs.
+        leaders: The best few trials, the best first.
+        checkpoint: The newest checkpoint of this run.
+        stopping: Message about the request to stop; None without one.
+        killing: Whether the trials are being killed.
+        verified: Progress of a verification; None otherwise.
+        measured: Progress of an evaluation; None otherwise.
         doing: The run's activity before its first trial; None afterwards.
     """
 
@@ -307,8 +307,7 @@ class Snapshot:
 class ProgressModel:
     """State of a run, updated by events; safe for several threads.
 
-    Args:
-        clock: Seconds from any origin, never falling. Default `time.monotonic`.
+    ``clock`` returns seconds from any origin and never falls.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -381,7 +380,7 @@ class ProgressModel:
         for state in _RESULTS:
             earlier = getattr(before, state)
             if state == "complete":
-                # Whoever opens a study may know the sum alone.
+                # `StudyOpened` may have only the sum.
                 earlier += max(0, before.finished - known)
             elsewhere = 0 if counted is None else getattr(counted, state)
             counts[state] = max(earlier + own[state], elsewhere)
@@ -481,7 +480,7 @@ class ProgressModel:
             self._measured = Measured(event)
             return
         if self._measured is None:
-            # What cannot be measured at all is said before the rest begins.
+            # The evaluation has not begun yet.
             return
         before, opened = self._measured, self._measured.opened
         value = None if event.metrics is None else event.metrics.get(opened.metric)

@@ -1,1 +1,1 @@
-"""The revisions, oldest first by name; the last one is `sweeper.db.schema.REVISIONS[-1]`."""
+"""Revisions of the tables, oldest first by name; the last one is `sweeper.db.schema.REVISIONS[-1]`."""

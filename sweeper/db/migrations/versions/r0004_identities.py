@@ -12,7 +12,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Give every study an identity of its own; a changed definition says what it replaced."""
+    """Give every study an identity, and store the replaced fingerprint of changed definitions."""
     op.add_column(
         "sweeper_studies", sa.Column("identity", sa.String(32), nullable=False, server_default="")
     )

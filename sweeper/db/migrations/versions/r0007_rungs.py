@@ -1,4 +1,4 @@
-"""Budgets: trials that pause at rungs, and what was decided there."""
+"""Budgets: trials that pause at rungs, and the decisions at rungs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Parallel coordinates: every trial as a line over its parameters to its objectives.
+"""Figures of parameters: parallel coordinates, and importances for an objective.
 
-It is drawn with plain lines, because Plotly's trace of this name needs WebGL, distinguishes lines
-only by colour, and drops trials without a parameter, which are common with conditional ones.
+Parallel coordinates are drawn with plain lines, because Plotly's trace of this name needs WebGL,
+distinguishes lines only by colour, and drops trials without a parameter, which are common with
+conditional ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sweeper.records.results import StudyResults, TrialRecord
+from sweeper.search.importance import Importances, Method, parameter_importances
 from sweeper.spec.space import Categorical, CategoricalChoice
 from sweeper.views.figures.drawing import (
     BEST,
@@ -24,6 +26,7 @@ from sweeper.views.figures.drawing import (
     Look,
     add_note,
     as_text,
+    chosen_objective,
     figure,
     finer,
     leading,
@@ -72,7 +75,7 @@ def parallel_coordinates(results: StudyResults) -> Figure:
     tenth, the others and pruned ones are drawn differently.
 
     Args:
-        results: The study's.
+        results: The study's results.
 
     Raises:
         UsageError: Plotly is not installed.
@@ -81,7 +84,11 @@ def parallel_coordinates(results: StudyResults) -> Figure:
     title = f"Parameters and objective of every trial of {results.status.study}"
     objectives = objectives_of(results)
     values = {t.number: [objective_value(t, o.name) for o in objectives] for t in results.trials}
-    trials = [t for t in results.trials if all(_finite(v) for v in values[t.number])]
+    trials = [
+        t
+        for t in results.trials
+        if all(value is not None and math.isfinite(value) for value in values[t.number])
+    ]
     left_out = sum(t.state in ("complete", "pruned") for t in results.trials) - len(trials)
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     if not trials or not names:
@@ -277,5 +284,66 @@ def _same(one: CategoricalChoice, other: CategoricalChoice) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))  # noqa: PLR0124
 
 
-def _finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
+def importances(
+    results: StudyResults,
+    objective: str | None = None,
+    *,
+    method: Method = "ped-anova",
+    seed: int = 0,
+) -> Figure:
+    """Draw each parameter's importance for an objective.
+
+    With fewer than 10 complete trials, or only one parameter, the figure says so instead.
+
+    Args:
+        results: The study's results.
+        objective: One of the study's objectives; the first one by default.
+        method: Optuna's evaluator: ``"ped-anova"`` (Watanabe et al., 2023) gives the importance for
+            being among the best trials, and is deterministic; ``"fanova"`` (Hutter et al., 2014)
+            needs scikit-learn.
+        seed: Seed of fANOVA.
+
+    Raises:
+        UsageError: No such objective or method, or a package is not installed.
+    """
+    plotly()
+    chosen = chosen_objective(results, objective)
+    found = parameter_importances(results.trials, chosen, method=method, seed=seed)
+    return draw_importances(found, results.status.study)
+
+
+def draw_importances(found: Importances, study: str) -> Figure:
+    """Draw the importances; see `importances`."""
+    go = plotly()
+    title = f"What {shortened(found.objective.name)} depends on, in {study}"
+    if found.why_not is not None:
+        return message(title, found.why_not)
+    names = [as_text(shortened(name, 40)) for name, _ in found.shares]
+    shares = [share for _, share in found.shares]
+    bars = go.Bar(
+        orientation="h",
+        x=shares,
+        y=list(range(len(names))),
+        text=[f"{share:.0%}" for share in shares],
+        textposition="auto",
+        marker={"color": BLUE},
+        hoverinfo="none",
+        showlegend=False,
+    )
+    drawn = figure(
+        [bars],
+        title,
+        height=min(160 + 32 * len(names), 900),
+        xaxis={"title": {"text": "share"}, "tickformat": ".0%", "rangemode": "tozero"},
+        yaxis={
+            "tickvals": list(range(len(names))),
+            "ticktext": names,
+            "range": [len(names) - 0.5, -0.5],
+        },
+    )
+    complete = f"{found.trials} complete trials"
+    note = f"fANOVA over {complete}"
+    if found.best_share is not None:
+        note = f"to be among the best {found.best_share:.0%} of {complete} (PED-ANOVA)"
+    add_note(drawn, note)
+    return drawn

@@ -1,0 +1,262 @@
+"""Link of a trial to its worker, and the message that reports a failure.
+
+The thread that listens to the worker keeps running while TensorFlow works, because TensorFlow
+releases Python's lock.
+
+An exception may come from the user's code: its text may be missing, huge, of many lines, or contain
+characters that neither a pipe nor a database can store. TensorFlow's texts contain the reason among
+pages of frames and names of nodes. Formatting must never fail, because the trial would then seem to
+have crashed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import queue
+import re
+import threading
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
+from sweeper.inspection.sources import is_users
+from sweeper.run.protocol.channel import Channel, GarbledError
+from sweeper.run.protocol.messages import (
+    Failed,
+    Judge,
+    Judged,
+    Message,
+    Started,
+    Stop,
+    Suggest,
+    Suggested,
+)
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.support.installation import missing_package
+
+EXIT_WORKER_GONE = 75
+"""Exit code of a trial process whose worker is gone; only a log may show it."""
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Error numbers of a full disk, an exhausted quota and a read-only file system."""
+
+_MISTAKES = (AttributeError, ImportError, NameError, SyntaxError, TypeError)
+"""Errors of code that is wrong for every input, such as a misspelt name."""
+
+
+_LONGEST_LINE = 2_000
+_LONGEST_TEXT = 100_000
+"""Maximum number of characters of a line and of a traceback; the middle of a longer one is left out."""
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_TENSORFLOW = re.compile(r"\{\{(function_)?node |\[Op:|^Graph execution error:")
+_NODES = re.compile(
+    r"\{\{function_node [^}]*\}\}\s*|\[\[\{\{node [^}]*\}\}\]\]|\[Op:[^\]]*\]( name: ?\S*)?"
+)
+_NO_REASON = re.compile(
+    r"Graph execution error:$|Detected at node .* defined at|Traceback \(most recent|"
+    r"<stack traces unavailable>"
+)
+
+
+class ChannelLink:
+    """The trial's end of the channel; it ends the process if the worker is gone.
+
+    Attributes:
+        asked: Whether the trial has requested a parameter or begun to train.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.asked = False
+        self._channel = channel
+        self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
+        self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
+        self._stop = threading.Event()
+        threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
+
+    def send(self, message: Message) -> None:
+        self.asked = self.asked or isinstance(message, Suggest | Started)
+        try:
+            self._channel.send(message)
+        except OSError:
+            worker_is_gone()
+
+    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        self.send(Suggest(name, distribution))
+        return self._answers.get().accepted()
+
+    def judge(self, question: Judge) -> Judged:
+        self.send(question)
+        return self._verdicts.get()
+
+    def stop_requested(self) -> bool:
+        return self._stop.is_set()
+
+    def request_stop(self) -> None:
+        """Request a stop at the next step, because of the worker or a signal."""
+        self._stop.set()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                message = self._channel.receive()
+            except (EOFError, OSError):
+                worker_is_gone()
+            except GarbledError as error:
+                # No request to stop would arrive any more.
+                self.send(failure_of(error))
+                os._exit(1)
+            if isinstance(message, Suggested):
+                self._answers.put(message)
+            elif isinstance(message, Judged):
+                self._verdicts.put(message)
+            elif isinstance(message, Stop):
+                self.request_stop()
+
+
+def failure_before_trial(error: BaseException) -> Failed:
+    """Return the message to the worker about an error that was raised before the trial's code ran."""
+    text = f"its process could not start: {_text_of(error)}"
+    return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
+
+
+def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
+    """Return the message to the worker about ``error``, which ended a trial.
+
+    Args:
+        error: Any exception.
+        asked: Whether the trial had requested a parameter or begun to train. If not, every other trial
+            would fail in the same way.
+    """
+    if isinstance(error, CheckpointError):
+        return Failed(_text_of(error), fault="environment")
+    if isinstance(error, DefinitionChangedError):
+        return Failed(printable(str(error)), fault="definition")
+    full = _disk_error(error)
+    if full is not None:
+        text = (
+            f"{_text_of(error)} ({full}: free some space or make the disk writable where the "
+            "trial writes)"
+        )
+        return Failed(text, traceback=formatted(error, error.__traceback__), fault="environment")
+    if isinstance(error, ParameterError):
+        return Failed(error_line(error, where=True), of_study=error.of_study or not asked)
+    if isinstance(error, SweeperError):
+        own = getattr(error, "traceback", "")
+        return Failed(_text_of(error), traceback=printable(own), of_study=error.of_study)
+    text = error_line(error, where=True)
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int | None) else error_text(error)
+        text = printable(f"the trial's code called sys.exit({code!r})")
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "ResourceExhaustedError"
+    return Failed(
+        text,
+        traceback=formatted(error, _users_part(error.__traceback__)),
+        fault="memory" if memory else "trial",
+        of_study=not asked and isinstance(error, _MISTAKES),
+    )
+
+
+def _disk_error(error: BaseException) -> str | None:
+    """Return the text of the disk's error that caused ``error``, or None.
+
+    Errors of TensorFlow and HDF5 contain the system's reason only in their text.
+    """
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
+            return os.strerror(cause.errno)
+        if isinstance(cause, OSError) or type(cause).__module__.startswith("tensorflow."):
+            for number in _DISK_ERRORS:
+                if os.strerror(number) in error_text(cause):
+                    return os.strerror(number)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
+    return None
+
+
+def _text_of(error: BaseException) -> str:
+    return printable(f"{type(error).__name__}: {error_text(error)}")
+
+
+def worker_is_gone() -> NoReturn:
+    """End this process because its worker is gone."""
+    os._exit(EXIT_WORKER_GONE)
+
+
+def _users_part(trace: TracebackType | None) -> TracebackType | None:
+    """Return the traceback from the first frame outside sweeper; the whole traceback if there is none."""
+    own = f"{Path(__file__).parents[2]}{os.sep}"
+    part = trace
+    while part is not None and part.tb_frame.f_code.co_filename.startswith(own):
+        part = part.tb_next
+    return part or trace
+
+
+def error_text(error: BaseException) -> str:
+    """Return ``str(error)``, or a text that names the error that ``str`` raises."""
+    try:
+        return str(error)
+    except BaseException as other:  # it may raise whatever it likes, SystemExit too
+        return f"<its __str__ raised {type(other).__name__}>"
+
+
+def error_line(error: BaseException, *, where: bool) -> str:
+    """Return one line: the error's type, its reason, and the user's line that raised it.
+
+    Args:
+        error: Any exception.
+        where: Whether to add ``(in FUNCTION, FILE:LINE)``, if a line of the user's code is known.
+    """
+    kind, reason = type(error).__name__, _reason(printable(error_text(error), _LONGEST_TEXT))
+    location = _location(error.__traceback__) if where else None
+    missing = missing_package(error)
+    advice = "" if missing is None else f"; {missing}"
+    line = printable(f"{kind}: {reason}", _LONGEST_LINE) + advice
+    return line if location is None else f"{line} ({printable(location)})"
+
+
+def formatted(error: BaseException, trace: TracebackType | None) -> str:
+    """Return the traceback as Python prints it, starting at ``trace``."""
+    try:
+        lines = traceback.format_exception(type(error), error, trace)
+    except BaseException as other:
+        # Formatting notes and chained errors calls the user's code, too.
+        lines = [*traceback.format_tb(trace), f"<formatting raised {type(other).__name__}>\n"]
+    return printable("".join(lines))
+
+
+def printable(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return ``text`` with lone surrogates and NULs escaped, which pipes and databases cannot store.
+
+    The middle of a text longer than ``longest`` characters is left out.
+    """
+    if len(text) > longest:
+        half = longest // 2
+        left = len(text) - 2 * half
+        text = f"{text[:half]} [… {left} characters left out …] {text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+def _reason(text: str) -> str:
+    lines = _COLOURS.sub("", text).splitlines()
+    if any(_TENSORFLOW.search(line) for line in lines):
+        # Frames are indented; the other lines are the kernel's message.
+        said = [_NODES.sub("", line).rstrip() for line in lines if not line.startswith("  ")]
+        kept = [line.strip() for line in said if line.strip() and not _NO_REASON.match(line)]
+        lines = list(dict.fromkeys(kept)) or lines
+    return " ".join(" ".join(lines).split())
+
+
+def _location(trace: TracebackType | None) -> str | None:
+    """Return the innermost line of the user's own code, as ``in FUNCTION, FILE:LINE``."""
+    found = None
+    for frame, line in traceback.walk_tb(trace):
+        if is_users(frame.f_code.co_filename):
+            name = frame.f_code.co_name
+            found = f"in {name}, {Path(frame.f_code.co_filename).name}:{line}"
+    return found
