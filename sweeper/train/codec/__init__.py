@@ -10,7 +10,6 @@ from sweeper.train.codec.form import (
     Tensors,
     UnplaceableError,
     digest_of,
-    hold,
     put_array,
     take_array,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "digest_of",
     "encode",
     "held_tensors",
-    "hold",
     "hold_replicas",
     "is_replicated",
     "put_array",

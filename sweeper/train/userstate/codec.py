@@ -20,7 +20,7 @@ import tensorflow as tf
 from keras.src.utils import tracking
 
 from sweeper.inspection.sorts import fields_of
-from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, hold
+from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, replicas_of
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
@@ -201,7 +201,7 @@ class UserEncoder(Encoder):
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
-        self._tensors[key] = hold(variable)
+        self._tensors[key] = replicas_of(variable)[0].read_value()
         return key
 
 
