@@ -14,8 +14,7 @@ from sweeper.lanes.block import StepRequest
 from sweeper.lanes.scheduler import Lane
 from sweeper.lanes.step import Kind, LaneStep
 from sweeper.train.data import DataSource
-from sweeper.train.loop.runners import IndexRunner
-from sweeper.train.loop.steps import StepFunction
+from sweeper.train.loop.runners import IndexRunner, StepFunction
 from sweeper.train.sources.arrays import ArraySource, is_ragged
 from sweeper.train.sources.runner import Logs, Runner, Shapes
 from sweeper.train.state.callbacks import listens_to_batches

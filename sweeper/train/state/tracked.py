@@ -132,15 +132,12 @@ class Tracked:
             where = path if node[TAG] == "variable" else f"{path}/{index}"
             _assign(variable, tensors, key, where, dry=dry)
 
-    def describe(self) -> str:
-        return ", ".join(self._objects) or "none"
-
 
 def check_trackable(name: str, value: object) -> None:
     """Refuse an object whose state cannot be restored.
 
     Raises:
-        UncapturableError: It is none of the kinds that can be tracked; ``name`` is in the message.
+        UncapturableError: ``value`` is of none of the kinds that can be tracked.
     """
     if (
         framework_variables(value) is not None

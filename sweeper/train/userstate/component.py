@@ -379,9 +379,6 @@ class UserState:
                 )
                 raise RestoreError(msg) from error
 
-    def describe(self) -> str:
-        return f"{len(self._holders)} objects watched"
-
     def _by_path(self) -> dict[str, Holder]:
         return {holder.path: holder for holder in self.walk.holders}
 
