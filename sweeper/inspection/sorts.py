@@ -376,6 +376,14 @@ def delete_field(thing: Any, name: str) -> None:
         member.__delete__(thing)
 
 
+def list_in_wrapper(thing: object) -> list[Any] | None:
+    """Return the items in TensorFlow's wrapper of a list that is an attribute; None for other objects."""
+    if type(thing).__name__ != "ListWrapper":
+        return None
+    stored = fields_of(thing).get("_storage")
+    return stored if type(stored) is list else None
+
+
 def _slot(cls: type, name: str) -> Any:
     found = (vars(base).get(name) for base in cls.__mro__)
     return next((each for each in found if isinstance(each, types.MemberDescriptorType)), None)

@@ -41,6 +41,7 @@ from sweeper.inspection.sorts import (
     is_users_class,
     is_users_module,
     label_of,
+    list_in_wrapper,
     sort_of,
 )
 
@@ -313,10 +314,9 @@ def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
 
 
 def _items_of(thing: Any) -> list[Any]:
-    """Return the items of a list, a tuple or a deque, without a word from its class."""
+    """Return the items of a list, a tuple or a deque, without running code of its class."""
     kind: Any = next(base for base in (list, tuple, deque) if base in type(thing).__mro__)
-    # TensorFlow's wrapper of a list that is an attribute keeps the items beside itself.
-    stored = fields_of(thing).get("_storage") if type(thing).__name__ == "ListWrapper" else None
+    stored = list_in_wrapper(thing)
     return _taken(kind.__iter__(thing if stored is None else stored))
 
 

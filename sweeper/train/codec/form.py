@@ -57,6 +57,11 @@ def digest_of(array: Any) -> str:
     return digest.hexdigest()
 
 
+def form_of(array: Any) -> str:
+    """Return the dtype and shape of an array, tensor or variable, such as ``float32[2, 3]``."""
+    return f"{getattr(array.dtype, 'name', array.dtype)}{list(array.shape)}"
+
+
 _LIBRARIES = frozenset(
     {"argparse", "builtins", "collections", "itertools", "keras", "math", "numpy", "operator"}
     | {"tensorflow", "types"}

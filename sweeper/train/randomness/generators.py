@@ -22,6 +22,7 @@ from sweeper.train.codec import (
     hold_replicas,
     replicas_of,
 )
+from sweeper.train.codec.form import form_of
 from sweeper.train.randomness.tracing import Trace, TracedFunctions
 
 _WORDS = 624
@@ -243,9 +244,8 @@ def _misfit(
     """Return the error if the saved tensor ``key`` is missing or has another dtype or shape."""
     if key not in tensors:
         return [f"the tensor {key!r} is missing"]
-    array = tensors[key]
-    was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-    expected = f"{dtype}{list(array.shape if shape is None else shape)}"
+    was = form_of(tensors[key])
+    expected = f"{dtype}{list(tensors[key].shape if shape is None else shape)}"
     return [] if was == expected else [f"the tensor {key!r} is {was}, expected {expected}"]
 
 

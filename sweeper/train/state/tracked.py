@@ -22,6 +22,7 @@ from sweeper.train.codec import (
     hold_replicas,
     tells_its_state,
 )
+from sweeper.train.codec.form import form_of
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.values import Generator
 
@@ -167,9 +168,7 @@ def _assign(variable: Any, tensors: Mapping[str, Any], key: str, path: str, *, d
     if key not in tensors:
         msg = f"the tensor {key!r} is missing"
         raise UnplaceableError(msg)
-    array, dtype = tensors[key], variable.dtype
-    was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-    now = f"{getattr(dtype, 'name', dtype)}{list(variable.shape)}"
+    was, now = form_of(tensors[key]), form_of(variable)
     if was != now:
         msg = f"{path} was a variable, {was}, and is {now} now"
         raise UnplaceableError(msg)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError
@@ -29,6 +28,7 @@ from sweeper.inspection.sorts import (
 )
 from sweeper.inspection.walk import Edge, ObjectPath
 from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
+from sweeper.train.codec.form import form_of
 from sweeper.train.step import TrainingStep
 
 
@@ -79,10 +79,8 @@ class Variables:
             if array is None:
                 found.append(f"{shown}: its tensor {self._key(index)!r} is missing")
                 continue
-            forms = {(a.dtype, a.shape) for a in held_tensors(self._key(index), tensors)}
-            was = " and ".join(f"{np.dtype(d).name}{list(shape)}" for d, shape in forms)
-            dtype = keras.backend.standardize_dtype(each.value.dtype)
-            now = f"{dtype}{list(each.value.shape)}"
+            was = " and ".join({form_of(a) for a in held_tensors(self._key(index), tensors)})
+            now = form_of(each.value)
             if was != now:
                 found.append(f"{shown} is {now}, and {was} in it")
         return found
@@ -97,11 +95,7 @@ class Variables:
         index_of = {path: index for index, path in enumerate(saved)}
         for each in self._labelled():
             key = self._key(index_of.get(each.path, -1))
-            array = tensors.get(key)
-            dtype = keras.backend.standardize_dtype(each.value.dtype)
-            if array is None or np.dtype(array.dtype).name != dtype:
-                continue
-            if tuple(array.shape) == tuple(each.value.shape):
+            if key in tensors and form_of(tensors[key]) == form_of(each.value):
                 assign_replicas(each.value, key, tensors)
 
     def _key(self, index: int) -> str:
