@@ -28,12 +28,7 @@ from sweeper.train.codec.replicas import as_one
 from sweeper.train.data import Data, DataSource
 from sweeper.train.loop.building import create_variables_of_training
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
-from sweeper.train.randomness.generators import (
-    GlobalSeedGenerator,
-    NumpyRandom,
-    PythonRandom,
-    TensorFlowRandom,
-)
+from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.sources.opening import open_sources
 from sweeper.train.state.variables import load_variables
@@ -211,11 +206,8 @@ def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 @contextmanager
 def _generators_kept() -> Iterator[None]:
     """Context manager that restores Python's, NumPy's, TensorFlow's and Keras's generators."""
-    generators = (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
-    tensors: dict[str, Any] = {}
-    saved = [(each, each.capture(tensors)) for each in generators]
+    before = RecordedState(process_generators())
     try:
         yield
     finally:
-        for each, state in saved:
-            each.restore(state, tensors)
+        before.restore()

@@ -7,7 +7,7 @@ the position in the data are restored to their initial state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -19,12 +19,7 @@ from sweeper.train.loop.building import build_before_tracing, create_variables_o
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.loop.runners import make_runner
-from sweeper.train.randomness.generators import (
-    GlobalSeedGenerator,
-    NumpyRandom,
-    PythonRandom,
-    TensorFlowRandom,
-)
+from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
 from sweeper.train.sources.runner import Logs
@@ -65,7 +60,7 @@ class CheckpointTests:
         self._reported = Reported((), 1, notice)
         self._hidden = HiddenState(sequence)
         self._loose = Variables("reachable", Reach(model, step).loose)
-        self._beginning: _Beginning | None = None
+        self._beginning: RecordedState | None = None
         with self._hidden:
             self._runner = make_runner(
                 model,
@@ -92,10 +87,15 @@ class CheckpointTests:
             if self._beginning is None:
                 self._complete(loaded)
                 self._runner.begin_epoch(0)
-                self._beginning = _Beginning(self._components())
+                reading, hidden = _Reading(self._runner), self._hidden.components
+                # The order matters: setting TensorFlow's seed restarts the streams of eager ops.
+                components = (reading, self._loose, *process_generators(), *hidden)
+                self._beginning = RecordedState(components)
             load_variables(self._model, loaded)
             self._beginning.restore()
-            self._restore_loose(loaded)
+            # Variables that exist only in training are ignored: a test step does not use them.
+            saved = loaded.state.get(self._loose.name, ())
+            self._loose.restore_by_path(saved, loaded.tensors)
             logs = to_python(self._measure())
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         return dict(chain.from_iterable(numbers))
@@ -110,25 +110,6 @@ class CheckpointTests:
             self._runner.restore("test", begun, tensors)
         if len(self._model.variables) < saved:
             self._build_as_trained()
-
-    def _components(self) -> Sequence[Any]:
-        return (
-            _Reading(self._runner),
-            self._loose,
-            GlobalSeedGenerator(),
-            PythonRandom(),
-            NumpyRandom(),
-            TensorFlowRandom(),
-            *self._hidden.components,
-        )
-
-    def _restore_loose(self, loaded: LoadedCheckpoint) -> None:
-        """Assign the checkpoint's variables that are in none of Keras's lists.
-
-        Others that exist only in training are ignored, because a test step does not use them.
-        """
-        saved = loaded.state.get(self._loose.name, ())
-        self._loose.restore_by_path(saved, loaded.tensors)
 
     def _measure(self) -> Logs:
         model, runner = self._model, self._runner
@@ -165,17 +146,3 @@ class _Reading:
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._runner.restore(self.name, saved, tensors)
-
-
-class _Beginning:
-    """State outside of checkpoints that an evaluation can change."""
-
-    def __init__(self, components: Sequence[Any]) -> None:
-        self._saved = []
-        for component in components:
-            tensors: Tensors = {}
-            self._saved.append((component, component.capture(tensors), tensors))
-
-    def restore(self) -> None:
-        for component, saved, tensors in self._saved:
-            component.restore(saved, tensors)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -208,6 +208,30 @@ class TensorFlowRandom:
                 "the model factory"
             )
         ]
+
+
+def process_generators() -> tuple[Any, ...]:
+    """Return the components of the process-wide generators."""
+    return (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
+
+
+class RecordedState:
+    """State of components at the time of construction.
+
+    Args:
+        components: Objects with ``capture`` and ``restore``, in the order in which they are restored.
+    """
+
+    def __init__(self, components: Iterable[Any]) -> None:
+        self._saved = []
+        for component in components:
+            tensors: Tensors = {}
+            self._saved.append((component, component.capture(tensors), tensors))
+
+    def restore(self) -> None:
+        """Restore the recorded state; may be called any number of times."""
+        for component, saved, tensors in self._saved:
+            component.restore(saved, tensors)
 
 
 def global_seed_generator() -> Any:

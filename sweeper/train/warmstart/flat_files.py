@@ -45,13 +45,13 @@ def match_flat(model: Any, keys: Mapping[str, str], rename: Mapping[str, str]) -
     return exact
 
 
-def unique(names: Sequence[str]) -> list[str]:
-    """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …."""
+def unique(names: Sequence[str], mark: str = "#") -> list[str]:
+    """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …, with ``mark`` as the sign."""
     counts: dict[str, int] = {}
     found = []
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        found.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
+        found.append(name if counts[name] == 1 else f"{name}{mark}{counts[name]}")
     return found
 
 
