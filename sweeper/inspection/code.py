@@ -325,7 +325,7 @@ def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
         candidates = [name for name in code.co_names if name in namespace]
         if not candidates:
             continue
-        loaded = _loaded_globals(code)
+        loaded = _arguments(code, "LOAD_GLOBAL", "LOAD_NAME")
         for name in candidates:
             if name in loaded:
                 yield name, namespace[name]
@@ -333,15 +333,25 @@ def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 def stored_globals(function: types.FunctionType) -> frozenset[str]:
     """Return the module variables that ``function`` and those inside it assign."""
-    return frozenset().union(*map(_stored_globals, all_codes(function.__code__)))
+    return _all_arguments(function, "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
 def imported_modules(function: types.FunctionType) -> frozenset[str]:
     """Return the names of the modules that ``function`` and those inside it import when they run."""
+    return _all_arguments(function, "IMPORT_NAME")
+
+
+def _all_arguments(function: types.FunctionType, *operations: str) -> frozenset[str]:
+    return frozenset().union(*(_arguments(c, *operations) for c in all_codes(function.__code__)))
+
+
+@functools.cache
+def _arguments(code: types.CodeType, *operations: str) -> frozenset[str]:
+    """Return the arguments of the instructions with these ``operations`` in ``code``."""
     return frozenset(
         str(instruction.argval)
-        for code in all_codes(function.__code__)
-        for instruction in _imports(code)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in operations
     )
 
 
@@ -495,26 +505,3 @@ _SHRINKING = frozenset(
         "symmetric_difference_update",
     }
 )
-
-
-@functools.cache
-def _imports(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    return tuple(i for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME")
-
-
-@functools.cache
-def _stored_globals(code: types.CodeType) -> frozenset[str]:
-    return frozenset(
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
-    )
-
-
-@functools.cache
-def _loaded_globals(code: types.CodeType) -> frozenset[str]:
-    return frozenset(
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    )

@@ -301,13 +301,8 @@ class _Statement:
 
 
 def _is_of_the_moment(value: object) -> bool:
-    return not _OF_THE_MOMENT.isdisjoint(_packages(_module_of(value)))
-
-
-def _packages(module: str) -> set[str]:
-    """Return a module's name, and the names of the packages that it is in."""
-    parts = module.split(".")
-    return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    parts = _module_of(value).split(".")
+    return any(".".join(parts[:count]) in _OF_THE_MOMENT for count in range(1, len(parts) + 1))
 
 
 def _module_of(value: object) -> str:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sweeper.inspection.fingerprint import reached_parts_and_files
 from sweeper.inspection.sources import Source, source_of
-from sweeper.records.code import CodePart
 from sweeper.records.lengths import LengthKind, LengthRead
 
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
@@ -41,8 +40,9 @@ def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
             if "epochs" in name:
                 found[LengthRead(name, "epochs", "reads")] = None
             continue
-        for each in _in_part(name, part, source):
-            found[each] = None
+        where = f"{name} ({source.shown}, line "
+        for line, kind, number, shown in source.within(part.first, part.last):
+            found[LengthRead(f"{where}{line})", shown, kind, number)] = None
     return tuple(found)
 
 
@@ -60,11 +60,6 @@ class _Lines:
     def within(self, first: int, last: int) -> Iterator[tuple[int, LengthKind, int, str]]:
         """Yield the line, kind, number and text of each use from line ``first`` to ``last``."""
         return (found for found in self._found if first <= found[0] <= last)
-
-
-def _in_part(name: str, part: CodePart, source: _Lines) -> Iterator[LengthRead]:
-    for line, kind, number, shown in source.within(part.first, part.last):
-        yield LengthRead(f"{name} ({source.shown}, line {line})", shown, kind, number)
 
 
 def _found_at(node: ast.AST, constants: Mapping[str, int]) -> Iterator[_Found]:

@@ -125,11 +125,8 @@ def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
 
     Another process, which gets the code by value, has no cells to read.
     """
-    found = {}
-    for file in sorted(reached_parts_and_files(roots)[1]):
-        if not Path(file).is_file():
-            found[file] = "".join(linecache.getlines(file))
-    return found
+    files = sorted(reached_parts_and_files(roots)[1])
+    return {f: "".join(linecache.getlines(f)) for f in files if not Path(f).is_file()}
 
 
 def _own_file(roots: Iterable[object]) -> str:

@@ -217,7 +217,8 @@ def statements_of(node: ast.AST) -> tuple[tuple[int, str], ...]:
     found = []
     for each in _in_order(node):
         if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler | ast.match_case):
-            head = meaning(_Headed(each)) if _has_blocks(each) else meaning(each)
+            has_blocks = isinstance(getattr(each, "body", None), list)
+            head = meaning(_Headed(each)) if has_blocks else meaning(each)
             found.append((getattr(each, "lineno", 0), digest_of(head)[:_SHORT]))
     return tuple(found)
 
@@ -245,10 +246,6 @@ class _Headed(ast.AST):
         self._fields = tuple(name for name, _ in kept)  # type: ignore[misc]
         for name, value in kept:
             setattr(self, name, value)
-
-
-def _has_blocks(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "body", None), list)
 
 
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:

@@ -77,10 +77,6 @@ class Signature:
 
         return tf.function(serve, autograph=False)
 
-    def concrete(self, model: keras.Model) -> Any:
-        """Return the traced graph function."""
-        return self.function(model).get_concrete_function(**self.inputs)
-
 
 def predict(model: keras.Model, batch: Any) -> list[Any]:
     """Return the model's predictions for ``batch``, as arrays, in the order of its outputs."""

@@ -23,7 +23,7 @@ from sweeper.train.codec import Tensors
 from sweeper.train.codec.replicas import hold_replicas, replicas_of
 from sweeper.train.loop.plan import TrainingPlan, roots_of
 from sweeper.train.state.state import Component
-from sweeper.train.state.variables import Found, Reach, Variables
+from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import UserState
 from sweeper.train.userstate.holders import Attributes
 
@@ -53,8 +53,8 @@ class Initial:
         held = {
             "model": list(plan.model.variables),
             "optimizer": list(reach.own_optimizer()),
-            "optimizers": _values(reach.other_optimizers()),
-            "reachable": _values(reach.loose()),
+            "optimizers": [each.value for each in reach.other_optimizers()],
+            "reachable": [each.value for each in reach.loose()],
         }
         texts = {name: [_text(name, each) for each in listed] for name, listed in held.items()}
         return cls(texts, _attributes(plan, reach), held)
@@ -73,10 +73,6 @@ def text_of(array: Any) -> str:
     """Return an array's dtype and shape, and the digest of its values."""
     value = np.ascontiguousarray(array)
     return f"{value.dtype}{list(value.shape)} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
-
-
-def _values(found: list[Found]) -> list[Any]:
-    return [each.value for each in found]
 
 
 def _text(component: str, variable: Any) -> str:

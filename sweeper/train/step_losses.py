@@ -11,8 +11,7 @@ the global batch. Then the gradients and losses of replicas can be added, also f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -85,21 +84,15 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     resolved = get_loss(loss, targets, predictions)
     if resolved is None:
         return None
-    with _without_reduction(resolved):
+    before, resolved.reduction = resolved.reduction, None
+    try:
         values = resolved(targets, predictions)
+    finally:
+        resolved.reduction = before
     mask = get_keras_mask(predictions)
     if mask is not None:
         set_keras_mask(values, mask)
     return values
-
-
-@contextmanager
-def _without_reduction(loss: keras.losses.Loss) -> Iterator[None]:
-    before, loss.reduction = loss.reduction, None
-    try:
-        yield
-    finally:
-        loss.reduction = before
 
 
 def reduction_of(loss: Any) -> str:

@@ -84,7 +84,7 @@ class FrozenGraph:
 
     def write(self, leaving: Leaving, path: Path) -> Written:
         signature = leaving.signature()
-        concrete = signature.concrete(leaving.model)
+        concrete = signature.function(leaving.model).get_concrete_function(**signature.inputs)
         frozen = convert_variables_to_constants_v2(concrete)
         graph = frozen.graph.as_graph_def()
         _refuse_resources(graph)

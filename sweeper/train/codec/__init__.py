@@ -17,7 +17,6 @@ from sweeper.train.codec.replicas import (
     assign_replicas,
     held_tensors,
     hold_replicas,
-    is_replicated,
     replicas_of,
 )
 
@@ -35,7 +34,6 @@ __all__ = [
     "encode",
     "held_tensors",
     "hold_replicas",
-    "is_replicated",
     "put_array",
     "replicas_of",
     "take_array",

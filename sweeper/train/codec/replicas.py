@@ -29,11 +29,6 @@ def replicas_of(variable: Any) -> tuple[Any, ...]:
     return (inner,)
 
 
-def is_replicated(variable: Any) -> bool:
-    """Return whether ``variable`` has one variable for each replica."""
-    return len(replicas_of(variable)) > 1
-
-
 def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
     """Put the value of each replica into ``tensors``, the first one's under ``key``.
 
@@ -59,7 +54,7 @@ def refuse_replicated(value: object, path: str) -> None:
     Raises:
         NotPlainError: ``value`` is such an object; ``path`` is its path.
     """
-    if any(map(is_replicated, framework_variables(value) or ())):
+    if any(len(replicas_of(variable)) > 1 for variable in framework_variables(value) or ()):
         reason = f"a {class_name(type(value))} with a value on each replica, made during training"
         raise NotPlainError(path, value, f"{reason}; make it in the factory")
 

@@ -239,5 +239,4 @@ def suspended() -> Iterator[None]:
         yield
     finally:
         for each in states:
-            with each.traced_functions.entered_again():
-                each._enter()
+            each._enter()

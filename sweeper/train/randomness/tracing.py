@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import sys
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ import tensorflow as tf
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import gen_random_ops, resource_variable_ops
+from tensorflow.python.ops import gen_random_ops
 from tensorflow.python.util import tf_decorator
 
 from sweeper.errors import UncapturableError
@@ -68,7 +67,6 @@ STATEFUL_RANDOM = frozenset(
 
 _FUNC_GRAPH: Any = func_graph
 _ATOMIC_FUNCTION: Any = atomic_function.AtomicFunction
-_VARIABLE: Any = resource_variable_ops.BaseResourceVariable
 _MODULE: Any = gen_random_ops
 _DATASETS: Any = structured_function.StructuredFunctionWrapper
 _SYMBOLIC = "scratch_graph"
@@ -256,30 +254,14 @@ class Trace:
     """A newly traced function.
 
     Attributes:
-        number: Number of functions that were traced before it in this training.
         function: The Python function, without TensorFlow's decorators.
         graph: Its ``FuncGraph``.
-        variables: The captured variables, in the order of their first use.
+        variables: The variables that it uses.
     """
 
-    number: int
     function: Any
     graph: Any
     variables: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedVariable:
-    """A variable made during the training that a traced function uses.
-
-    Attributes:
-        name: ``<number of the trace>/<number of the variable in it>``, equal in all processes
-            that trace the same functions in the same order.
-        variable: The ``tf.Variable``.
-    """
-
-    name: str
-    variable: Any
 
 
 class TracedFunctions:
@@ -292,40 +274,28 @@ class TracedFunctions:
     def __init__(self, generators: GraphGenerators | None = None) -> None:
         self._generators = GraphGenerators() if generators is None else generators
         self._listeners: list[Callable[[Trace], None]] = []
-        self._traces = 0
-        self._made: dict[int, weakref.ref[Any]] = {}
-        """Variables created since it was entered, by identity."""
-        self._captured: dict[str, weakref.ref[Any]] = {}
         self._judged: set[bytes] = set()
-        self._originals: list[tuple[Any, Any, Any]] = []
+        self._originals: list[tuple[Any, Any]] = []
 
     def on_trace(self, listener: Callable[[Trace], None]) -> None:
         """Call ``listener`` with every function that is traced from now on."""
         self._listeners.append(listener)
 
-    def captured(self) -> list[CapturedVariable]:
-        """Return the variables that were created during the training and that functions use."""
-        alive = ((name, reference()) for name, reference in self._captured.items())
-        return [CapturedVariable(name, each) for name, each in alive if each is not None]
-
-    @contextmanager
-    def entered_again(self) -> Iterator[None]:
-        """Context manager for entering again: keeps the variables recorded since the first time."""
-        made = self._made
-        yield
-        self._made = made
-
     def __enter__(self) -> Self:
         trace = _FUNC_GRAPH.func_graph_from_py_func
         call = _ATOMIC_FUNCTION.call_flat
-        make = _VARIABLE.__init__
-        self._originals.append((trace, call, make))
-        self._made = {}
+        self._originals.append((trace, call))
 
         def tracing(name: Any, python_func: Any, *arguments: Any, **options: Any) -> Any:
-            with self._generators.tracing(tf_decorator.unwrap(python_func)[1]):
+            function = tf_decorator.unwrap(python_func)[1]
+            with self._generators.tracing(function):
                 graph = trace(name, python_func, *arguments, **options)
-            self._traced(python_func, graph)
+            variables = (
+                variable for each in graph._weak_variables if (variable := each()) is not None
+            )
+            traced = Trace(function, graph, tuple(variables))
+            for listener in self._listeners:
+                listener(traced)
             return graph
 
         def calling(function: Any, *arguments: Any) -> Any:
@@ -334,31 +304,14 @@ class TracedFunctions:
                 self._judged.add(function.name)
             return call(function, *arguments)
 
-        def making(variable: Any, *arguments: Any, **options: Any) -> None:
-            make(variable, *arguments, **options)
-            self._made[id(variable)] = weakref.ref(variable)
-
         _FUNC_GRAPH.func_graph_from_py_func = tracing
         _ATOMIC_FUNCTION.call_flat = calling
-        _VARIABLE.__init__ = making
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        trace, call, make = self._originals.pop()
+        trace, call = self._originals.pop()
         _FUNC_GRAPH.func_graph_from_py_func = trace
         _ATOMIC_FUNCTION.call_flat = call
-        _VARIABLE.__init__ = make
-
-    def _traced(self, python_func: Any, graph: Any) -> None:
-        function = tf_decorator.unwrap(python_func)[1]
-        shown = Trace(self._traces, function, graph, tuple(_variables(graph)))
-        self._traces += 1
-        for index, variable in enumerate(shown.variables):
-            made = self._made.get(id(variable))
-            if made is not None and made() is variable:
-                self._captured[f"{shown.number}/{index}"] = made
-        for listener in self._listeners:
-            listener(shown)
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:
@@ -395,11 +348,3 @@ def _random_operations(graph: Any, seen: set[int]) -> Iterator[Any]:
         inner = getattr(function, "graph", None)
         if inner is not None and id(inner) not in seen:
             yield from _random_operations(inner, seen)
-
-
-def _variables(graph: Any) -> list[Any]:
-    """Return the graph's variables in a stable order, unlike TensorFlow's own list."""
-    used = [variable for each in graph._weak_variables if (variable := each()) is not None]
-    turns = {id(external): turn for turn, (external, _) in enumerate(graph.captures)}
-    last = len(turns)
-    return sorted(used, key=lambda v: (turns.get(id(v.handle), last), v.name))

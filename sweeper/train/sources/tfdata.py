@@ -118,24 +118,6 @@ def cached_order(dataset: Any, reshuffling: set[int]) -> bool:
     )
 
 
-def captured_shuffle(node: Any) -> str | None:
-    """Return the op of a reshuffling dataset that a function of ``node`` captures, or None.
-
-    Such a dataset is not an input of ``node``; it is found in TensorFlow's graph of the dataset.
-    """
-    for function in node._functions():
-        for captured in function.function.captured_inputs:
-            if captured.dtype != tf.variant:
-                continue
-            serialized = gen_dataset_ops.dataset_to_graph_v2(
-                captured, external_state_policy=_IGNORE_STATE
-            )
-            for op in ops(graph_pb2.GraphDef.FromString(serialized.numpy())):
-                if any(op.attr[name].b for name in _RESHUFFLES):
-                    return str(op.op)
-    return None
-
-
 def repeats_for_ever(dataset: Any) -> bool:
     """Return whether a part of ``dataset`` is repeated endlessly, whatever its cardinality."""
     return any(
@@ -161,18 +143,25 @@ _WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip",
 def refuse_captured_shuffle(node: Any, name: str) -> None:
     """Refuse a function of ``node`` that reads a reshuffling dataset made outside of it.
 
+    Such a dataset is not an input of ``node``; it is found in TensorFlow's graph of the dataset.
+
     Raises:
         UncapturableError: It reads such a dataset.
     """
-    op = captured_shuffle(node)
-    if op is not None:
-        msg = (
-            f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a dataset "
-            f"made outside it, with a {op} that draws a new seed at each iteration; the number of "
-            "draws cannot be saved. Make that dataset inside the function, or give its shuffle "
-            "reshuffle_each_iteration=False"
-        )
-        raise UncapturableError(msg)
+    captured = (each for f in node._functions() for each in f.function.captured_inputs)
+    for dataset in captured:
+        if dataset.dtype != tf.variant:
+            continue
+        graph = gen_dataset_ops.dataset_to_graph_v2(dataset, external_state_policy=_IGNORE_STATE)
+        for op in ops(graph_pb2.GraphDef.FromString(graph.numpy())):
+            if any(op.attr[attribute].b for attribute in _RESHUFFLES):
+                msg = (
+                    f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a "
+                    f"dataset made outside it, with a {op.op} that draws a new seed at each "
+                    "iteration; the number of draws cannot be saved. Make that dataset inside the "
+                    "function, or give its shuffle reshuffle_each_iteration=False"
+                )
+                raise UncapturableError(msg)
 
 
 def refuse_unseeded(op: Any, node: Any, name: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import keras
 
@@ -32,6 +32,7 @@ from sweeper.train.state.tracked import Tracked
 from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import Roots, UserState
 
+_Kind = TypeVar("_Kind")
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
 _SEVERAL_PROCESSES = "processes"
 """Component in checkpoints of trials in several processes, which are no longer supported."""
@@ -241,7 +242,6 @@ class TrainingState:
         for component in self.components:
             state[component.name] = component.capture(tensors)
         digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
-        listed = [each for each in self.components if isinstance(each, Variables)]
         return Snapshot(
             step=position.step,
             epoch=position.epoch,
@@ -250,7 +250,7 @@ class TrainingState:
             metrics=dict(metrics),
             digest_names=digested,
             history=tuple(history),
-            repeated={key: names for each in listed for key, names in each.repeated.items()},
+            repeated={k: v for each in self._all(Variables) for k, v in each.repeated.items()},
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
@@ -265,42 +265,37 @@ class TrainingState:
         if loaded is not None:
             self._build(loaded)
             self._check(loaded)
-        for component in self.components:
-            if isinstance(component, CallbackStates):
-                saved = None if loaded is None else loaded.state[component.name]
-                component.before_train_begin(saved)
+        for component in self._all(CallbackStates):
+            saved = None if loaded is None else loaded.state[component.name]
+            component.before_train_begin(saved)
 
     def after_train_end(self) -> None:
         """Clean up after the last snapshot of a training that has ended."""
-        for component in self.components:
-            if isinstance(component, CallbackStates):
-                component.after_train_end()
+        for component in self._all(CallbackStates):
+            component.after_train_end()
 
     def begin(self) -> None:
         """Record the initial state, after the callbacks' ``on_train_begin``."""
-        for component in self.components:
-            if isinstance(component, UserState):
-                component.begin()
-            elif isinstance(component, FixedParts):
-                component.begin()
-                if not self._makes_variables_late:
-                    component.settle()
+        for parts in self._all(FixedParts):
+            parts.begin()
+            if not self._makes_variables_late:
+                parts.settle()
+        for user_state in self._all(UserState):
+            user_state.begin()
 
     def first_step_done(self) -> None:
         """Record that all variables exist, after the first step."""
         if self._makes_variables_late:
             self._makes_variables_late = False
-            for component in self.components:
-                if isinstance(component, FixedParts):
-                    component.settle()
+            for parts in self._all(FixedParts):
+                parts.settle()
 
     def prepared(self, prepare: Callable[[], None]) -> None:
         """Run ``prepare``, a step that creates variables, and undo its other effects."""
         self.begin()
         prepare()
-        for component in self.components:
-            if isinstance(component, UserState):
-                component.undo()
+        for user_state in self._all(UserState):
+            user_state.undo()
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
@@ -323,9 +318,12 @@ class TrainingState:
         return self._misfits(loaded)
 
     def _build(self, loaded: LoadedCheckpoint) -> None:
-        for component in self.components:
-            if isinstance(component, FixedParts) and component.name in loaded.state:
-                component.build(loaded.state[component.name])
+        for parts in self._all(FixedParts):
+            if parts.name in loaded.state:
+                parts.build(loaded.state[parts.name])
+
+    def _all(self, kind: type[_Kind]) -> list[_Kind]:
+        return [component for component in self.components if isinstance(component, kind)]
 
     def _misfits(self, loaded: LoadedCheckpoint) -> list[str]:
         found = []

@@ -149,7 +149,7 @@ class _Map:
     """Result of one walk, with the sizes that show whether it is out of date."""
 
     own_optimizer: list[Any]
-    optimizers: list[tuple[str, Any]]
+    optimizers: list[Found]
     other_optimizers: list[Found]
     loose: list[Found]
     covered: frozenset[int]
@@ -196,17 +196,12 @@ class Reach:
         model = self._model
         found = walk(model, self._step)
         optimizer = getattr(model, "optimizer", None)
-        own = [] if optimizer is None else _once(optimizer.variables)
+        own = [] if optimizer is None else list({id(v): v for v in optimizer.variables}.values())
         known = {id(v) for v in (*model.variables, *model.metrics_variables, *own)}
-        others: list[Found] = []
-        for each in found:
-            if isinstance(each.value, keras.optimizers.Optimizer):
-                others += _new(each, known)
-        loose: list[Found] = []
+        optimizers = [each for each in found if isinstance(each.value, keras.optimizers.Optimizer)]
+        others = [new for each in optimizers for new in _new(each, known)]
         listed = set(known)
-        for each in found:
-            if each.value is not model:
-                loose += _new(each, known)
+        loose = [new for each in found if each.value is not model for new in _new(each, known)]
         if self._began is not None:
             loose = [each for each in loose if id(each.value) in self._began]
             known = listed | {id(each.value) for each in loose}
@@ -216,11 +211,6 @@ class Reach:
             thing
             for thing in things
             if isinstance(thing, _PARTS) and not is_library_class(type(thing))
-        ]
-        optimizers = [
-            (each.path, each.value)
-            for each in found
-            if isinstance(each.value, keras.optimizers.Optimizer)
         ]
         sizes = _sizes(model, watched)
         return _Map(own, optimizers, others, loose, frozenset(known), watched, sizes)
@@ -235,7 +225,7 @@ class Reach:
 
     def optimizers(self) -> list[tuple[str, Any]]:
         """Return every optimizer reachable from the model, with its path; the model's own first."""
-        return self._current().optimizers
+        return [(each.path, each.value) for each in self._current().optimizers]
 
     def loose(self) -> list[Found]:
         """Return all other variables: of generators, of metrics, and of untracked parts."""
@@ -314,7 +304,3 @@ def _new(each: Found, known: set[int]) -> list[Found]:
             own = is_variable(each.value)
             found.append(Found(each.path if own else f"{each.path}: {label}", variable))
     return found
-
-
-def _once(variables: Any) -> list[Any]:
-    return list({id(v): v for v in variables}.values())

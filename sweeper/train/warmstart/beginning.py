@@ -156,7 +156,9 @@ class _Comparison:
                 self.mismatches.append(Mismatch("missing", each.name, _why_missing(each)))
                 continue
             shown = matched.shown.get(each.key, each.key)
-            stored, own = self._source.stored(each.key), _stored_as(each.variable)
+            dtype = keras.backend.standardize_dtype(each.variable.dtype)
+            own = Stored(tuple(each.variable.shape), dtype)
+            stored = self._source.stored(each.key)
             if stored == own:
                 self.pairs.append((each.variable, each.key))
                 self.names.append((each.name, shown))
@@ -231,11 +233,6 @@ def _why_missing(each: Candidate) -> str:
     if not each.looked_for:
         return "not in it"
     return f"not in it; looked for {' or '.join(each.looked_for[:_MOST_NAMES])}"
-
-
-def _stored_as(variable: Any) -> Stored:
-    dtype = keras.backend.standardize_dtype(variable.dtype)
-    return Stored(tuple(variable.shape), dtype)
 
 
 def _begins(name: str, beginning: str) -> bool:

@@ -88,7 +88,8 @@ class ObjectGraph:
     def child(self, node: int, name: str) -> int | None:
         """Return the child ``name``, with or without a leading underscore, or None."""
         children = self.nodes[node].children
-        return next((children[n] for n in _spellings(name) if n in children), None)
+        other = name[1:] if name.startswith("_") else f"_{name}"
+        return children.get(name, children.get(other))
 
     def values_below(self, node: int) -> dict[str, str]:
         """Return the paths of all values of a model below ``node``, by key."""
@@ -201,10 +202,6 @@ def _names(name: str, child: Any) -> list[str]:
     if is_variable(child) and isinstance(called, str) and "/" not in called:
         return [name, called.partition(":")[0]]
     return [name]
-
-
-def _spellings(name: str) -> tuple[str, str]:
-    return name, name[1:] if name.startswith("_") else f"_{name}"
 
 
 def _plain(path: str) -> str:
