@@ -177,11 +177,11 @@ class HooksEpochs(Protocol):
     """A source with hooks at the beginning and end of an epoch."""
 
     def begin_epoch(self) -> None:
-        """Called before an epoch's first batch is drawn."""
+        """Prepare an epoch, before its first batch is drawn."""
         ...
 
     def end_epoch(self) -> None:
-        """Called after an epoch's last batch was drawn."""
+        """Finish an epoch, after its last batch was drawn."""
         ...
 
 

@@ -28,7 +28,7 @@ _SIGNATURE = "serving_default"
 
 
 class SavedModel:
-    """See `ExportFormat`."""
+    """SavedModel format; see `ExportFormat`."""
 
     name = "savedmodel"
     suffix = ""
@@ -76,7 +76,7 @@ def _quiet() -> Iterator[None]:
 
 
 class FrozenGraph:
-    """See `ExportFormat`."""
+    """Frozen graph format; see `ExportFormat`."""
 
     name = "frozen"
     suffix = ".pb"

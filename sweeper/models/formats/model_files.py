@@ -29,7 +29,7 @@ from sweeper.train.warmstart.flat_files import unique
 
 
 class KerasFile:
-    """See `ExportFormat`."""
+    """``.keras`` format; see `ExportFormat`."""
 
     name = "keras"
     suffix = ".keras"
@@ -83,7 +83,7 @@ def _own_classes(config: Any) -> Iterator[str]:
 
 
 class WeightsFile:
-    """See `ExportFormat`."""
+    """``.weights.h5`` format; see `ExportFormat`."""
 
     name = "weights"
     suffix = ".weights.h5"
@@ -101,7 +101,7 @@ class WeightsFile:
 
 
 class SafetensorsFile:
-    """See `ExportFormat`."""
+    """``.safetensors`` format; see `ExportFormat`."""
 
     name = "safetensors"
     suffix = ".safetensors"

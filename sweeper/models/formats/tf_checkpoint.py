@@ -30,7 +30,7 @@ _MOST_INT32 = (1 << 31) - 1
 
 
 class TensorFlowCheckpoint:
-    """See `ExportFormat`."""
+    """TensorFlow checkpoint format; see `ExportFormat`."""
 
     name = "tf-checkpoint"
     suffix = ""

@@ -37,15 +37,15 @@ class Observer(Protocol):
     """Observer of a training, which keeps its snapshots."""
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
-        """Called before the first step; ``steps_per_epoch`` is 0 if unknown."""
+        """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
         ...
 
     def steps_done(self, position: Position) -> None:
-        """Called after a block of steps."""
+        """Receive the position after a block of steps."""
         ...
 
     def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
-        """Called after an epoch, its validation and callbacks, with its duration in seconds."""
+        """Receive an epoch's record and duration in seconds, after its validation and callbacks."""
         ...
 
     def steps_until_due(self, position: Position) -> int:

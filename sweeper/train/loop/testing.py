@@ -134,7 +134,7 @@ def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]
 
 
 class _Reading:
-    """Position of the data, reset for every checkpoint."""
+    """Component of the position in the data."""
 
     name = "test"
 

@@ -207,7 +207,7 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 
 
 class Runner(Protocol):
-    """Runs steps of a model over a source, from any step of any epoch."""
+    """Runner of a model's steps over a source, from any step of any epoch."""
 
     @property
     def steps(self) -> int | None:

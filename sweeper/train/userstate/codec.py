@@ -1,9 +1,9 @@
-"""Codec of changed objects, with references to objects from the start of training.
+"""Codec of changed objects, with references to objects that existed when training began.
 
-An object that existed when training began is encoded as its path, so that it stays one object for all
-that refer to it. An object made during training is encoded completely where it first occurs. In
-addition to the plain codec there are references, functions and classes by name, and objects of
-libraries that can be created from their state.
+Such an object is encoded as its path, so it stays the same object for all that refer to it. An object
+made during training is encoded completely where it first occurs. In addition to the plain codec, this
+one encodes references, functions and classes by name, and objects of libraries that can be created from
+their state.
 """
 
 from __future__ import annotations
