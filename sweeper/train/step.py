@@ -357,16 +357,11 @@ class TrainingStep:
 
     def _forward(self, batch: Any, *, training: bool) -> StepValues:
         made = self.make_batch(batch, training=training)
-        made = checked.something(self, "make_batch(batch, training=…)", made, "a batch")
-        inputs = checked.something(
-            self, "inputs(batch)", self.inputs(made), "what the model is called with"
-        )
-        outputs = checked.something(
-            self,
-            "outputs(inputs, training=…)",
-            self.outputs(inputs, training=training),
-            "what the model returned",
-        )
+        checked.something(self, "make_batch(batch, training=…)", made, "a batch")
+        inputs = self.inputs(made)
+        checked.something(self, "inputs(batch)", inputs, "the model's inputs")
+        outputs = self.outputs(inputs, training=training)
+        checked.something(self, "outputs(inputs, training=…)", outputs, "the model's outputs")
         # Read before any reduction: replicas take turns there, and share the model's list of losses.
         extra = checked.extra_losses(self, self.extra_losses())
         targets, predictions, weights = checked.loss_inputs(self, self.loss_inputs(made, outputs))

@@ -15,11 +15,10 @@ from sweeper.train.step_losses import by_output
 _ENDS = "(does it end with `return`?)"
 
 
-def something(step: object, method: str, value: Any, expected: str) -> Any:
-    """Return ``value`` if it is not None."""
+def something(step: object, method: str, value: Any, expected: str) -> None:
+    """Refuse None as the result of a method."""
     if value is None:
         raise _refusal(step, method, value, f"{expected} {_ENDS}")
-    return value
 
 
 def loss_inputs(step: object, value: Any) -> tuple[Any, Any, Any]:
