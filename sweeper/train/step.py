@@ -334,7 +334,10 @@ class TrainingStep:
         return type(self) is TrainingStep and not keras.tree.is_nested(self.loss)
 
     def bind(self, model: keras.Model) -> None:
-        """Bind the step to ``model``, and compile the model unless it is compiled.
+        """Bind the step to a model, and compile the model unless it is compiled.
+
+        Args:
+            model: The trial's model.
 
         Raises:
             FactoryError: Model and step both have arguments of ``compile``, or neither has; or the

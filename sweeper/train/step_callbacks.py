@@ -71,7 +71,11 @@ class EverySteps(StepCallback):
         self.n = _steps("EverySteps", n)
 
     def next_step(self, step: int) -> int:
-        """Return the next multiple of ``n`` after ``step`` finished steps."""
+        """Return the next multiple of ``n``.
+
+        Args:
+            step: Number of finished steps.
+        """
         return (step // self.n + 1) * self.n
 
 
@@ -97,7 +101,11 @@ class AtStep(StepCallback):
         self.n = _steps("AtStep", n)
 
     def next_step(self, step: int) -> int | None:
-        """Return ``n``, or None after ``n`` finished steps."""
+        """Return ``n``, or None if that step has ended.
+
+        Args:
+            step: Number of finished steps.
+        """
         return self.n if step < self.n else None
 
 
