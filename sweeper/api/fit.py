@@ -36,7 +36,7 @@ from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
 from sweeper.support.paths import Location, RemotePath, parse_location
 from sweeper.support.shown import shown_url
-from sweeper.train.loop.keeping import SnapshotKeeper
+from sweeper.train.loop.plan import SnapshotKeeper
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
-"""Names that the user's functions use and change, read from bytecode, and the content of callables.
+"""Names that the user's functions use and change, read from bytecode, and the parts of callables.
 
-Whether an object that is reachable from a function is changed by it cannot be known in general.
-These are the ways in which people write it: an attribute of ``self`` that a method assigns, a
-container in one that a method appends to, a variable that is assigned to.
+Whether a function changes a reachable object cannot be decided in general. Recognized are the usual
+forms: a method assigns an attribute of ``self`` or changes its container, or code assigns to a variable.
 """
 
 from __future__ import annotations
@@ -16,11 +15,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sweeper.inspection.sorts import is_library_class, is_users_class
+from sweeper.inspection.sorts import is_library_class, is_users_class, own_dict
+from sweeper.inspection.sources import all_codes
 
 
 def is_made_of_others(value: object) -> bool:
-    """Return whether ``value`` only brings others together, whoever wrote its type."""
+    """Return whether ``value`` is a wrapper or container of other objects."""
     kinds = (types.MethodType, functools.partial, staticmethod, classmethod, property)
     containers = (list, tuple, set, frozenset, dict, functools.cached_property)
     return isinstance(value, (*kinds, *containers)) or "__wrapped__" in attributes(value)
@@ -43,7 +43,7 @@ def reached_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
 
 
 def held_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
-    """Yield what ``value`` holds: a partial's arguments, a container's items."""
+    """Yield a partial's arguments or a container's items."""
     if isinstance(value, functools.partial):
         for key, argument in (*enumerate(value.args, 1), *value.keywords.items()):
             yield f"argument {key!r} of the partial {where}", argument
@@ -54,15 +54,15 @@ def held_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
-    """The variables of enclosing functions, by name."""
+    """Yield the variables of enclosing functions, by name."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        # A variable that is assigned only after this has nothing in its cell.
+        # A variable that is not assigned yet has an empty cell.
         with contextlib.suppress(ValueError):
             yield name, cell.cell_contents
 
 
 def defaults_of(function: types.FunctionType) -> Iterator[tuple[object, object]]:
-    """The defaults of parameters, by position or name."""
+    """Yield the defaults of parameters, by position or name."""
     yield from enumerate(function.__defaults__ or ())
     yield from (function.__kwdefaults__ or {}).items()
 
@@ -77,11 +77,8 @@ def named_defaults(function: types.FunctionType) -> dict[str, Any]:
 
 def attributes(value: object) -> dict[str, Any]:
     """Return an object's own attributes, without running its code."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if type(found) is dict else {}
+    found = own_dict(value)
+    return {} if found is None or type(found) is not dict else found
 
 
 def functions_of(member: object) -> Iterator[types.FunctionType]:
@@ -113,7 +110,7 @@ _ASSIGNING = frozenset(
         "update_state",
     }
 )
-"""Names that code which changes variables calls; reading gradients by them counts."""
+"""Names in code that changes variables; names for gradients count as well."""
 
 _MUTATING = frozenset(
     {
@@ -157,7 +154,7 @@ _BEFORE_TRAINING = frozenset(
         "set_vocabulary",
     }
 )
-"""Methods in which an object becomes what it is; what they set is no state of a training's."""
+"""Methods that construct an object; attributes that they set are not state of a training."""
 
 
 _NO_OPERATION = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL"})
@@ -167,13 +164,13 @@ _STORES_ITEM = frozenset({"DELETE_SUBSCR", "STORE_SUBSCR"})
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Attributes that the methods of a user's class change after its construction.
+    """Attributes that the methods of a user's class change after construction.
 
     Attributes:
         assigned: Names of attributes that a method assigns to ``self``.
         mutated: Names of attributes whose containers a method changes in place.
-        methods: Names of the methods that do either.
-        names: Every name that any method uses, for what it calls on others.
+        methods: Names of these methods.
+        names: All names that any method uses.
         variables: Whether a method assigns to variables.
     """
 
@@ -185,13 +182,13 @@ class Changes:
 
 
 def changes_of(cls: type) -> Changes:
-    """Return what the user's part of ``cls``, its bases included, changes during a training."""
+    """Return the changes that methods of ``cls`` and its user-defined bases make during training."""
     hashable: Any = _ByIdentity(cls)
     return _changes_of(hashable)
 
 
 class _ByIdentity:
-    """A key that asks no metaclass for a hash."""
+    """Cache key that calls no ``__hash__`` of a metaclass."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -212,7 +209,7 @@ def _changes_of(key: _ByIdentity) -> Changes:
     for name, function in _methods(key.value):
         if name in _BEFORE_TRAINING:
             continue
-        for code in _codes(function.__code__):
+        for code in all_codes(function.__code__):
             names.update(code.co_names)
         stores, mutations = _of_first_argument(function.__code__)
         if stores or mutations:
@@ -244,7 +241,7 @@ def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
 
     Args:
         cls: A class.
-        library: Whether to look at the bases that a library defines, or at the user's own.
+        library: Whether to read the bases that a library defines, or the user's.
     """
     hashable: Any = _ByIdentity(cls)
     return _assigned_by(hashable, library)
@@ -273,7 +270,7 @@ def _assigned_in(code: types.CodeType) -> frozenset[str]:
 
 
 def read_keras() -> None:
-    """Read the code of Keras's base classes and commonest ones now, for every process forked later."""
+    """Read the code of Keras's most common classes now, for all processes that are forked later."""
     import keras
 
     layers = keras.layers
@@ -287,7 +284,7 @@ def read_keras() -> None:
 
 
 def _of_first_argument(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Attributes of the first argument that ``code`` assigns, and those it changes in place."""
+    """Return the attributes of the first argument that ``code`` assigns, and those it changes in place."""
     stores: set[str] = set()
     mutations: set[str] = set()
     first = code.co_varnames[0] if code.co_argcount else ""
@@ -318,17 +315,17 @@ def _loads(instruction: dis.Instruction, variable: str) -> bool:
 
 def assigns_variables(function: types.FunctionType) -> bool:
     """Return whether ``function``, or one inside it, uses a name that changes variables."""
-    return any(not _ASSIGNING.isdisjoint(code.co_names) for code in _codes(function.__code__))
+    return any(not _ASSIGNING.isdisjoint(code.co_names) for code in all_codes(function.__code__))
 
 
 def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The module variables that ``function`` and those inside it load, by name."""
+    """Yield the module variables that ``function`` and those inside it load, by name."""
     namespace = function.__globals__
-    for code in _codes(function.__code__):
+    for code in all_codes(function.__code__):
         candidates = [name for name in code.co_names if name in namespace]
         if not candidates:
             continue
-        loaded = _loaded_globals(code)
+        loaded = _arguments(code, "LOAD_GLOBAL", "LOAD_NAME")
         for name in candidates:
             if name in loaded:
                 yield name, namespace[name]
@@ -336,26 +333,36 @@ def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 def stored_globals(function: types.FunctionType) -> frozenset[str]:
     """Return the module variables that ``function`` and those inside it assign."""
-    return frozenset().union(*map(_stored_globals, _codes(function.__code__)))
+    return _all_arguments(function, "STORE_GLOBAL", "DELETE_GLOBAL")
 
 
 def imported_modules(function: types.FunctionType) -> frozenset[str]:
     """Return the names of the modules that ``function`` and those inside it import when they run."""
+    return _all_arguments(function, "IMPORT_NAME")
+
+
+def _all_arguments(function: types.FunctionType, *operations: str) -> frozenset[str]:
+    return frozenset().union(*(_arguments(c, *operations) for c in all_codes(function.__code__)))
+
+
+@functools.cache
+def _arguments(code: types.CodeType, *operations: str) -> frozenset[str]:
+    """Return the arguments of the instructions with these ``operations`` in ``code``."""
     return frozenset(
         str(instruction.argval)
-        for code in _codes(function.__code__)
-        for instruction in _imports(code)
+        for instruction in dis.get_instructions(code)
+        if instruction.opname in operations
     )
 
 
 def names_in(function: types.FunctionType) -> frozenset[str]:
-    """Return every name that ``function`` and those inside it use, of variables and of attributes."""
-    return frozenset(name for code in _codes(function.__code__) for name in code.co_names)
+    """Return the names of variables and attributes that ``function`` and those inside it use."""
+    return frozenset(name for code in all_codes(function.__code__) for name in code.co_names)
 
 
 def may_shrink_sets(function: types.FunctionType) -> bool:
-    """Return whether ``function``, or one inside it, may take members from a set, as far as names tell."""
-    return any(map(_may_shrink_sets, _codes(function.__code__)))
+    """Return whether names in ``function``, or in one inside it, may remove members from a set."""
+    return any(map(_may_shrink_sets, all_codes(function.__code__)))
 
 
 @functools.cache
@@ -364,7 +371,7 @@ def _may_shrink_sets(code: types.CodeType) -> bool:
     for before, each, after in zip([None, *read], read, [*read[1:], None], strict=False):
         known = before.argval if before is not None else None
         if each.argval == "pop" and after is not None and after.opname.startswith("LOAD_"):
-            # With an argument it is a list's, a dictionary's or a frame's.
+            # With an argument it is the method of a list, a dictionary or a frame.
             continue
         if each.argval in _SHRINKING and each.opname in _LOADS_ATTRIBUTE and known != "os":
             return True
@@ -384,21 +391,22 @@ def only_grows(
     running: Iterable[types.FunctionType],
     others: Iterable[types.FunctionType],
 ) -> bool:
-    """Return whether nothing can take members from the set that attributes called ``names`` hold.
+    """Return whether no code removes members from the set that attributes called ``names`` hold.
 
-    A function that takes members from a set must have it from somewhere: from such an attribute, or from code that
-    takes it from there and keeps, returns or passes it on. So each use of a name must be one that does neither,
-    and what is assigned to it must be new. A use that is not known to be harmless counts as one that is not.
+    Code that removes members gets the set from such an attribute, or from other code that read the
+    attribute and stored, returned or passed the set. So each use of a name must neither remove members
+    nor let the set escape, and each value that is assigned to it must be new. Unknown uses are not
+    accepted.
 
     Args:
-        names: Of all attributes that hold the set; nothing is known of a set without one.
-        running: The user's functions that training may run: none of them may come to what it does not name.
-        others: More functions of the user's, which may have made or kept the set before.
+        names: Names of all attributes that hold the set; the result is False without any.
+        running: The user's functions that training may run, none of which may use reflection.
+        others: Other functions of the user's, which may have created or stored the set.
     """
-    codes = {code for function in running for code in _codes(function.__code__)}
+    codes = {code for function in running for code in all_codes(function.__code__)}
     if not names or not all(_REFLECTING.isdisjoint(code.co_names) for code in codes):
         return False
-    codes.update(code for function in others for code in _codes(function.__code__))
+    codes.update(code for function in others for code in all_codes(function.__code__))
     return all(_only_grows(code, names) for code in codes)
 
 
@@ -418,7 +426,7 @@ def _only_grows(code: types.CodeType, names: frozenset[str]) -> bool:
 
 
 def _harmless(read: list[dis.Instruction], index: int) -> bool:
-    """Return whether what is loaded at ``index`` is only added to, looked through, counted or copied."""
+    """Return whether the set loaded at ``index`` is only added to, iterated, counted or copied."""
     after = read[index + 1]
     if after.opname in _LOADS_ATTRIBUTE:
         return after.argval in _GROWING
@@ -429,7 +437,7 @@ def _harmless(read: list[dis.Instruction], index: int) -> bool:
 
 
 def _new(read: list[dis.Instruction], index: int) -> bool:
-    """Return whether what is stored at ``index`` is a set that nothing else has, or no set at all."""
+    """Return whether the value stored at ``index`` is a new set, or not a set."""
     if read[index].opname == "STORE_ATTR":
         index -= 1
         if read[index].opname not in _LOADS_OWNER:
@@ -451,7 +459,7 @@ _STORES = frozenset({"STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME"})
 _LOOKING = frozenset({"CONTAINS_OP", "GET_ITER", "GET_LEN", "POP_TOP", "TO_BOOL", "UNARY_NOT"})
 _MAKING = frozenset({"BUILD_SET", "LOAD_CONST", "SET_UPDATE"})
 _OF_NUMBERS = frozenset({"*", "/", "//", "%", "**", "+"})
-"""Operators that no set has."""
+"""Operators that sets do not have."""
 
 _GROWING = frozenset(
     {
@@ -459,7 +467,7 @@ _GROWING = frozenset(
         *("symmetric_difference", "union", "update"),
     }
 )
-"""Methods of a set that take nothing from it."""
+"""Methods of a set that remove nothing."""
 
 _COPYING = frozenset(
     {
@@ -477,7 +485,7 @@ _COPYING = frozenset(
         "tuple",
     }
 )
-"""Functions of Python's that keep nothing of what they are given but its members."""
+"""Functions of Python that store no reference to their argument."""
 
 _REFLECTING = frozenset(
     {
@@ -485,8 +493,7 @@ _REFLECTING = frozenset(
         *("inspect", "locals", "setattr", "vars"),
     }
 )
-"""Names by which code comes to what it does not name."""
-
+"""Names for reflection, with which code reaches objects without their names."""
 
 _SHRINKING = frozenset(
     {
@@ -498,34 +505,3 @@ _SHRINKING = frozenset(
         "symmetric_difference_update",
     }
 )
-
-
-@functools.cache
-def _imports(code: types.CodeType) -> tuple[dis.Instruction, ...]:
-    return tuple(i for i in dis.get_instructions(code) if i.opname == "IMPORT_NAME")
-
-
-@functools.cache
-def _stored_globals(code: types.CodeType) -> frozenset[str]:
-    return frozenset(
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")
-    )
-
-
-@functools.cache
-def _loaded_globals(code: types.CodeType) -> frozenset[str]:
-    return frozenset(
-        instruction.argval
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    )
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    waiting = [code]
-    while waiting:
-        each = waiting.pop()
-        yield each
-        waiting += [part for part in each.co_consts if type(part) is types.CodeType]

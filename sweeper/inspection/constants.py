@@ -1,13 +1,13 @@
-"""Module variables that a study's functions use: by how they are written, or by what they hold.
+"""Module variables that a study's functions use, identified by their text or by their value.
 
-A variable that is written down whole (a number, a list of them, a path made of others) is its text,
-whatever it holds by the time one looks: a cache that starts empty is the same study when it is
-full. One that comes of a call is what it holds, where that is a plain value, so that another file
-read at import counts as a change. What comes of the clock, the environment or the machine is its
-text again: it is another one in every process.
+A variable whose text defines its value (a number, a list of numbers, a path made of others) is identified
+by its text, not by its current value: a cache that starts empty is the same study when it is full. A
+result of a call is identified by its value if that is plain, so that another file read at import counts
+as a change. A value from the clock, the environment or the machine differs between processes, and is
+identified by its text.
 
-All of this is linear in the size of the file. Reading values is bounded by counted work, not by a
-clock: a fingerprint must be the same on a slow machine.
+All of this takes time linear in the size of the file. The work of reading values is limited by a count
+instead of a time, because a fingerprint must be the same on a slow machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PURE = frozenset(
         *("Counter", "OrderedDict", "Path", "PurePath", "defaultdict", "deque"),
     }
 )
-"""Calls whose results their arguments say."""
+"""Calls whose results their arguments determine."""
 
 _OF_THE_MOMENT = frozenset(
     {
@@ -48,12 +48,12 @@ _OF_THE_MOMENT = frozenset(
             "posixpath",
             "psutil",
         ),
-        # In a script's own process numbers are drawn from no seed of ours.
+        # A script's own process has no seed.
         *("random", "numpy.random"),
         *("secrets", "socket", "subprocess", "sys", "tempfile", "threading", "time", "uuid"),
     }
 )
-"""Modules whose answers are others in another process or on another machine."""
+"""Modules whose results differ between processes or machines."""
 
 _PATHS_OF_THE_MOMENT = frozenset({"absolute", "cwd", "expanduser", "home", "resolve"})
 
@@ -62,29 +62,29 @@ _DEEPEST = 20
 _FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 _MOST_WORK = 200_000
-"""Plain values that one fingerprint reads: about 200 ms. A count, so that it is alike everywhere."""
+"""Maximum number of plain values that one fingerprint reads, which takes about 200 ms."""
 
 _BYTES = 8_192
-"""Bytes of an array that are hashed in the time that one plain value takes."""
+"""Bytes of an array that are hashed in the time of reading one plain value."""
 _BYTES_IN_STRIDES = 2_048
 _CHARACTERS = 512
 
 
 class PlainTexts:
-    """Texts of plain values, as many as `_MOST_WORK` allows; one for each fingerprint."""
+    """Texts of plain values for one fingerprint, limited by `_MOST_WORK`."""
 
     def __init__(self) -> None:
         self._left = _MOST_WORK
 
     @property
     def exhausted(self) -> bool:
-        """Return whether the budget is spent; from then on no value is read."""
+        """Return whether the limit is reached, after which no value is read."""
         return self._left < 0
 
     def of(self, value: object, depth: int = 0) -> str | None:
         """Return a text that identifies ``value`` in every process.
 
-        Return None if it is not a plain value, or if the budget is spent.
+        None if it is not a plain value, or if the limit is reached.
         """
         if depth > _DEEPEST or not self._spend():
             return None
@@ -108,7 +108,7 @@ class PlainTexts:
         return self._of_container(value, depth + 1)
 
     def _spend(self, units: int = 1) -> bool:
-        """Count work; False once it is more than is allowed."""
+        """Count work, and return whether it is within the limit."""
         self._left -= units
         return self._left >= 0
 
@@ -141,7 +141,7 @@ def binding_statements(source: Source, name: str) -> Sequence[ast.stmt]:
 
 @functools.lru_cache(maxsize=256)
 def _statements_by_name(source: Source) -> dict[str, list[ast.stmt]]:
-    """Return the statements at the top level that bind names, by name, read in one pass."""
+    """Return the statements at the top level that bind names, by name."""
     found: dict[str, list[ast.stmt]] = {}
     for statement in source.tree.body:
         if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -176,20 +176,19 @@ def loaded_names(node: ast.AST) -> frozenset[str]:
 
 
 class ModuleConstants:
-    """The variables of one module whose texts say all that they will hold.
+    """The variables of one module whose texts define their values.
 
-    Whether a text says all depends on the variables in it, and so on theirs. So everything is decided
-    at once, in two passes that look at each statement a bounded number of times: which variables
-    depend on what is of the moment, and which of the others depend on what no text says.
+    Whether a text defines a value depends on the variables in it. So all variables are classified at
+    once, in two passes that visit each statement a bounded number of times: those that depend on a
+    value of the moment, and those of the others that depend on a value without a defining text.
 
     Args:
-        source: The module's text.
-        namespace: Its variables.
+        source: Text of the module.
+        namespace: Variables of the module.
     """
 
     def __init__(self, source: Source, namespace: Mapping[str, Any]) -> None:
         self._by_name = _statements_by_name(source)
-        self._namespace = namespace
         statements = {id(s): s for bound in self._by_name.values() for s in bound}
         self._read = {key: _Statement(s, namespace) for key, s in statements.items()}
         self._names: dict[int, dict[str, None]] = {}
@@ -202,9 +201,9 @@ class ModuleConstants:
         )
 
     def is_written_down(self, name: str) -> bool:
-        """Return whether the text of ``name``, and of the variables in it, says all that it will hold.
+        """Return whether ``name`` is identified by its text, and the texts of the variables in it.
 
-        True too where it holds what is of the moment, so that its text alone can be compared.
+        This is also true for a value of the moment.
         """
         return name in self._by_name and name not in self._unwritten
 
@@ -232,7 +231,7 @@ class ModuleConstants:
     def _depending(
         self, begin: list[str], relation: str, aside: AbstractSet[str] = frozenset()
     ) -> frozenset[str]:
-        """Return ``begin`` and every name, but for those ``aside``, whose statements lead there."""
+        """Return ``begin`` and all names that depend on them, except those in ``aside``."""
         using: dict[str, list[int]] = {}
         for key, each in self._read.items():
             for name in getattr(each, relation):
@@ -241,7 +240,7 @@ class ModuleConstants:
         while waiting:
             name = waiting.pop()
             for key in using.get(name, ()):
-                # All that a statement binds depends on the first name, and it itself on a second.
+                # All names that a statement binds depend on the first; the first depends on a second.
                 first, bound = users.setdefault(key, name), self._names[key]
                 depending = bound if first == name else bound.keys() & {first}
                 new = [n for n in depending if n != name and n not in found and n not in aside]
@@ -251,15 +250,15 @@ class ModuleConstants:
 
 
 class _Statement:
-    """A statement that binds names: the names in it, and whether its text says what it gives.
+    """A statement that binds names: the names in it, and whether its text defines the values.
 
     Attributes:
-        mentioned, loaded: Names in it; those that it reads from variables that hold values.
-        of_the_moment: Whether it names an attribute that is of the moment.
-        moments: Names in it that lead to a module of the moment.
+        mentioned, loaded: Names in it; those of variables with values that it reads.
+        of_the_moment: Whether it has an attribute whose value is of the moment.
+        moments: Names in it of modules whose values are of the moment.
         imports: Whether it imports.
-        is_run: Whether it has to be run to know what it gives.
-        receivers: Variables on which it calls methods, which only change the variable itself.
+        is_run: Whether only running it gives the values.
+        receivers: Variables whose methods it calls, which only change the variable itself.
     """
 
     def __init__(self, statement: ast.stmt, namespace: Mapping[str, Any]) -> None:
@@ -302,13 +301,8 @@ class _Statement:
 
 
 def _is_of_the_moment(value: object) -> bool:
-    return not _OF_THE_MOMENT.isdisjoint(_packages(_module_of(value)))
-
-
-def _packages(module: str) -> set[str]:
-    """Return a module's name, and the names of the packages that it is in."""
-    parts = module.split(".")
-    return {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    parts = _module_of(value).split(".")
+    return any(".".join(parts[:count]) in _OF_THE_MOMENT for count in range(1, len(parts) + 1))
 
 
 def _module_of(value: object) -> str:
@@ -317,7 +311,7 @@ def _module_of(value: object) -> str:
     if isinstance(value, types.MethodType | types.BuiltinFunctionType) and not isinstance(
         value.__self__, types.ModuleType | None
     ):
-        # As `random.random` is: a method of one generator that the module has.
+        # Such as `random.random`, a method of the module's generator.
         return type(value.__self__).__module__
     if isinstance(value, type) or type(value) in (types.FunctionType, types.BuiltinFunctionType):
         return str(value.__module__)
@@ -325,13 +319,13 @@ def _module_of(value: object) -> str:
 
 
 def _receiver(call: ast.Call, namespace: Mapping[str, Any]) -> str | None:
-    """Return the variable whose method is called, or nothing if arguments say the result; else None."""
+    """Return the variable whose method is called; "" if the arguments determine the result; else None."""
     if isinstance(_called(call.func, namespace), type):
-        # What an object is made of, its class and its arguments say.
+        # Class and arguments determine an object.
         return ""
     if isinstance(call.func, ast.Name):
         return "" if call.func.id in _PURE else None
-    # A method of the variable itself, or of a text: `SIZES.append(3)`, `"a b".split()`.
+    # A method of a variable or of a text: `SIZES.append(3)`, `"a b".split()`.
     if isinstance(call.func, ast.Attribute):
         base = _base(call.func)
         if isinstance(base, ast.Name):
@@ -341,7 +335,7 @@ def _receiver(call: ast.Call, namespace: Mapping[str, Any]) -> str | None:
 
 
 def _called(function: ast.AST, namespace: Mapping[str, Any]) -> object:
-    """Return the object of a name, or of a module's attribute; None if it is unknown."""
+    """Return the value of a name, or of a module's attribute; None if it is unknown."""
     if isinstance(function, ast.Name):
         return namespace.get(function.id)
     if isinstance(function, ast.Attribute):

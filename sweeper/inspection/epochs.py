@@ -1,10 +1,9 @@
 """Uses of the number of epochs in a study's own code, which an extension would change.
 
-A trial that trains on equals one that trained as long from its beginning, unless its code knows its
-length: a learning rate that decays over all steps, a callback that reads ``params["epochs"]``. This
-reads the text of what the factories reach, and runs nothing. So it finds what is written down: a
-number of epochs by its name, or a number of steps where steps are named. What is computed from
-something else it cannot see.
+An extended trial equals one that was trained for as many epochs from its start, unless its code uses the
+number of epochs: a learning rate that decays over all steps, a callback that reads ``params["epochs"]``.
+This module reads the source that the factories reach, and runs no code. It finds numbers of epochs or
+steps that are written with such a name, but not numbers that are computed from other values.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sweeper.inspection.fingerprint import reached_parts_and_files
 from sweeper.inspection.sources import Source, source_of
-from sweeper.records.code import CodePart
 from sweeper.records.lengths import LengthKind, LengthRead
 
 _OPERATORS: Mapping[type, Callable[[int, int], int]] = {
@@ -28,11 +26,11 @@ _LARGEST = 1 << 40
 _SCHEDULES = ("Decay", "DecayRestarts", "Schedule")
 
 _Found = tuple[LengthKind, int, ast.AST]
-"""Kind of an expression, the number that it holds, and the text to show."""
+"""Kind of an expression, its number, and the expression to show."""
 
 
 def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
-    """Return what of all that is reached from the factories looks at the number of epochs, or may."""
+    """Return the possible uses of the number of epochs in all code that the factories reach."""
     parts, files = reached_parts_and_files(roots)
     sources = {s.shown: _Lines(s) for s in map(source_of, sorted(files)) if s is not None}
     found: dict[LengthRead, None] = {}
@@ -42,13 +40,14 @@ def read_lengths(roots: Mapping[str, object]) -> tuple[LengthRead, ...]:
             if "epochs" in name:
                 found[LengthRead(name, "epochs", "reads")] = None
             continue
-        for each in _in_part(name, part, source):
-            found[each] = None
+        where = f"{name} ({source.shown}, line "
+        for line, kind, number, shown in source.within(part.first, part.last):
+            found[LengthRead(f"{where}{line})", shown, kind, number)] = None
     return tuple(found)
 
 
 class _Lines:
-    """Reads of the number of epochs in one source, by line; found once for all its parts."""
+    """Uses of the number of epochs in one source, by line."""
 
     def __init__(self, source: Source) -> None:
         self.shown = source.shown
@@ -59,13 +58,8 @@ class _Lines:
                 self._found.append((getattr(node, "lineno", 0), kind, number, ast.unparse(shown)))
 
     def within(self, first: int, last: int) -> Iterator[tuple[int, LengthKind, int, str]]:
-        """Yield the line, kind, number and text of each read from line ``first`` to ``last``."""
+        """Yield the line, kind, number and text of each use from line ``first`` to ``last``."""
         return (found for found in self._found if first <= found[0] <= last)
-
-
-def _in_part(name: str, part: CodePart, source: _Lines) -> Iterator[LengthRead]:
-    for line, kind, number, shown in source.within(part.first, part.last):
-        yield LengthRead(f"{name} ({source.shown}, line {line})", shown, kind, number)
 
 
 def _found_at(node: ast.AST, constants: Mapping[str, int]) -> Iterator[_Found]:
@@ -92,7 +86,7 @@ def _found_at(node: ast.AST, constants: Mapping[str, int]) -> Iterator[_Found]:
 
 
 def _asks(node: ast.AST) -> bool:
-    """Return whether it asks somebody for the number of epochs: ``self.params["epochs"]``, ``study.epochs``."""
+    """Return whether ``node`` reads the number of epochs: ``self.params["epochs"]``, ``study.epochs``."""
     match node:
         case ast.Attribute(attr="epochs", ctx=ast.Load()):
             return True
@@ -109,7 +103,7 @@ def _asks(node: ast.AST) -> bool:
 def _factors(
     node: ast.BinOp, left: ast.expr, right: ast.expr, constants: Mapping[str, int]
 ) -> Iterator[_Found]:
-    """``steps * 5``: a whole number beside what has steps, batches or a length."""
+    """Yield a product like ``steps * 5``: a whole number times steps, batches or a length."""
     for one, other in ((left, right), (right, left)):
         number = _value(one, constants)
         said = ast.unparse(other).lower()
@@ -139,7 +133,7 @@ def _is_of_steps(name: str) -> bool:
 
 
 def _constants(tree: ast.Module) -> dict[str, int]:
-    """Return the whole numbers that a module's variables are set to in so many words."""
+    """Return the module variables that are assigned whole numbers."""
     found: dict[str, int] = {}
     for statement in tree.body:
         match statement:
@@ -156,7 +150,7 @@ def _constants(tree: ast.Module) -> dict[str, int]:
 
 
 def _value(node: ast.expr, constants: Mapping[str, int]) -> int | None:
-    """Return the whole number that an expression of numbers and constants is; None if it is none."""
+    """Return the value of an expression of whole numbers and constants, or None."""
     match node:
         case ast.Constant(value=bool()):
             return None

@@ -1,13 +1,12 @@
 """Fingerprint of the user's code that a study's factories reach: functions, classes, constants, modules.
 
-From a factory one gets to what its code names: functions and classes in the user's own files, the
-constants that these use, what closures, defaults and partials hold, and the modules that are
-imported when they run, whole. What is installed (libraries, Python's own) is not looked into: its
-versions are known elsewhere. Nothing is run, and no object's own word is asked for.
+The factories reach the functions and classes in the user's own files that their code names, the constants
+that these use, the contents of closures, defaults and partials, and complete modules that are imported when
+they run. Installed code (libraries, Python's own) is not read, because its versions are stored elsewhere.
+No code of the user is run.
 
-A part's name is the one it has in its file; parts of the model factory's own file bear it alone,
-others their module's name before it, so that a file can be renamed, and run as a script or from the
-command line, and is the same code.
+A part is named by its name in its file. Outside of the model factory's file, the name of the module
+precedes it. So the file of the factory can be renamed, and run as a script or from the command line.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
 
 
 def imported_in(node: ast.AST, package: str) -> Iterator[str]:
-    """The modules that ``node`` imports, by their whole names, and what might be modules in them."""
+    """Yield the full names of modules that ``node`` imports, and of names that may be modules in them."""
     for each in ast.walk(node):
         if isinstance(each, ast.Import):
             yield from (alias.name for alias in each.names)
@@ -70,7 +69,7 @@ def imported_in(node: ast.AST, package: str) -> Iterator[str]:
 
 
 def file_of_module(name: str) -> str | None:
-    """Return the file of a module that may not have been imported; nothing is imported to find it."""
+    """Return the file of a module, without importing it."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         file = getattr(loaded, "__file__", None)
@@ -97,7 +96,7 @@ _FARTHEST = sys.maxsize
 
 
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
-    """Return the fingerprint of all that is reached from ``roots``, the factories by their parameters."""
+    """Return the fingerprint of all code reached from ``roots``, the factories by their parameters."""
     code = CodeFingerprint(reached_parts_and_files(roots)[0])
     if not code.has_text:
         return code
@@ -108,7 +107,7 @@ def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
 def reached_parts_and_files(
     roots: Mapping[str, object], *, text: bool = True
 ) -> tuple[dict[str, CodePart], set[str]]:
-    """Return all that is reached from ``roots``, by name, and the files that it is in.
+    """Return all parts reached from ``roots``, by name, and their files.
 
     Args:
         roots: The factories by their parameters.
@@ -122,15 +121,12 @@ def reached_parts_and_files(
 
 
 def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
-    """Return the texts of the notebook's cells that are reached, by the files that their code names.
+    """Return the texts of the reached notebook's cells, by file name in code objects.
 
-    For another process, which has the code by value and no cell to read.
+    Another process, which gets the code by value, has no cells to read.
     """
-    found = {}
-    for file in sorted(reached_parts_and_files(roots)[1]):
-        if not Path(file).is_file():
-            found[file] = "".join(linecache.getlines(file))
-    return found
+    files = sorted(reached_parts_and_files(roots)[1])
+    return {f: "".join(linecache.getlines(f)) for f in files if not Path(f).is_file()}
 
 
 def _own_file(roots: Iterable[object]) -> str:
@@ -164,7 +160,7 @@ class _Names(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """A statement's meaning, the names that it reads, and the lines in it with their digests."""
+    """A statement's meaning, the names that it reads, and its lines with their digests."""
 
     meaning: str
     loaded: frozenset[str]
@@ -173,11 +169,13 @@ class _Read(NamedTuple):
 
 @functools.lru_cache(maxsize=4096)
 def _read(statement: ast.stmt) -> _Read:
-    """Read a statement once, however many names it binds."""
+    """Read a statement; cached, because a statement may bind many names."""
     return _Read(meaning(statement), loaded_names(statement), statements_of(statement))
 
 
 class _Reader:
+    """Reader of all parts that objects reach."""
+
     def __init__(self, own_file: str, *, text: bool) -> None:
         self.parts: dict[str, CodePart] = {}
         self.files: set[str] = set()
@@ -191,12 +189,12 @@ class _Reader:
         self._later: list[tuple[str, object, _Names, int]] = []
 
     def finish(self) -> None:
-        """Add the constants that others led to at the end of a long chain."""
+        """Add the constants whose depth was beyond the limit."""
         while self._later:
             self._variable(*self._later.pop(0))
 
     def reach(self, value: object, where: str, depth: int = 0) -> None:
-        """Add what ``value`` is made of; ``where`` says in words what holds it."""
+        """Add the parts of ``value``; ``where`` describes its place."""
         if depth > _DEEPEST or id(value) in self._seen:
             return
         self._seen[id(value)] = value
@@ -220,7 +218,7 @@ class _Reader:
                 return
 
     def _held(self, value: object, where: str, depth: int) -> None:
-        """Add a value that an object or a closure holds: what it says, or what it is made of."""
+        """Add a value in an object or a closure: its text if it is plain, otherwise its parts."""
         text = self._text(value, self._own_file)
         if text is not None:
             self._add(where, CodePart(digest_of(text)))
@@ -228,7 +226,7 @@ class _Reader:
             self.reach(value, where, depth + 1)
 
     def _text(self, value: object, file: str) -> str | None:
-        """Return the text of a plain value. Once the budget is spent, add the text of ``file`` instead."""
+        """Return the text of a plain value; when the limit of work is reached, add the text of ``file``."""
         text = self._texts.of(value)
         source = self._source(file) if self._texts.exhausted else None
         if source is not None:
@@ -240,7 +238,7 @@ class _Reader:
         name = f"{_label(function, self._own_file)}{function.__code__.co_qualname}"
         users = self._is_users(function.__code__.co_filename)
         for variable, held in closure_of(function):
-            # What a library's decorator holds besides is the library's, whose version is known.
+            # Other contents of a library's decorator belong to the library, whose version is stored.
             if users or depth == 0 or _defines_itself(held):
                 self._held(held, f"closure variable {variable!r} of {name}", depth)
         wrapped = function.__dict__.get("__wrapped__")
@@ -270,8 +268,7 @@ class _Reader:
         if not self._is_users_class(cls):
             return
         members = dict(type.__dict__["__dict__"].__get__(cls))
-        methods = [f for member in members.values() for f in functions_of(member)]
-        own = [f for f in methods if f.__qualname__.startswith(f"{cls.__qualname__}.")]
+        methods, own = _methods_of(cls)
         file = _file_of_class(cls, own)
         codes = [f.__code__ for f in own if f.__code__.co_filename == file]
         source = self._source(file)
@@ -295,7 +292,7 @@ class _Reader:
                     self._variable(variable, namespace[variable], _Names(namespace, file), depth)
 
     def reach_below(self, function: types.FunctionType, depth: int) -> None:
-        """Add what a method uses; its own text stands in its class's."""
+        """Add the parts that a method uses; its own text is part of its class."""
         if not self._is_users(function.__code__.co_filename):
             self.reach(function, function.__qualname__, depth + 1)
             return
@@ -319,11 +316,11 @@ class _Reader:
     def _variable(self, name: str, value: object, names: _Names, depth: int) -> None:
         """Add a module's variable: a function or class of the user's, or a constant."""
         if type(value).__module__.partition(".")[0] == "sweeper":
-            # The study itself, whose settings are compared one by one.
+            # The study, whose settings are compared separately.
             return
         if _defines_itself(value):
             self.reach(value, name, depth + 1)
-            # `Layer = keras.layers.Dense` says itself what a library's own code does not.
+            # `Layer = keras.layers.Dense` identifies the class, whose code is not read.
             source = self._source(names.file) if self._is_users(names.file) else None
             statements = () if source is None else binding_statements(source, name)
             if statements and not are_imports(statements):
@@ -370,13 +367,13 @@ class _Reader:
                 if variable != name and variable in namespace:
                     found = (variable, namespace[variable], names, depth + 1)
                     if depth > _DEEPEST:
-                        # Only constants are added at this depth, in any order.
+                        # At this depth only constants are added, in any order.
                         self._later.append(found)
                     else:
                         self._variable(*found)
 
     def _used_in(self, statements: Sequence[ast.stmt], depth: int) -> list[str]:
-        """Return the names that the statements read, but for statements that were asked about before.
+        """Return the names that those of the statements read that were not visited before.
 
         One statement may bind many names.
         """
@@ -385,7 +382,7 @@ class _Reader:
         return sorted(frozenset().union(*(_read(s).loaded for s in new)))
 
     def _imported_inside(self, node: ast.AST, namespace: Mapping[str, Any]) -> None:
-        """Add the user's modules that ``node`` imports when it runs, whole, and those in them."""
+        """Add the complete user's modules that ``node`` imports when it runs, and their imports."""
         waiting = list(imported_in(node, str(namespace.get("__package__") or "")))
         while waiting:
             name = waiting.pop(0)
@@ -416,21 +413,18 @@ class _Reader:
 
     def _is_users(self, file: str) -> bool:
         if file not in self._owned:
-            # Code that came by value from a file or a cell that is gone is the user's all the same.
+            # Code that was passed by value is the user's even if its file or cell does not exist.
             self._owned[file] = is_users_source(file) or file == self._own_file
         if self._owned[file]:
             self.files.add(file)
         return self._owned[file]
 
     def _is_users_class(self, cls: type) -> bool:
-        members = dict(type.__dict__["__dict__"].__get__(cls))
-        methods = [f for member in members.values() for f in functions_of(member)]
-        own = [f for f in methods if f.__qualname__.startswith(f"{cls.__qualname__}.")]
-        file = _file_of_class(cls, own)
+        file = _file_of_class(cls, _methods_of(cls)[1])
         return bool(file) and self._is_users(file)
 
     def _add(self, name: str, part: CodePart) -> None:
-        """Add a part; another one of the same name has a number behind it."""
+        """Add a part; if the name is taken, with a number after it."""
         number, free = 1, name
         while free in self.parts:
             if self.parts[free] == part:
@@ -461,8 +455,15 @@ def _statements_part(
 
 
 def _defines_itself(value: object) -> bool:
-    """Return whether what ``value`` is stands in code of its own, and not in the statement that makes it."""
+    """Return whether ``value`` is a function or class, whose own code defines it."""
     return isinstance(value, types.FunctionType | type) or "__wrapped__" in attributes(value)
+
+
+def _methods_of(cls: type) -> tuple[list[types.FunctionType], list[types.FunctionType]]:
+    """Return the functions of a class's members, and those that are defined in the class."""
+    members = dict(type.__dict__["__dict__"].__get__(cls))
+    methods = [f for member in members.values() for f in functions_of(member)]
+    return methods, [f for f in methods if f.__qualname__.startswith(f"{cls.__qualname__}.")]
 
 
 def _file_of_class(cls: type, methods: list[types.FunctionType]) -> str:
@@ -482,7 +483,7 @@ def _label(function: types.FunctionType, own_file: str) -> str:
 
 
 def _label_of(module: str, file: str, own_file: str) -> str:
-    """Return what stands before a part's name: nothing in the model factory's file and in notebooks."""
+    """Return the prefix of a part's name; empty in the model factory's file and in notebooks."""
     if file == own_file or not Path(file).is_file():
         return ""
     if module in ("__main__", "") or "." not in module:

@@ -1,8 +1,7 @@
-"""Private names of Keras and TensorFlow that walks over their objects go by.
+"""Private names of Keras and TensorFlow that walks over their objects use.
 
-Every walk over a model (the guard's, the user's state, the variables outside Keras's lists, and the
-names in a TensorFlow checkpoint) takes its sets from here. A test holds each name against the
-installed Keras, so that a release which renames one of them is seen in one place.
+All walks over a model (the guard's, of the user's state, of variables outside Keras's lists, and of
+TensorFlow checkpoints) use these sets. A test compares each name with the installed Keras.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ CONNECTIONS = frozenset(
         "_tracker",
     }
 )
-"""Attributes that connect and track layers: through these one layer leads to every model that uses it."""
+"""Attributes that connect and track layers, through which a layer leads to every model that uses it."""
 
 REBUILT = frozenset(
     {
@@ -45,7 +44,7 @@ REBUILT = frozenset(
         "quantize",
     }
 )
-"""Attributes that Keras computes again from a layer's arguments and calls."""
+"""Attributes that Keras computes from a layer's arguments and calls."""
 
 PLAIN = frozenset(
     {
@@ -67,7 +66,7 @@ PLAIN = frozenset(
         "stop_training",
     }
 )
-"""Flags, names and specifications of a model or layer that hold no state of the user's."""
+"""Flags, names and specifications of a model or layer without state of the user."""
 
 FUNCTIONS = frozenset({"predict_function", "test_function", "train_function", "training_step"})
 """Functions that Keras traces for a model, and this package's step."""
@@ -76,7 +75,7 @@ OPTIMIZER = "optimizer"
 """The optimizer that a model is compiled with."""
 
 COMPILED = frozenset({"_compile_loss", "_compile_metrics", "_loss_tracker"})
-"""Attributes that `compile` makes of the losses and metrics that it is given."""
+"""Attributes that ``compile`` creates from its losses and metrics."""
 
 OPTIMIZER_STATE = frozenset(
     {"_accumulated_gradients", "_iterations", "_learning_rate", "_model_variables_moving_average"}
@@ -86,7 +85,7 @@ OPTIMIZER_STATE = frozenset(
 LAYERS = "_layers"
 VARIABLES = "_variables"
 LISTS = ("_trainable_variables", "_non_trainable_variables", "_seed_generators", "_metrics")
-"""Keras's lists of what a model or layer tracks."""
+"""Keras's lists of tracked parts of a model or layer."""
 
 GIVEN_TO_CALLBACKS = frozenset({"_model", "params"})
 """Attributes that Keras assigns to a callback when training begins."""
@@ -106,4 +105,4 @@ IN_TF_CHECKPOINTS = frozenset(
         "variables",
     }
 )
-"""Edges of a TensorFlow checkpoint that Keras 2 wrote and that lead to no part of the model."""
+"""Edges in a TensorFlow checkpoint of Keras 2 that lead to no part of the model."""

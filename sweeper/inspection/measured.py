@@ -1,7 +1,7 @@
-"""Attributes, keys and metrics to which a class of the user's gives times measured by a clock.
+"""Attributes, keys and metrics to which a user's class assigns times measured by a clock.
 
-A date, or a measured time that is rounded, can be equal in two runs and another one in the third, so no
-comparison of runs shows that it is measured. The class's source shows it; nothing of it is run.
+A date or a rounded time can be equal in two runs and different in a third, so a comparison of runs does
+not show that it is measured. The source of the class shows it; no code of it is run.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def measured_names(cls: type) -> frozenset[str]:
                 continue
             tree = ast.parse(textwrap.dedent(inspect.getsource(base)))
         except (OSError, SyntaxError, TypeError):
-            # Without its text nothing is known of it, and nothing is excused.
+            # Without its source, no name counts as measured.
             continue
         found |= _Measured(tree, _names_in(tree, base.__module__)).names()
     return frozenset(found)
 
 
 def _names_in(tree: ast.AST, module: str) -> dict[str, Any]:
-    """Return what names stand for in a class's text: the module's variables, and local imports."""
+    """Return the values of names in a class's source: module variables and local imports."""
     names = dict(vars(sys.modules.get(module, types)))
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -50,7 +50,7 @@ def _names_in(tree: ast.AST, module: str) -> dict[str, Any]:
 
 
 class _Measured:
-    """The names that a clock's value reaches within one class, found by repetition."""
+    """Names that a clock's value reaches within one class, by fixed-point iteration."""
 
     def __init__(self, tree: ast.AST, names: Mapping[str, Any]) -> None:
         self._tree = tree
@@ -103,12 +103,12 @@ class _Measured:
         return type(called) is types.BuiltinFunctionType and called.__module__ == "time"
 
     def _resolved(self, node: ast.expr) -> Any:
-        """Return what a name, or an attribute of a module or class, stands for."""
+        """Return the value of a name, or of an attribute of a module or class; None if unknown."""
         if isinstance(node, ast.Name):
             return self._names.get(node.id)
         if isinstance(node, ast.Attribute):
             owner = self._resolved(node.value)
-            # An attribute of an object may be a property of the user's, which is not run.
+            # An attribute of another object may be a property, which must not be run.
             if inspect.ismodule(owner) or inspect.isclass(owner):
                 return inspect.getattr_static(owner, node.attr, None)
         return None

@@ -1,8 +1,7 @@
 """Sort of an object, by its type alone.
 
-An object's own word is never taken: ``isinstance`` asks ``__class__``, which a proxy answers as it
-likes, and ``==`` may say anything. So types are looked at, each once, and objects are distinguished by
-``is``.
+User code such as ``__eq__`` or a proxy's ``__class__``, which ``isinstance`` reads, is never called. So
+types are classified, each once, and objects are compared by ``is``.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ import tensorflow as tf
 
 
 class Sort(enum.Enum):
-    """A sort of object. The value is the word for it in messages."""
+    """A sort of object. The value is its name in messages."""
 
     MODEL = "model"
     LAYER = "layer"
@@ -73,7 +72,7 @@ OF_KERAS = frozenset(
         Sort.DATASET,
     }
 )
-"""Sorts that Keras and TensorFlow make, and whose parts are known by name."""
+"""Sorts of objects of Keras, whose parts are known by name."""
 
 
 _ATOMS: tuple[type, ...] = (
@@ -94,7 +93,7 @@ _ATOMS: tuple[type, ...] = (
 )
 
 PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
-"""Types of values without parts, which containers hold by the million."""
+"""Types of values without parts, which containers may hold in large numbers."""
 
 _BY_BASE: tuple[tuple[type, Sort], ...] = (
     (keras.Model, Sort.MODEL),
@@ -152,13 +151,12 @@ _BY_BASE: tuple[tuple[type, Sort], ...] = (
     (tf.Module, Sort.OBJECT),
     (Path, Sort.LEAF),
 )
-"""The first base that is in a type's method resolution order says the sort."""
+"""Sorts by base; the first entry whose base is in a type's method resolution order counts."""
 
 _SORT_BY_BASE = {id(base): (rank, sort) for rank, (base, sort) in enumerate(_BY_BASE)}
 _sorts: dict[int, tuple[type, Sort]] = {id(t): (t, Sort.LEAF) for t in _ATOMS}
-"""By a type's id; the type itself is held, so that its id stays its own."""
+"""Sorts by a type's id, with a reference to the type, so that its id is not reused."""
 
-_users: dict[str, bool] = {}
 _OPAQUE = frozenset(
     {
         *("absl", "h5py", "jax", "jaxlib", "ml_dtypes", "numpy", "pandas", "scipy", "sweeper"),
@@ -168,7 +166,7 @@ _OPAQUE = frozenset(
         *("subprocess", "threading", "typing", "uuid"),
     }
 )
-"""Libraries whose objects hold nothing of the user's, beside the sorts above."""
+"""Libraries whose objects hold no objects of the user, except for the sorts above."""
 
 _LIBRARIES = frozenset({"keras", "numpy", "sweeper", "tensorflow"})
 _OPENED = frozenset({"_thread_local", "sweeper.train.dataData", "sweeper.train.stepTrainingStep"})
@@ -176,7 +174,7 @@ _HERE = str(Path(__file__).parents[1])
 
 
 def sort_of(thing: object) -> Sort:
-    """Return the sort of ``thing``. Nothing of it is called."""
+    """Return the sort of ``thing``."""
     cls = type(thing)
     known = _sorts.get(id(cls))
     if known is not None:
@@ -203,7 +201,7 @@ def _classify(cls: type) -> Sort:
 
 
 def class_name(cls: type) -> str:
-    """Module and qualified name."""
+    """Return the module and qualified name of ``cls``."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
@@ -214,7 +212,7 @@ def is_library_class(cls: type) -> bool:
 
 
 def module_of(cls: type) -> str:
-    """Return the module that defines ``cls``, whatever a class of the user's makes of ``__module__``."""
+    """Return the module that defines ``cls``, without calling a metaclass; "" if it is not text."""
     module = type.__dict__["__dict__"].__get__(cls).get("__module__", "")
     return module if type(module) is str else ""
 
@@ -224,15 +222,9 @@ def is_users_class(cls: type) -> bool:
     return is_users_module(module_of(cls))
 
 
+@functools.cache
 def is_users_module(name: str) -> bool:
-    """Return whether the module of that name is the user's own: neither Python's nor installed."""
-    known = _users.get(name)
-    if known is None:
-        known = _users[name] = _is_users_module(name)
-    return known
-
-
-def _is_users_module(name: str) -> bool:
+    """Return whether the module ``name`` is the user's own: neither Python's nor installed."""
     root = name.partition(".")[0]
     if name == "__main__":
         return True
@@ -249,7 +241,7 @@ def _is_users_module(name: str) -> bool:
 
 
 def label_of(thing: Any, sort: Sort) -> str:
-    """Return the name that the user, or Keras, gave to ``thing``; a callback's or an object's class."""
+    """Return the name of ``thing`` that the user or Keras gave; for some sorts the name of its class."""
     if sort in (Sort.CALLBACK, Sort.OBJECT, Sort.DATASET, Sort.RANDOM, Sort.ITERATOR):
         return type(thing).__name__
     if sort in (Sort.LOSS, Sort.INITIALIZER, Sort.SCHEDULE):
@@ -264,7 +256,7 @@ _dicts: dict[int, tuple[type, Any, tuple[Any, ...], bool]] = {}
 
 
 def may_have_fields(cls: type) -> bool:
-    """Return whether objects of ``cls`` have a place for attributes, whatever is in it now."""
+    """Return whether objects of ``cls`` can have attributes."""
     _, getter, slots, is_local = _known_fields(cls)
     return getter is not None or bool(slots) or is_local
 
@@ -277,7 +269,7 @@ def _known_fields(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
 
 
 def fields_of(thing: object) -> dict[str, Any]:
-    """Return the attributes of ``thing`` itself, those in slots included; no property is run."""
+    """Return the attributes of ``thing`` itself, including slots, without running properties."""
     _, getter, slots, is_local = _dicts.get(id(type(thing))) or _known_fields(type(thing))
     fields: dict[str, Any] = {}
     if is_local:
@@ -324,7 +316,7 @@ def is_variable(value: object) -> bool:
 
 
 def framework_variables(value: Any) -> list[Any] | None:
-    """Return the variables that are the state of one of Keras's or TensorFlow's objects, or None."""
+    """Return the variables of an object of Keras or TensorFlow; None for other objects."""
     if is_variable(value):
         return [value]
     if isinstance(value, keras.random.SeedGenerator | tf.random.Generator):
@@ -340,9 +332,10 @@ def framework_variables(value: Any) -> list[Any] | None:
 
 
 def is_plain_object(value: object) -> bool:
-    """Return whether the value's whole state is in attributes: all its classes are Python's, no library's.
+    """Return whether the value's complete state is in its attributes.
 
-    A library's objects keep more than their attributes tell: locks, handles, caches.
+    This holds if all its classes are written in Python and not in a library: objects of libraries may
+    have locks, handles and caches.
     """
     if not all(cls.__flags__ & (1 << 9) for cls in type(value).__mro__[:-1]):
         return False
@@ -350,14 +343,14 @@ def is_plain_object(value: object) -> bool:
 
 
 def tells_its_state(thing: object) -> bool:
-    """Return whether ``thing`` has methods of its own that give and take its state."""
+    """Return whether ``thing`` has methods ``get_state`` and ``set_state``."""
     return callable(getattr(thing, "get_state", None)) and callable(
         getattr(thing, "set_state", None)
     )
 
 
 def set_field(thing: Any, name: str, value: Any) -> None:
-    """Set an attribute of ``thing`` itself, or one in a slot; no property and no ``__setattr__`` is run."""
+    """Set an attribute or slot of ``thing``, without running properties or ``__setattr__``."""
     own, member = own_dict(thing), _slot(type(thing), name)
     if member is not None:
         member.__set__(thing, value)
@@ -368,12 +361,20 @@ def set_field(thing: Any, name: str, value: Any) -> None:
 
 
 def delete_field(thing: Any, name: str) -> None:
-    """Delete an attribute of ``thing`` itself, or one in a slot, where it has it."""
+    """Delete an attribute or slot of ``thing``, if it has it."""
     own, member = own_dict(thing), _slot(type(thing), name)
     if own is not None and name in own:
         del own[name]
     elif member is not None and name in fields_of(thing):
         member.__delete__(thing)
+
+
+def list_in_wrapper(thing: object) -> list[Any] | None:
+    """Return the items in TensorFlow's wrapper of a list that is an attribute; None for other objects."""
+    if type(thing).__name__ != "ListWrapper":
+        return None
+    stored = fields_of(thing).get("_storage")
+    return stored if type(stored) is list else None
 
 
 def _slot(cls: type, name: str) -> Any:
@@ -382,10 +383,9 @@ def _slot(cls: type, name: str) -> Any:
 
 
 def own_dict(thing: Any) -> dict[str, Any] | None:
-    """Return the object's own ``__dict__``, if it has one, whatever ``__getattribute__`` says."""
-    if type(thing) is types.FunctionType:
-        return thing.__dict__
-    get: Any = (threading.local if isinstance(thing, threading.local) else object).__getattribute__
+    """Return the object's ``__dict__``, or None, without running the user's code."""
+    is_local = threading.local in type(thing).__mro__
+    get: Any = (threading.local if is_local else object).__getattribute__
     try:
         found = get(thing, "__dict__")
     except AttributeError:

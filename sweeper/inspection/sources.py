@@ -1,8 +1,7 @@
-"""Text of the user's code: its owner, its meaning, and where a function or class stands.
+"""Text of the user's code: owner, meaning, and positions of functions and classes.
 
-Two texts mean the same where their syntax trees are equal but for docstrings and positions. A text
-that is not what runs (a file that was edited after it was imported) is no text of it: whether it
-compiles to the very code is checked, and what runs counts.
+Two texts have the same meaning if their syntax trees are equal except for docstrings and positions. A
+text is used only if it compiles to the code that runs: a file may have been edited after its import.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PACKAGE = str(Path(__file__).resolve().parents[1])
 
 @functools.lru_cache(maxsize=4096)
 def is_users(file: str) -> bool:
-    """Return whether the user wrote ``file``: it is no library's, not Python's, and not of this package."""
+    """Return whether ``file`` is the user's: not of Python, of an installed library or of this package."""
     if not file or file.startswith("<"):
         return False
     resolved = str(Path(file).resolve())
@@ -41,14 +40,14 @@ def is_users(file: str) -> bool:
 
 
 def outward(frame: types.FrameType | None) -> Iterator[types.FrameType]:
-    """The frame and those that called it, the innermost first."""
+    """Yield ``frame`` and its callers, innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
-    """Return the first of ``lines``, files and numbers of lines, that is the user's, as ``file:line``."""
+    """Return the user's first of ``lines``, files and line numbers, as ``file:line``."""
     return next((f"{Path(f).name}:{number}" for f, number in lines if is_users(f)), None)
 
 
@@ -63,11 +62,11 @@ _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """One text that Python compiled: a file's, or a notebook's cell.
+    """A text that Python compiled: of a file, or of a notebook's cell.
 
     Attributes:
-        file: As code objects name it.
-        text: What it says.
+        file: File name in code objects.
+        text: The text.
         tree: The parsed text.
     """
 
@@ -81,16 +80,16 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """For a person."""
+        """Return the name of the source for the user."""
         return Path(self.file).name if self.is_file else "a notebook's cell"
 
     def runs(self, code: types.CodeType) -> bool:
-        """Return whether ``code`` is what this text compiles to."""
-        # A notebook's cell is compiled under what an earlier one imported from __future__.
+        """Return whether this text compiles to ``code``."""
+        # A notebook's cell is compiled with the __future__ imports of earlier cells.
         return code in _codes(self.text, code.co_flags & _FUTURE)
 
     def function(self, code: types.CodeType) -> ast.AST | None:
-        """Return the definition or lambda that ``code`` was compiled from; None if it is not in here."""
+        """Return the definition or lambda that ``code`` was compiled from, or None."""
         if not self.runs(code):
             return None
         found = self._functions.get((code.co_firstlineno, code.co_name), [])
@@ -100,7 +99,7 @@ class Source:
         return found[0] if found else None
 
     def class_(self, qualname: str, methods: list[types.CodeType]) -> ast.ClassDef | None:
-        """Return the class of that name, the last one that has the methods; None if it is not in here."""
+        """Return the last class of that name that has the ``methods``, or None."""
         if not all(self.runs(code) for code in methods):
             return None
         lines = {code.co_firstlineno for code in methods}
@@ -131,18 +130,18 @@ class Source:
 
 
 def is_users_source(file: str) -> bool:
-    """Return whether code of ``file`` is the user's own: a file of theirs, or a notebook's cell."""
+    """Return whether ``file`` is a file of the user's or a notebook's cell."""
     if not _INSTALLED.isdisjoint(Path(file).parts):
         return False
     if is_users(file):
         return True
-    # No file, but a text that was registered for tracebacks, as notebooks do for their cells.
+    # Notebooks register the texts of their cells for tracebacks.
     entry = linecache.cache.get(file)
     return entry is not None and len(entry) > 1 and entry[1] is None
 
 
 def source_of(file: str) -> Source | None:
-    """Return the text of ``file`` as it is now; None where there is none, or it is no Python."""
+    """Return the current text of ``file``; None if there is none, or it is not Python."""
     if is_users(file):
         linecache.checkcache(file)
     return _parsed(file, "".join(linecache.getlines(file)))
@@ -161,26 +160,25 @@ def _parsed(file: str, text: str) -> Source | None:
 
 @functools.lru_cache(maxsize=256)
 def _codes(text: str, flags: int) -> frozenset[types.CodeType]:
-    """Return every code object that compiling ``text`` gives."""
+    """Return all code objects that ``text`` compiles to."""
     flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     try:
-        whole = compile(text, "", "exec", flags=flags, dont_inherit=True)
+        return frozenset(all_codes(compile(text, "", "exec", flags=flags, dont_inherit=True)))
     except SyntaxError:
         return frozenset()
-    codes = set()
-    waiting = [whole]
+
+
+def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield ``code`` and all code objects inside it."""
+    waiting = [code]
     while waiting:
-        code = waiting.pop()
-        codes.add(code)
-        waiting += [part for part in code.co_consts if isinstance(part, types.CodeType)]
-    return frozenset(codes)
+        each = waiting.pop()
+        yield each
+        waiting += [part for part in each.co_consts if type(part) is types.CodeType]
 
 
 def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
-    """Return the functions and classes of a file that differ from ``code``, with their lines.
-
-    The file is read, and nothing in it is run.
-    """
+    """Return the functions and classes of a file that differ from ``code``, with their lines."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):
@@ -198,10 +196,7 @@ def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
 
 
 def meaning(node: object) -> str:
-    """Return a text that two syntax trees share if they are equal but for docstrings and positions.
-
-    It is the same in every version of Python whose trees have the same nodes.
-    """
+    """Return a text that is equal for syntax trees that differ only in docstrings and positions."""
     if isinstance(node, ast.AST):
         fields = []
         for name, value in ast.iter_fields(node):
@@ -218,17 +213,18 @@ def meaning(node: object) -> str:
 
 
 def statements_of(node: ast.AST) -> tuple[tuple[int, str], ...]:
-    """Return the line and a digest of each statement in ``node``, itself included, without its blocks."""
+    """Return line and digest of ``node`` and each statement in it, without the blocks of a statement."""
     found = []
     for each in _in_order(node):
         if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler | ast.match_case):
-            head = meaning(_Headed(each)) if _has_blocks(each) else meaning(each)
+            has_blocks = isinstance(getattr(each, "body", None), list)
+            head = meaning(_Headed(each)) if has_blocks else meaning(each)
             found.append((getattr(each, "lineno", 0), digest_of(head)[:_SHORT]))
     return tuple(found)
 
 
 def meaning_of_code(code: types.CodeType) -> str:
-    """Return the same for code whose text is not known: its instructions and what they refer to."""
+    """Return a text for code without a known source: its instructions, names and constants."""
     constants = [
         meaning_of_code(value) if isinstance(value, types.CodeType) else meaning(_ordered(value))
         for value in code.co_consts
@@ -252,10 +248,6 @@ class _Headed(ast.AST):
             setattr(self, name, value)
 
 
-def _has_blocks(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "body", None), list)
-
-
 def _in_order(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for name, value in ast.iter_fields(node):
@@ -275,7 +267,7 @@ def _without_docstring(node: ast.AST, body: list[Any]) -> list[Any]:
         and isinstance(body[0].value, ast.Constant)
         and isinstance(body[0].value.value, str)
     ):
-        # As Python reads it: a body of a docstring alone does what `pass` does.
+        # A body with only a docstring is equivalent to `pass`.
         return body[1:] or [ast.Pass(lineno=body[0].lineno)]
     return body
 
@@ -286,11 +278,11 @@ def _first_line(node: Any) -> int:
 
 
 def _surrounds(node: ast.AST, code: types.CodeType) -> bool:
-    """Return whether every instruction of ``code`` stands within ``node``."""
+    """Return whether the positions of all instructions of ``code`` are within ``node``."""
     begin = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
     end = (getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0))
     for line, end_line, column, end_column in code.co_positions():
-        # What makes a frame or a cell stands at no column.
+        # Instructions that create a frame or a cell have no column.
         if line is None or not end_column or column is None or end_line is None:
             continue
         if (line, column) < begin or (end_line, end_column) > end:

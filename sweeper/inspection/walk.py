@@ -1,12 +1,11 @@
-"""One walk over objects: what each kind of object leads to, and a traversal that visits each object once.
+"""Walk over objects: the edges from each kind of object, and a traversal that visits each object once.
 
-Nothing of the user's is run: attributes are read from ``__dict__`` and slots, and containers by the iterators of
-their built-in classes. What Keras and TensorFlow make is listed by the names that their users know. What Keras
-keeps about how layers are connected is left out: through it one layer leads to every model that was ever made
-with it.
+No code of the user is run: attributes are read from ``__dict__`` and slots, and containers with the
+iterators of their built-in classes. Parts of Keras's and TensorFlow's objects have the names that users
+know. Keras's connections between layers are left out, because through them a layer leads to every model
+that uses it.
 
-A visitor decides what it wants to see and where it stops: it is given each object with its path, and returns the
-edges to follow, usually some of those of `edges_of`.
+A visitor gets each object with its path, and returns the edges to follow, usually some of `edges_of`.
 """
 
 from __future__ import annotations
@@ -41,6 +40,7 @@ from sweeper.inspection.sorts import (
     is_users_class,
     is_users_module,
     label_of,
+    list_in_wrapper,
     sort_of,
 )
 
@@ -49,12 +49,12 @@ _CLASS_ATTRIBUTE = "class attribute "
 
 
 class ObjectPath(NamedTuple):
-    """Path to an object, in the user's terms.
+    """Path to an object, for the user.
 
     Attributes:
         text: The path.
-        phrase: Whether it is words, so that nothing can be appended without an arrow.
-        label: The name of what is there, shown only before what is inside it.
+        phrase: Whether it is a phrase, to which parts are appended with an arrow.
+        label: Name of the object, shown only in the paths of its parts.
     """
 
     text: str
@@ -78,39 +78,31 @@ class ObjectPath(NamedTuple):
         return ObjectPath(f"{self.text}{path}", label=label)
 
     def argument(self, name: str) -> ObjectPath:
-        """Return what a call of the method here was given."""
+        """Return the path to an argument of a call of the method here."""
         return ObjectPath(f"{self.text}({name}=…)")
 
     def noted(self, what: str) -> ObjectPath:
-        """Something here that has no name."""
+        """Return the path to a part without a name, which ``what`` describes."""
         return ObjectPath(f"{what} of {self._bare()}", phrase=True)
 
     def closure(self, name: str) -> ObjectPath:
-        """Return a variable of an enclosing function, or of a generator's frame."""
-        return ObjectPath(f"closure variable {name!r} of {self._bare()}", phrase=True)
-
-    def default(self, name: str) -> ObjectPath:
-        """Return a parameter's default."""
-        return ObjectPath(f"default argument {name!r} of {self._bare()}", phrase=True)
+        """Return the path to a variable of an enclosing function, or of a generator's frame."""
+        return self.noted(f"closure variable {name!r}")
 
     def global_(self, name: str) -> ObjectPath:
-        """Return a module variable that the function here uses."""
-        return ObjectPath(f"global variable {name!r} of {self._bare()}", phrase=True)
+        """Return the path to a module variable that the function here uses."""
+        return self.noted(f"global variable {name!r}")
 
     def given(self, name: str) -> ObjectPath:
-        """Return an argument that a partial holds."""
+        """Return the path to an argument of the partial here."""
         return ObjectPath(f"argument {name} of the partial {self._bare()}", phrase=True)
 
     def owner(self, kind: str) -> ObjectPath:
-        """Return the object that the method here is bound to."""
+        """Return the path to the object that the method here is bound to."""
         return ObjectPath(f"the {kind} that {self._bare()} is bound to", phrase=True)
 
-    def cache(self) -> ObjectPath:
-        """Return what a cached function has kept."""
-        return ObjectPath(f"cache of {self._bare()}", phrase=True)
-
     def of_class(self) -> ObjectPath:
-        """Return the class here, for what are its attributes."""
+        """Return the path to the class here, for paths of its attributes."""
         if self.text.startswith(MODULE_ATTRIBUTE):
             return ObjectPath(_CLASS_ATTRIBUTE + self._bare(), self.phrase)
         return self
@@ -120,7 +112,7 @@ class ObjectPath(NamedTuple):
 
 
 MOST = 200_000
-"""Objects that one walk looks at."""
+"""Maximum number of objects that one walk visits."""
 
 
 class How(enum.Enum):
@@ -130,9 +122,9 @@ class How(enum.Enum):
     FIELD = enum.auto()
     """An attribute."""
     USED = enum.auto()
-    """Objects that a function uses: in its closure, as a default, as a variable of a module."""
+    """An object that a function uses: in its closure, as a default, as a module variable."""
     LISTED = enum.auto()
-    """An item of one of Keras's lists, but a layer."""
+    """An item of one of Keras's lists, except layers."""
     LAYER = enum.auto()
     """A layer that Keras lists."""
     COMPILED = enum.auto()
@@ -140,13 +132,13 @@ class How(enum.Enum):
 
 
 class Edge(NamedTuple):
-    """A way from one object to another.
+    """An edge to an object.
 
     Attributes:
-        path: Where the object is.
+        path: Path to the object.
         thing: The object.
-        how: How it is reached.
-        name: The attribute's name, of a `How.FIELD`.
+        how: Kind of the edge.
+        name: Name of the attribute for `How.FIELD`.
     """
 
     path: ObjectPath
@@ -156,9 +148,9 @@ class Edge(NamedTuple):
 
 
 Visitor = Callable[[Edge, int], Iterable[Edge] | None]
-"""Looks at an object, whose edge comes from the visit of that number (-1 for a root).
+"""Function of an edge and of the number of the visit that it comes from (-1 for a root).
 
-It returns the edges to follow; None where the object does not count as a visit.
+It returns the edges to follow; None if the object does not count as a visit.
 """
 
 
@@ -167,16 +159,14 @@ def walk(
 ) -> bool:
     """Visit everything that the roots lead to, each object once; return whether the walk was cut.
 
-    The stack is the walk's own, so depth is no limit; objects are known by identity, so cycles end.
-
     Args:
-        roots: Where to begin, in order: what two roots lead to is reached by the first.
+        roots: Edges to start from, in order; an object that two roots lead to belongs to the first.
         visit: The visitor.
         most: Number of visits after which the walk is cut; `MOST` by default.
-        breadth: Whether the nearest objects come first, instead of what is inside the first one.
+        breadth: Whether to walk breadth first instead of depth first.
     """
     seen: dict[int, Any] = {}
-    """The objects by id, held: the id of an object that is gone can be another one's."""
+    """Visited objects by id, referenced so that ids are not reused."""
     waiting = deque((edge, -1) for edge in roots)
     if not breadth:
         waiting.reverse()
@@ -200,13 +190,7 @@ def walk(
 
 
 def edges_of(thing: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
-    """Return what ``thing`` leads to directly.
-
-    Args:
-        thing: An object.
-        sort: Its sort, as `sort_of` tells.
-        path: Where it is.
-    """
+    """Return the edges from ``thing``, of the sort ``sort`` and at ``path``."""
     if sort in OF_KERAS:
         return _of_keras(thing, sort, path)
     edges = _OTHERS.get(sort)
@@ -214,7 +198,7 @@ def edges_of(thing: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
 
 
 def _of_keras(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
-    """Yield the attributes in the order in which they were set, then what Keras's own lists have."""
+    """Yield the attributes in the order in which they were set, then the items of Keras's lists."""
     fields, users = fields_of(thing), is_users_class(type(thing))
     for name, value in list(fields.items()):
         if not is_bookkeeping(type(thing), name):
@@ -241,7 +225,7 @@ _OWN_LISTS = {
     Sort.OPTIMIZER: (keras_names.VARIABLES,),
     Sort.METRIC: (keras_names.VARIABLES, "_metrics"),
 }
-"""Keras's lists of what an optimizer or a metric has; an optimizer's others are of the model's weights."""
+"""Keras's lists of an optimizer's or a metric's own parts; others of an optimizer have the model's weights."""
 
 BOOKKEEPING = frozenset().union(
     keras_names.CONNECTIONS,
@@ -254,11 +238,11 @@ BOOKKEEPING = frozenset().union(
     keras_names.LISTS,
     keras_names.GIVEN_TO_CALLBACKS,
 )
-"""Names that Keras keeps for itself, or that are listed by the names that users know."""
+"""Names of Keras's own attributes, and of attributes whose objects have other paths for users."""
 
 
 def is_bookkeeping(cls: type, name: str) -> bool:
-    """Return whether Keras keeps the attribute of that name for itself, on objects of ``cls``."""
+    """Return whether ``name`` is an attribute of Keras's own on objects of ``cls``."""
     if name.startswith(keras_names.TRACKING_PREFIXES):
         return True
     if name not in BOOKKEEPING:
@@ -268,7 +252,7 @@ def is_bookkeeping(cls: type, name: str) -> bool:
 
 @functools.cache
 def assigned_by_keras(cls: Any) -> frozenset[str]:
-    """Return the names that Keras's code assigns on an object of the class."""
+    """Return the names of attributes that Keras's code assigns on objects of ``cls``."""
     names = assigned_by(cls, library=True)
     if issubclass(cls, keras.Model):
         names |= frozenset(vars(keras.Model()))
@@ -277,13 +261,13 @@ def assigned_by_keras(cls: Any) -> frozenset[str]:
 
 @functools.cache
 def assigned_by_user(cls: Any) -> frozenset[str]:
-    """Return the names that the user's own code assigns in methods of the class."""
+    """Return the names of attributes that the user's own methods of ``cls`` assign."""
     has_users_part = any(is_users_class(base) for base in cls.__mro__)
     return assigned_by(cls, library=False) if has_users_part else frozenset()
 
 
 def _layers_of(thing: Any, fields: dict[str, Any]) -> list[Any]:
-    """Return what ``layers`` of a model or layer lists, without asking it."""
+    """Return the value of ``layers`` of a model or layer, without running the property."""
     operations = fields.get("_operations")
     if operations is not None:
         return [op for op in operations if sort_of(op) in (Sort.LAYER, Sort.MODEL)]
@@ -313,10 +297,9 @@ def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
 
 
 def _items_of(thing: Any) -> list[Any]:
-    """Return the items of a list, a tuple or a deque, without a word from its class."""
+    """Return the items of a list, a tuple or a deque, without running code of its class."""
     kind: Any = next(base for base in (list, tuple, deque) if base in type(thing).__mro__)
-    # TensorFlow's wrapper of a list that is an attribute keeps the items beside itself.
-    stored = fields_of(thing).get("_storage") if type(thing).__name__ == "ListWrapper" else None
+    stored = list_in_wrapper(thing)
     return _taken(kind.__iter__(thing if stored is None else stored))
 
 
@@ -324,13 +307,13 @@ def _taken(items: Iterable[Any]) -> list[Any]:
     try:
         return list(itertools.islice(items, MOST))
     except RuntimeError:
-        # Another thread changes the container.
+        # Another thread changed the container.
         return []
 
 
 def _of_object(thing: Any, path: ObjectPath) -> Iterator[Edge]:
     for name, value in list(fields_of(thing).items()):
-        # TensorFlow's notes of what it tracks say again what the user's own attributes say.
+        # TensorFlow's tracking attributes hold the same objects as the user's attributes.
         if not name.startswith("_self_"):
             yield Edge(path.attribute(name), value, How.FIELD, name)
 
@@ -370,23 +353,23 @@ def _of_array(array: Any, path: ObjectPath) -> Iterator[Edge]:
 
 
 def _of_function(function: Any, path: ObjectPath) -> Iterator[Edge]:
-    """Yield the cells of the closure, the defaults, and attributes of a function of the user's."""
+    """Yield the closure's cells, the defaults, and the attributes of a user's function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         yield Edge(path.closure(name), cell, How.USED)
     for name, value in named_defaults(function).items():
-        yield Edge(path.default(name), value, How.USED)
+        yield Edge(path.noted(f"default argument {name!r}"), value, How.USED)
     if is_users_module(function.__module__ or ""):
         for name, value in list(function.__dict__.items()):
             yield Edge(path.attribute(name), value, How.USED)
 
 
 class UsedVariable(NamedTuple):
-    """A variable of a module that a function of the user's loads or stores.
+    """A variable of a module that a user's function loads or stores.
 
     Attributes:
-        module: The module, or its dictionary where the module is gone.
-        name: The variable's name in it.
-        alias: What the function calls another module; empty for its own.
+        module: The module, or its dictionary if the module does not exist any more.
+        name: Name of the variable.
+        alias: Name of another module in the function; empty for the function's own module.
     """
 
     module: Any
@@ -395,7 +378,7 @@ class UsedVariable(NamedTuple):
 
 
 def variables_used(function: Any) -> list[UsedVariable]:
-    """Return the module variables that a function of the user's uses, here and in other modules of the user's."""
+    """Return the variables of the user's modules that a user's function uses."""
     if not is_users_module(function.__module__ or ""):
         return []
     namespace = function.__globals__
@@ -419,7 +402,7 @@ def _of_cell(cell: Any, path: ObjectPath) -> Iterator[Edge]:
     try:
         yield Edge(path, cell.cell_contents)
     except ValueError:
-        # A variable that is assigned only after this has nothing in its cell.
+        # The variable is not assigned yet.
         return
 
 
@@ -435,11 +418,11 @@ def _of_partial(partial: Any, path: ObjectPath) -> Iterator[Edge]:
 
 
 def cached_values(cache: Any) -> list[Any]:
-    """Return what a cache of `functools` has kept."""
+    """Return the values in a cache of `functools`."""
     found: list[Any] = []
     for held in gc.get_referents(cache):
         if type(held) is not dict:
-            # A bounded cache refers to its keys and results itself.
+            # A bounded cache refers to its keys and results directly.
             found.append(held)
         elif held is not fields_of(cache):
             found += (value for value in held.values() if "lru_list" not in type(value).__name__)
@@ -448,7 +431,7 @@ def cached_values(cache: Any) -> list[Any]:
 
 def _of_cache(cache: Any, path: ObjectPath) -> Iterator[Edge]:
     yield Edge(path, cache.__wrapped__)
-    yield from (Edge(path.cache(), value) for value in cached_values(cache))
+    yield from (Edge(path.noted("cache"), value) for value in cached_values(cache))
 
 
 def _of_weak(reference: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -463,7 +446,7 @@ def _of_wrapped(thing: Any, path: ObjectPath) -> Iterator[Edge]:
     try:
         yield Edge(path, object.__getattribute__(thing, "__wrapped__"))
     except AttributeError:
-        # Of the library of wrappers, and none.
+        # An object of the wrapper library that wraps nothing.
         return
 
 
@@ -475,7 +458,7 @@ def _of_descriptor(thing: Any, path: ObjectPath) -> Iterator[Edge]:
 
 
 def frame_of(thing: Any) -> Any:
-    """Return the frame of a generator or coroutine; None for one that has ended, and for anything else."""
+    """Return the frame of a running generator or coroutine; None for other objects."""
     return getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
 
 

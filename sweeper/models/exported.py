@@ -1,4 +1,4 @@
-"""An exported model: what must hold before one is loaded or written, its card, and the result of an export."""
+"""An exported model: checks before it is loaded or written, its card, and the result of an export."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def check_code(
     """Refuse, or report, that a trial's model would be built with changed code.
 
     Args:
-        study: The study's name.
-        number: The trial's.
+        study: Name of the study.
+        number: Number of the trial.
         fingerprint: Fingerprint of the study's stored definition and code.
         stored: The stored code; None from an older version.
-        now: The present code; None if it was not read.
+        now: The current code; None if it was not read.
         origin: Origin of the checkpoint, with the definition under which it was written.
-        accept: Continue, and report what changed.
+        accept: Whether to continue and report the changes.
         notice: Called with the report.
 
     Raises:
@@ -92,7 +92,7 @@ _ORDER = (
 
 
 def card_paths(path: Path) -> tuple[Path, Path]:
-    """Return the paths of the card of the model at ``path``: for programs, and for people."""
+    """Return the paths of the card of the model at ``path``, as JSON and as Markdown."""
     return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.md")
 
 
@@ -152,8 +152,8 @@ class Exported:
 
     Attributes:
         path: Its file or directory.
-        card: Content of its card: the model's origin, the content of the export, and the largest
-            difference in predictions.
+        card: Content of its card: origin of the model, content of the export, and largest difference
+            in predictions.
 
     Examples:
         >>> exported = study.results().best.export("best.weights.h5", "weights", force=True)

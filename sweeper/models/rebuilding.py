@@ -1,8 +1,8 @@
-"""Rebuilding of a trial's model, as in its own process, with the variables of a checkpoint.
+"""Rebuilding of a trial's model with the variables of a checkpoint.
 
-The factory runs with the trial's parameters and seeds, so it draws the same random numbers. A model
-whose variables are made by the first batch is built as in training: by tracing its step with
-batches of the data factory. Afterwards the random generators of the process are restored.
+The factory runs with the trial's parameters and seeds, so it draws the same random numbers as in the
+trial. A model whose variables are created by the first batch is built as in training, by tracing its
+step. Afterwards the random generators of the process are restored.
 """
 
 from __future__ import annotations
@@ -26,15 +26,9 @@ from sweeper.guard.guard import Earlier, Guard
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.codec.replicas import as_one
 from sweeper.train.data import Data, DataSource
-from sweeper.train.loop.building import build_before_tracing, take_one_step
-from sweeper.train.loop.runners import make_runner
+from sweeper.train.loop.building import create_variables_of_training
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
-from sweeper.train.randomness.generators import (
-    GlobalSeedGenerator,
-    NumpyRandom,
-    PythonRandom,
-    TensorFlowRandom,
-)
+from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.sources.opening import open_sources
 from sweeper.train.state.variables import load_variables
@@ -54,7 +48,9 @@ class TrialIdentity:
     """Trial whose model is rebuilt.
 
     Attributes:
-        seed: The study's.
+        study: Name of the study.
+        number: Number of the trial.
+        seed: Seed of the study.
         directory: `Trial.directory`.
         seeded_as: Number of the trial whose seed it has; None for its own.
     """
@@ -71,7 +67,7 @@ class ModelBuilder:
     """Builder of one trial's model, any number of times.
 
     Args:
-        definition: The study's.
+        definition: Definition of the study.
         identity: The trial.
         ask: Returns the trial's parameters.
         notice: Called with notices of the guard and the data.
@@ -158,7 +154,7 @@ class ModelBuilder:
         if self._data is None:
             seed_everything(self.seeds.child("data"))
             with FreshEntropy(self.seeds.sequence("data"), "data"):
-                # The one that the model factory had, with whatever that has put on it.
+                # The model factory's trial, which that factory may have changed.
                 data = self.definition.data(self._trial or self._new_trial())
             if not isinstance(data, Data):
                 msg = f"the data factory returned a {type(data).__name__}; expected sweeper.Data"
@@ -172,21 +168,11 @@ class ModelBuilder:
         if not model.compiled:
             model(keras.utils.unpack_x_y_sample_weight(next(iter(train.open(0, 0))))[0])
             return
-        taken = model if self._step is None else self._step
-        runner = make_runner(
-            model, train, taken.train_step, steps_per_epoch=data.steps_per_epoch, notice=self.notice
-        )
-        example = runner.example()
-        if isinstance(example, tuple):
-            build_before_tracing(model, example, self._step)
-        runner.trace()
-        if model.run_eagerly:
-            # What the step does to the variables, the checkpoint's values then replace.
-            take_one_step(model, taken.train_step, runner.trial_batch())
+        create_variables_of_training(model, self._step, data, train, self.notice)
 
 
 def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Refuse variables in another order, which shapes alone do not show."""
+    """Refuse variables in another order, which may have the same shapes."""
     was = [_NUMBERED.sub("", path) for path in loaded.state["model"]]
     now = [_NUMBERED.sub("", str(variable.path)) for variable in model.variables]
     if len(was) == len(now) and was != now:
@@ -200,7 +186,7 @@ def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 
 
 def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Compare each variable with the checkpoint's; of several replicas with the value for readers.
+    """Check that each variable equals the checkpoint's.
 
     Raises:
         RestoreError: A variable differs.
@@ -220,11 +206,8 @@ def check_loaded(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 @contextmanager
 def _generators_kept() -> Iterator[None]:
     """Context manager that restores Python's, NumPy's, TensorFlow's and Keras's generators."""
-    generators = (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
-    tensors: dict[str, Any] = {}
-    saved = [(each, each.capture(tensors)) for each in generators]
+    before = RecordedState(process_generators())
     try:
         yield
     finally:
-        for each, state in saved:
-            each.restore(state, tensors)
+        before.restore()

@@ -23,7 +23,7 @@ class Signature:
     """The inputs of a model, in the order of its input structure.
 
     Attributes:
-        inputs: Their specifications by name, with any number of samples.
+        inputs: Specifications by name, for any number of samples.
         structure: The input structure; its leaves are ignored.
     """
 
@@ -36,17 +36,17 @@ class Signature:
 
         Args:
             model: A built model.
-            batch: Its inputs for some samples.
+            batch: Inputs of the model.
 
         Raises:
-            ExportError: An input is not a dense array, so a serving signature cannot name it.
+            ExportError: An input is not a dense array.
         """
         leaves = tf.nest.flatten(batch)
         known = _inputs_of(model)
         if len(known) != len(leaves):
             known = [None] * len(leaves)
         if isinstance(batch, Mapping):
-            # As `tf.nest` orders a mapping's leaves.
+            # The order of `tf.nest` for the leaves of a mapping.
             named = [str(key) for key in sorted(batch)] if len(batch) == len(leaves) else []
             by_name = {_clean(t.name): t for t in known if t is not None}
             known = [by_name.get(_clean(name)) for name in named] or [None] * len(leaves)
@@ -77,10 +77,6 @@ class Signature:
 
         return tf.function(serve, autograph=False)
 
-    def concrete(self, model: keras.Model) -> Any:
-        """Return the traced graph function."""
-        return self.function(model).get_concrete_function(**self.inputs)
-
 
 def predict(model: keras.Model, batch: Any) -> list[Any]:
     """Return the model's predictions for ``batch``, as arrays, in the order of its outputs."""
@@ -97,7 +93,7 @@ def arrays_of(outputs: Mapping[str, Any]) -> list[Any]:
 
 
 def named_outputs(outputs: Any) -> dict[str, Any]:
-    """Return a model's outputs by name: the names of a mapping; otherwise ``output``, or ``output_0``, …."""
+    """Return a model's outputs by name: a mapping's names, ``output``, or ``output_0``, ``output_1``, …."""
     if isinstance(outputs, Mapping) and not any(map(tf.nest.is_nested, outputs.values())):
         return {_clean(str(name)): value for name, value in outputs.items()}
     leaves = tf.nest.flatten(outputs)

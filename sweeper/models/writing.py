@@ -1,7 +1,7 @@
 """Export of a model: written under a temporary name, read again, compared, and renamed.
 
-So the requested path is complete and predicts what the study's model predicts, or it does not
-exist. The two cards are renamed after the model, because a card without a model would be wrong.
+So the requested path either has a complete model with the same predictions as the study's model, or does
+not exist. The two cards are renamed after the model, because a card without a model would be wrong.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ExportJob:
         form: The export format.
         path: The file or directory to write.
         loaded: The model's variables.
-        training: The checkpoints with the optimizer, oldest first; the last goes with ``loaded``.
+        training: See `Leaving`.
         card: Known content of the card.
         force: Whether an existing file is replaced.
         name: Name of TensorFlow's checkpoints.
@@ -100,9 +100,11 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
         cards = [directory / each.name for each in card_paths(job.path)]
         cards[0].write_text(card_json(card), encoding="utf-8")
         cards[1].write_text(card_markdown(card, job.path.name), encoding="utf-8")
-        for path in (inner, *cards):
-            _make_durable(path)
-        _put(inner, job.path, directory)
+        for path in (inner, *inner.rglob("*"), *cards):
+            _fsync(path)
+        if job.path.is_dir() and not job.path.is_symlink():
+            job.path.rename(directory / "replaced")
+        inner.replace(job.path)
         for path in cards:
             path.replace(job.path.with_name(path.name))
         _fsync(job.path.parent)
@@ -112,7 +114,7 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
 def _verified(
     form: ExportFormat, leaving: Leaving, path: Path, written: Written, expected: Sequence[Any]
 ) -> dict[str, Any]:
-    """Compare the predictions of the written model with the study's; return the result for the card.
+    """Compare the predictions of the written model with the study's, and return the result for the card.
 
     Raises:
         ExportError: They differ.
@@ -191,20 +193,6 @@ def _beside(path: Path) -> Iterator[Path]:
     finally:
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
-
-
-def _put(inner: Path, path: Path, directory: Path) -> None:
-    """Rename the written file to its place; delete the file that was there."""
-    if path.is_dir() and not path.is_symlink():
-        path.rename(directory / "replaced")
-    inner.replace(path)
-
-
-def _make_durable(path: Path) -> None:
-    if path.is_dir():
-        for each in path.rglob("*"):
-            _fsync(each)
-    _fsync(path)
 
 
 def _fsync(path: Path) -> None:

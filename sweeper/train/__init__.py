@@ -1,1 +1,1 @@
-"""Trainings that can be stopped and resumed after any step: loop, data and state."""
+"""Trainings that can be stopped after any step and resumed: loop, data and state."""

@@ -1,14 +1,11 @@
 """Start of a branch from another training's checkpoint, with other parameters.
 
-Weights, slots, counts, the states of generators, callbacks and data come from the checkpoint. A value
-that is another one in a fresh build with the branch's parameters than in one with the parent's is a
-hyperparameter, and the branch's is kept: a variable of one number in an optimizer, an untrained
-variable of the model that training has left as it was, an attribute. What training made of the
-parent's value (a rate that a callback lowered) belongs to the parent's value.
-
-A model is built with the parent's parameters and with the branch's. What the two have otherwise comes
-of the parameters that were changed; so a variable, or an attribute, is known to hold a hyperparameter
-without anybody saying so.
+The model is built twice, with the parent's parameters and with the branch's. A variable or attribute
+whose initial values differ between the two builds holds a changed hyperparameter, and keeps the branch's
+value: a scalar variable of an optimizer, a non-trainable variable of the model that training has not
+changed, or an attribute. This also holds if training has changed the parent's value, such as a rate that
+a callback lowered. Everything else comes from the checkpoint: weights, slots, counts, and the states of
+generators, callbacks and data.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from sweeper.train.codec import Tensors
 from sweeper.train.codec.replicas import hold_replicas, replicas_of
 from sweeper.train.loop.plan import TrainingPlan, roots_of
 from sweeper.train.state.state import Component
-from sweeper.train.state.variables import Found, Reach, Variables
+from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import UserState
 from sweeper.train.userstate.holders import Attributes
 
@@ -39,10 +36,10 @@ class Initial:
     """The initial values of one build.
 
     Attributes:
-        variables: By component, in order: each variable's form and the digest of its value, or ""
-            for one that no hyperparameter is in.
-        attributes: By an object's path and an attribute's name: its plain value, as text.
-        held: The variables themselves, in the same order; empty where they are of another process.
+        variables: Dtype, shape and digest of each variable, in order, by component; "" for a
+            variable that is not a hyperparameter.
+        attributes: Plain values as text, by the object's path and the attribute's name.
+        held: The variables, in the same order; empty if they are in another process.
     """
 
     variables: Mapping[str, list[str]]
@@ -51,13 +48,13 @@ class Initial:
 
     @classmethod
     def of(cls, plan: TrainingPlan) -> Initial:
-        """Return the initial values of the factories' objects, without running or changing anything."""
+        """Return the initial values of the objects in ``plan``."""
         reach = Reach(plan.model, plan.step)
         held = {
             "model": list(plan.model.variables),
             "optimizer": list(reach.own_optimizer()),
-            "optimizers": _values(reach.other_optimizers()),
-            "reachable": _values(reach.loose()),
+            "optimizers": [each.value for each in reach.other_optimizers()],
+            "reachable": [each.value for each in reach.loose()],
         }
         texts = {name: [_text(name, each) for each in listed] for name, listed in held.items()}
         return cls(texts, _attributes(plan, reach), held)
@@ -78,12 +75,8 @@ def text_of(array: Any) -> str:
     return f"{value.dtype}{list(value.shape)} {xxhash.xxh3_128_hexdigest(value.tobytes())}"
 
 
-def _values(found: list[Found]) -> list[Any]:
-    return [each.value for each in found]
-
-
 def _text(component: str, variable: Any) -> str:
-    """Return the text of a value that may be a hyperparameter; none for weights and slots."""
+    """Return the text of a variable that may be a hyperparameter; "" for weights and slots."""
     if component in OPTIMIZERS:
         if tuple(variable.shape) != ():
             return ""
@@ -95,7 +88,7 @@ def _text(component: str, variable: Any) -> str:
 
 
 def _attributes(plan: TrainingPlan, reach: Reach) -> dict[str, dict[str, str]]:
-    """Return the plain attributes of all objects that the user's code reaches, except for data."""
+    """Return the plain attributes of all objects that the user's code reaches, except data."""
     bare = roots_of(plan, {"train": None, "validation": None})
     state = UserState(bare, reach.covered)
     found: dict[str, dict[str, str]] = {}
@@ -119,9 +112,9 @@ class BranchReport:
     """Report of a branch: values from its parent's checkpoint, and values from its own parameters.
 
     Attributes:
-        taken: The variables that have the parent's values, by their paths.
-        kept: The variables and attributes that hold changed parameters, and keep their new values.
-        state: The other parts of the checkpoint that are taken: positions, generators, callbacks.
+        taken: Paths of the variables with the parent's values.
+        kept: Paths of the variables and attributes with values of changed parameters.
+        state: Names of other components with the parent's state.
     """
 
     taken: tuple[str, ...]
@@ -144,13 +137,13 @@ def merged(
     components: Sequence[Component],
     built: tuple[Initial, Initial] | None,
 ) -> tuple[LoadedCheckpoint, BranchReport]:
-    """Return the state with which the branch begins, and the report of its origin.
+    """Return the initial state of the branch, and the report of its origin.
 
     Args:
         loaded: The parent's checkpoint.
-        components: Of the branch's training, whose variables are all there.
-        built: A fresh build with the parent's parameters, and the branch's own; None where no
-            parameter was changed, so that all is taken.
+        components: Components of the branch's training, whose variables all exist.
+        built: Initial values with the parent's parameters and with the branch's; None if no parameter
+            was changed.
     """
     tensors, state = dict(loaded.tensors), dict(loaded.state)
     taken: list[str] = []
@@ -178,7 +171,7 @@ def merged(
 
 
 def _differing(component: str, parent: Initial, own: Initial) -> dict[int, str]:
-    """Return the variables that differ between the two builds, with the parent's text by identity."""
+    """Return the parent's texts of the variables that differ between the two builds, by identity."""
     before, now = parent.variables.get(component, []), own.variables.get(component, [])
     if len(before) != len(now):
         return {}
@@ -190,7 +183,7 @@ def _differing(component: str, parent: Initial, own: Initial) -> dict[int, str]:
 
 
 def _is_kept(component: str, loaded: LoadedCheckpoint, key: str, before: str) -> bool:
-    """Return whether the new value is kept; outside of optimizers, only if training did not change it."""
+    """Return whether the new value is kept: in optimizers, or if training did not change the variable."""
     if component in OPTIMIZERS:
         return True
     saved = loaded.tensors.get(key)
@@ -200,7 +193,7 @@ def _is_kept(component: str, loaded: LoadedCheckpoint, key: str, before: str) ->
 def _without_parameters(
     saved: Mapping[str, Any], parent: Initial, own: Initial
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the captured attributes without those with changed parameters, and the latter."""
+    """Return the captured attributes without those of changed parameters, and the paths of these."""
     changed = dict(saved["changed"])
     kept = []
     for path, attributes in own.attributes.items():

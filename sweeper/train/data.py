@@ -1,9 +1,8 @@
 """`Data`, the result of a study's data factory, and `DataSource`, the interface of all kinds of data.
 
-A source can be opened at any step of any pass, because a resumed training begins in the middle of
-one. Where the order of a pass is a pure function of (seed, pass) nothing more is needed; a source
-that reads through an iterator with a state of its own is a `CapturableSource` as well. This module
-imports neither TensorFlow nor Keras: a study's file imports it.
+A source can be opened at any step of any pass, because a resumed training may start in the middle of a
+pass. A source whose iterator has state besides its position is a `CapturableSource` as well. This module
+imports neither TensorFlow nor Keras, because study files import it.
 """
 
 from __future__ import annotations
@@ -27,40 +26,40 @@ class Data:
     """Training, validation and test data of a trial.
 
     Attributes:
-        train: One of these; needed wherever something is trained.
+        train: Training data, one of these:
 
-            - ``(x, y)`` or ``(x, y, sample_weight)``: NumPy arrays, pandas frames and series or
-              TensorFlow tensors (ragged ones, too) of equal length, or dicts, lists or tuples of such arrays. Floats
-              are cast to Keras's ``floatx``, as ``model.fit`` does.
+            - ``(x, y)`` or ``(x, y, sample_weight)``: NumPy arrays, pandas frames and series, or
+              TensorFlow tensors (also ragged) of equal length, or dicts, lists or tuples of these.
+              Floats are cast to Keras's ``floatx``, as in ``model.fit``.
             - a ``keras.utils.PyDataset``
             - a ``tf.data.Dataset`` of batches
-            - a function ``epoch -> iterable of batches``, which gives the same batches whenever
-              it is called with the same epoch (from 0); TensorFlow's and SciPy's sparse tensors and
-              ragged tensors are served as they are
+            - a function ``epoch -> iterable of batches``, which returns the same batches for the
+              same epoch (from 0); batches may have sparse tensors of TensorFlow or SciPy, and
+              ragged tensors
             - a grain ``MapDataset``, ``IterDataset`` or ``DataLoader`` of batches
-        validation: Any of these for validation, never shuffled; None for none.
-        test: Any of these, held out for `sweeper evaluate`: no trial opens or reads it, so what is
-            read lazily costs training nothing. Read whole and in order, in batches of
-            ``validation_batch_size``; None for none.
-        batch_size: Samples in a batch of arrays; an epoch's last batch may be smaller. The other
-            kinds come in batches already.
-        shuffle: Whether every epoch visits arrays by the sample, and a ``PyDataset`` by the batch,
-            in an order of its own, drawn from the trial's seed and the epoch's number. The other
-            kinds have an order of their own.
+        validation: Validation data of any of these kinds, never shuffled; None for none.
+        test: Data of any of these kinds for `sweeper evaluate`; None for none. Trials neither open
+            nor read them. They are read completely and in order, in batches of
+            ``validation_batch_size``.
+        batch_size: Samples in a batch of arrays; an epoch's last batch may be smaller. Other kinds
+            already have batches.
+        shuffle: Whether each epoch shuffles the samples of arrays and the batches of a
+            ``PyDataset``, with an order drawn from the trial's seed and the epoch's number. Other
+            kinds have their own order.
         validation_batch_size: ``batch_size`` by default.
-        validation_freq: Validate every so many epochs; or the epochs, counted from 1, after which
-            to validate.
-        class_weight: Class index to weight, applied to ``y`` as ``model.fit`` does.
-        steps_per_epoch: Batches in an epoch; None for one pass over the data. A pass that ends
-            inside an epoch is followed by the next one, and one that an epoch does not finish goes
-            on in the next epoch; a function of epochs is called anew for each.
-        validation_steps: Batches in a validation at most; every validation begins at the beginning,
-            in an order of its own where a ``tf.data.Dataset`` is shuffled anew each time.
-        validation_split: The last part of the arrays, from 0 to 1, to validate on instead of
-            training on it; taken before any shuffling.
+        validation_freq: Interval of validations in epochs; or the epochs, counted from 1, after
+            which to validate.
+        class_weight: Class index to weight, applied to ``y`` as in ``model.fit``.
+        steps_per_epoch: Batches in an epoch; None for one pass over the data. If a pass ends inside
+            an epoch, the next pass follows; if an epoch ends inside a pass, the next epoch continues
+            it. A function of epochs is called for each epoch.
+        validation_steps: Maximum number of batches in a validation. Every validation starts from the
+            beginning, in a new order if a ``tf.data.Dataset`` is reshuffled in each iteration.
+        validation_split: Fraction of the arrays, from 0 to 1, to validate on instead of training on
+            it: the last samples, before any shuffling.
 
     Raises:
-        DataError: A number that cannot be what it is given for.
+        DataError: A number is not valid.
 
     Examples:
         >>> import numpy as np
@@ -119,10 +118,7 @@ class Data:
 
 
 class DataSource(Protocol):
-    """Batches by position: ``open(p, s)`` returns the batches of pass ``p`` from step ``s`` on.
-
-    Without ``steps_per_epoch`` pass and epoch are the same.
-    """
+    """Batches by position. Without ``steps_per_epoch``, pass and epoch are the same."""
 
     @property
     def steps(self) -> int | None:
@@ -156,19 +152,19 @@ class CapturableSource(Protocol):
         """Return the state after the batches drawn so far from the last `DataSource.open`.
 
         Args:
-            name: What the names of tensors begin with.
+            name: Prefix of the names of tensors.
             tensors: Receives arrays.
 
         Returns:
             The rest, as JSON. Nothing is changed.
 
         Raises:
-            UncapturableError: It has come to hold what no checkpoint can.
+            UncapturableError: A part of the state cannot be captured.
         """
         ...
 
     def restore(self, name: str, saved: Any, tensors: Mapping[str, Any]) -> None:
-        """Restore a captured state, for the next `DataSource.open` at that position.
+        """Restore a captured state for the next `DataSource.open` at that position.
 
         Raises:
             RestoreError: It does not fit this source.
@@ -181,11 +177,11 @@ class HooksEpochs(Protocol):
     """A source with hooks at the beginning and end of an epoch."""
 
     def begin_epoch(self) -> None:
-        """Called before an epoch's first batch is drawn."""
+        """Prepare an epoch, before its first batch is drawn."""
         ...
 
     def end_epoch(self) -> None:
-        """Called after an epoch's last batch was drawn."""
+        """Finish an epoch, after its last batch was drawn."""
         ...
 
 

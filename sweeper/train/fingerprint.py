@@ -1,7 +1,7 @@
 """Fingerprint of the environment on which a trial's bits depend: versions, processor, threads, kernels, code.
 
-A resumed trial is exact under the fingerprint it began with. Under another one it may still be, but
-nobody promises it; so each attempt's is kept, and a difference is said by name.
+A resumed trial is exact under the same fingerprint. Under another one exactness is not promised, so the
+fingerprint of each attempt is stored, and differences are reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 _LIBRARIES = ("tensorflow", "keras", "numpy")
 
 _WORDS = {"string_hash": "hash() of strings has changed (PYTHONHASHSEED)"}
-"""Texts for differences whose values would not help a reader."""
+"""Texts for differences whose values are not shown."""
 
 _NOT_COMPARED = ("warm_start_report",)
 """Entries that are not compared, because no result depends on them."""
@@ -30,16 +30,16 @@ class Fingerprint:
     """Environment of one attempt.
 
     Attributes:
-        versions: Of Python and of the libraries that compute.
-        processor: The processor's name; kernels are chosen by what it can do.
-        devices: Kinds and names of the devices that TensorFlow sees, such as ``"GPU: A100"``.
+        versions: Versions of Python, TensorFlow, Keras and NumPy.
+        processor: Name of the processor, whose features determine the kernels.
+        devices: Kinds and names of TensorFlow's devices, such as ``"GPU: A100"``.
         threads: TensorFlow threads, within an op and between ops.
         onednn: Whether oneDNN kernels are used: ``"1"``, ``"0"``, or ``"default"``.
-        deterministic: Whether kernels had to be deterministic.
-        jit_compile: Whether the step was compiled by XLA; what ``"auto"`` came to.
-        string_hash: ``hash()`` of one and the same string, by which Python's hash seed shows.
-        sources: SHA-256 of each file that the study's factories are written in, by file name;
-            where two files have one name, with as many of their directories as tell them apart.
+        deterministic: Whether kernels have to be deterministic.
+        jit_compile: Whether XLA compiles the step.
+        string_hash: ``hash()`` of a fixed string, which shows Python's hash seed.
+        sources: SHA-256 of each file with factories of the study, by file name; files of the same
+            name with as many of their directories as needed.
     """
 
     versions: Mapping[str, str]
@@ -58,16 +58,14 @@ class Fingerprint:
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two results of `Fingerprint.to_json`, a phrase each.
+    """Return a phrase for each difference between two results of `Fingerprint.to_json`.
 
-    A name that only one has, because another version of sweeper wrote the other, is passed over.
+    Entries that only one of them has are ignored, because another version of sweeper wrote the other.
     """
     found = []
     for name, now in after.items():
         was = before.get(name, now)
-        if was == now:
-            continue
-        if name in _NOT_COMPARED:
+        if was == now or name in _NOT_COMPARED:
             continue
         if isinstance(now, Mapping) and isinstance(was, Mapping):
             keys = sorted(key for key in {*now, *was} if now.get(key) != was.get(key))
@@ -82,9 +80,10 @@ def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Finge
 
     Args:
         factories: The study's functions, whose files are hashed.
-        jit_compile: What the model's setting came to.
+        jit_compile: Whether XLA compiles the step.
     """
     import tensorflow as tf
+    from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading
     return Fingerprint(
@@ -99,7 +98,7 @@ def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Finge
             threading.get_inter_op_parallelism_threads(),
         ),
         onednn=os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
-        deterministic=_is_deterministic(),
+        deterministic=bool(is_op_determinism_enabled()),
         jit_compile=jit_compile,
         string_hash=hash("sweeper"),
         sources=_sources(factories),
@@ -112,12 +111,6 @@ def _difference(name: str, key: str, was: Any, now: Any) -> str:
     if name == "warm_start":
         return f"the file of its warm start has changed ({key}: digest {was}, now {now})"
     return f"{key} was {was} and is {now}"
-
-
-def _is_deterministic() -> bool:
-    from tensorflow.python.framework.config import is_op_determinism_enabled
-
-    return bool(is_op_determinism_enabled())
 
 
 def _device(device: Any) -> str:

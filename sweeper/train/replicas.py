@@ -1,25 +1,24 @@
 """Training on several replicas: slices of batches, scaling of losses, and refused cases.
 
-Keras divides the mean loss of a replica's slice by the number of replicas, and adds the replicas'
-gradients up: right for slices of one size only. In `scaled` a slice counts by its share of the
-batch, which is the same where slices are equal, and makes every step of Keras's own the step of one
-replica on the whole batch, but for the order of additions:
+Keras divides the mean loss of a replica's slice by the number of replicas and adds the replicas'
+gradients. This is correct only for slices of equal size. In `scaled`, a slice is weighted by its share of
+the batch. Then Keras's own step is equal to the step of one replica on the whole batch, except for the
+order of additions:
 
-- a mean over samples, an activity or weight regularizer and ``add_loss`` count by the share;
-- a mean over weights (``"mean_with_sample_weight"``) or over what a mask leaves divides by the
-  weights, or the unmasked values, of all replicas;
+- a mean over samples, an activity or weight regularizer and ``add_loss`` are weighted by the share;
+- a mean over weights (``"mean_with_sample_weight"``) or over unmasked values divides by the weights, or
+  the unmasked values, of all replicas;
 - a sum stays a sum;
-- gradients are clipped after they are added up, not before;
-- what layers add to the loss is kept apart for each replica. Replicas are threads that take turns
-  wherever they add something up, and a layer's list of losses is the same one in all of them.
+- gradients are clipped after they are added, not before;
+- losses that layers add are stored separately for each replica, because replicas are threads that take
+  turns at each reduction, and share a layer's list of losses.
 
-All of it stands in functions that Keras's modules look up when they are called, so these are replaced
-while a step is traced (or runs, for a model that runs eagerly) and put back after it.
+The functions of Keras's modules that do this are replaced while a step is traced, or runs eagerly.
 
-Every replica is handed the slice of the whole batch that its number names, so the order of the data
-stays what it is on one replica, and nothing about the data need know of replicas. Slices differ by
-one sample at most, the first ones being the longer. A batch that leaves a replica without a sample
-is refused: BatchNorm, and whatever else takes a mean of its slice, would make NaN of nothing.
+A replica gets the slice of the batch at its index, so the order of the data is the same as on one
+replica, and data sources do not depend on replicas. Slices differ by at most one sample; the first ones
+are longer. A batch with fewer samples than replicas is refused, because BatchNorm and other means over
+an empty slice would give NaN.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from sweeper.errors import DataError, FactoryError, UncapturableError
 from sweeper.train.codec import replicas_of
 from sweeper.train.randomness.generators import global_seed_generator, set_global_seed_generator
 from sweeper.train.step import TrainingStep
+from sweeper.train.step_losses import over_replicas
 
 _MARK = "sweeper: samples in this batch:"
 _MARKED = re.compile(re.escape(_MARK) + r"\]? \[(\d+)\]")
@@ -49,9 +49,9 @@ class Slice:
     """Slice of a batch for one replica.
 
     Attributes:
-        batch: Its part of the batch, in the same structure.
-        size: Its samples, a scalar.
-        whole: The batch's samples, a scalar.
+        batch: Part of the batch, in the same structure.
+        size: Number of samples in the slice, a scalar.
+        whole: Number of samples in the batch, a scalar.
     """
 
     batch: Any
@@ -70,7 +70,7 @@ class Slice:
 
 
 def slice_batch(batch: Any, replicas: int) -> tuple[Slice, ...]:
-    """Return the slices of ``batch`` along its first axis, one for each replica; None stays None."""
+    """Return the slices of ``batch`` along its first axis, one for each replica."""
     leaves = [leaf for leaf in tf.nest.flatten(batch) if leaf is not None]
     whole = _length(leaves[0])
     least, longer = whole // replicas, whole % replicas
@@ -109,11 +109,11 @@ class SliceRule:
     """Rule for the batches that can be sliced.
 
     Attributes:
-        replicas: How many slices.
-        strategy: What the strategy is called.
-        use: ``train`` or ``validation``, as the user calls the data.
-        own: The user's own method of the model, whose losses are right for equal slices only; empty
-            for Keras's own, which are right for all.
+        replicas: Number of slices.
+        strategy: Name of the strategy's class.
+        use: ``train`` or ``validation``.
+        own: The user's own method of the model, whose losses are correct for equal slices only; empty
+            for Keras's own methods.
     """
 
     replicas: int
@@ -129,11 +129,11 @@ class SliceRule:
         """Refuse a batch.
 
         Args:
-            samples: In it.
-            shown: Which one it is, such as ``batch 3 of epoch 1``.
+            samples: Number of its samples.
+            shown: Description of the batch, such as ``batch 3 of epoch 1``.
 
         Raises:
-            DataError: It leaves a replica without a sample, or slices unequal that must be equal.
+            DataError: A replica would have no sample, or slices that must be equal would not be.
         """
         if self.is_broken_by(samples):
             msg = (
@@ -146,12 +146,12 @@ class SliceRule:
         """Refuse a ``batch_size`` with which arrays come in batches that cannot be sliced.
 
         Args:
-            samples: In the arrays.
-            batch_size: As it is given.
+            samples: Number of samples in the arrays.
+            batch_size: The user's batch size.
             last: Whether the last, smaller batch is ever drawn.
 
         Raises:
-            DataError: The message has the nearest size that can be.
+            DataError: The message has the nearest possible size.
         """
         sizes = [min(batch_size, samples)]
         if last and samples > batch_size and samples % batch_size:
@@ -200,7 +200,7 @@ class SliceRule:
         return f"multiples of {self.replicas}" if self.own else f"at least {self.replicas} samples"
 
     def assertion(self, whole: Any) -> None:
-        """Return the same check as a graph op; `explained` converts its error."""
+        """Add the same check as a graph op; `explained` converts its error."""
         needed = whole >= self.replicas
         if self.own:
             needed = tf.logical_and(needed, whole % self.replicas == 0)
@@ -208,11 +208,7 @@ class SliceRule:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Context manager for running a graph with an `assertion`, which converts its error.
-
-        Raises:
-            DataError: In place of TensorFlow's error of the assertion.
-        """
+        """Context manager for running a graph with an `assertion`: converts its error to a `DataError`."""
         try:
             yield
         except tf.errors.InvalidArgumentError as error:
@@ -230,17 +226,18 @@ def _samples(count: int) -> str:
 
 
 _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+_CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")
 
 
 def replica_index() -> int:
-    """Return the number of the replica whose code runs, from 0."""
+    """Return the index of the replica whose code runs."""
     context = tf.distribute.get_replica_context()
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
 @contextmanager
 def scaled(model: keras.Model, slices: Sequence[Slice]) -> Iterator[None]:
-    """Context manager that scales the losses of ``model``'s own step for replicas with ``slices``."""
+    """Context manager that scales the losses of the model's own step for replicas with ``slices``."""
     scaling = _Scaling(slices)
     replaced = (
         (keras_loss, "scale_loss_for_distribution", scaling.scale),
@@ -253,7 +250,7 @@ def scaled(model: keras.Model, slices: Sequence[Slice]) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, function in replaced:
             stack.enter_context(_replaced(owner, name, function))
-        if _clips(model.optimizer):
+        if any(getattr(model.optimizer, name, None) for name in _CLIPPING):
             stack.enter_context(_clipped_after_adding())
         yield
 
@@ -264,22 +261,22 @@ class _Scaling:
     def __init__(self, slices: Sequence[Slice]) -> None:
         self._slices = slices
         self._in_compiled_loss: set[int] = set()
-        """Replicas whose threads are inside, which take turns when gradients or weights are summed."""
+        """Replicas whose threads are in ``CompileLoss.call``; they take turns at each reduction."""
 
     def scale(self, value: Any) -> Any:
-        """Return the contribution of a slice's loss to the loss of the batch."""
+        """Return the contribution of a slice's loss to the batch's loss."""
         return value * self._slice().share(value.dtype)
 
     def unscale(self, value: Any) -> Any:
-        """Return the loss of the slice itself, which is logged and weighted by the slice's samples."""
+        """Return the slice's own loss, which is logged and weighted by the slice's samples."""
         own = self._slice()
         if replica_index() in self._in_compiled_loss and own.static_size is None:
-            # Keras knows no sizes here, and weights each output's loss of each slice by 1.
+            # Without static sizes, Keras weights each output's loss of each slice by 1.
             return value * tf.cast(len(self._slices), value.dtype)
         return value / own.share(value.dtype)
 
     def reducing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Replace ``reduce_values``, which divides by a number of which other replicas have a part."""
+        """Return a replacement of ``reduce_values`` that divides by the weights of all replicas."""
 
         def reduce_values(
             values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size"
@@ -293,28 +290,28 @@ class _Scaling:
                 raise FactoryError(msg)
             if reduction == "mean_with_sample_weight" and sample_weight is not None:
                 total = tf.reduce_sum(values)
-                divisor = sum_of_all(tf.cast(tf.reduce_sum(sample_weight), total.dtype))
+                divisor = over_replicas(tf.cast(tf.reduce_sum(sample_weight), total.dtype))
                 return tf.math.divide_no_nan(total, divisor)
             return original(values, sample_weight=sample_weight, reduction=reduction)
 
         return reduce_values
 
     def masking(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Replace ``apply_mask``, which weights by the set share of the mask."""
+        """Return a replacement of ``apply_mask`` that counts the unmasked values of all replicas."""
 
         def apply_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: str | None) -> Any:
             if mask is None or reduction not in ("mean", "sum_over_batch_size"):
                 return original(sample_weight, mask, dtype=dtype, reduction=reduction)
             mask = tf.cast(mask, dtype)
             both = tf.stack([tf.cast(tf.size(mask), dtype), tf.reduce_sum(mask)])
-            values, valid = tf.unstack(sum_of_all(both))
+            values, valid = tf.unstack(over_replicas(both))
             weights = mask * tf.math.divide_no_nan(values, valid)
             return original(sample_weight, weights, dtype=dtype, reduction="sum")
 
         return apply_mask
 
     def inside(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """Replace ``CompileLoss.call``, in which each output's loss is logged."""
+        """Return a replacement of ``CompileLoss.call``, which logs each output's loss."""
 
         def call(compiled: Any, *args: Any, **options: Any) -> Any:
             self._in_compiled_loss.add(replica_index())
@@ -330,7 +327,7 @@ class _Scaling:
 
 
 def _losses_by_replica() -> property:
-    """Return the losses that layers add, a list for each replica."""
+    """Return a property for the losses that a layer adds, with one list per replica."""
     lists: dict[tuple[int, int], list[Any]] = {}
 
     def losses(layer: Any) -> list[Any]:
@@ -345,20 +342,9 @@ def _losses_by_replica() -> property:
     return property(losses, assign)
 
 
-def sum_of_all(value: Any) -> Any:
-    """Return the sum of a tensor over all replicas, without a gradient."""
-    context = tf.distribute.get_replica_context()
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(value))
-
-
-def _clips(optimizer: Any) -> bool:
-    names = ("clipnorm", "global_clipnorm", "clipvalue")
-    return any(getattr(optimizer, name, None) for name in names)
-
-
 @contextmanager
 def _clipped_after_adding() -> Iterator[None]:
-    """Context manager that sums gradients before they are clipped; Keras clips those of each replica."""
+    """Context manager that sums gradients before they are clipped; Keras clips on each replica."""
     base = keras.optimizers.Optimizer
     adding: Callable[..., Any] = base._all_reduce_sum_gradients
     clipping: Callable[..., Any] = base._clip_gradients
@@ -396,9 +382,9 @@ class ReplicatedStep:
     """A step of a model whose strategy has several replicas, for one global batch.
 
     Args:
-        model: Compiled, and made in the strategy's scope.
-        step: ``model.train_step``, ``model.test_step`` or what takes its place; it is called on each
-            replica, with that replica's slice.
+        model: A compiled model, created in the strategy's scope.
+        step: ``train_step`` or ``test_step`` of the model or of a `TrainingStep`; called on each
+            replica with its slice.
     """
 
     def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
@@ -417,7 +403,7 @@ class ReplicatedStep:
         return getattr(self._step, "__self__", None) is self._model
 
     def __call__(self, batch: Any) -> Mapping[str, Any]:
-        """Run one step; the method is traced, or called directly for an eager model."""
+        """Run one step; traced, or called directly for an eager model."""
         slices = slice_batch(batch, self.rule.replicas)
         self.rule.assertion(slices[0].whole)
 
@@ -434,7 +420,7 @@ class ReplicatedStep:
         with scaling:
             outputs = self._strategy.run(on_replica)
         if not isinstance(outputs, dict):
-            # `GraphStep` says what it must be.
+            # `GraphStep` raises the error.
             return outputs  # type: ignore[no-any-return]
         return self._reported(outputs, slices)
 
@@ -465,7 +451,7 @@ def _one_global_generator(shared: Any) -> Iterator[None]:
     """Context manager that sets this thread's global seed generator of Keras to ``shared``.
 
     Raises:
-        UncapturableError: There was none, and the replica made one, in a thread that ends.
+        UncapturableError: The replica replaced the generator, or created one, in its own thread.
     """
     before = global_seed_generator()
     set_global_seed_generator(shared)
@@ -483,7 +469,7 @@ def _one_global_generator(shared: Any) -> Iterator[None]:
 
 
 def own_method(model: keras.Model, step: str) -> str:
-    """Return the first step method of ``model`` that is the user's own; empty for none."""
+    """Return the first of the model's step methods that is the user's own; empty for none."""
     own = (name for name in (step, "compute_loss") if not _is_keras_own(model, name))
     return next((f"{name}()" for name in own), "")
 
@@ -495,7 +481,7 @@ def _is_keras_own(model: keras.Model, method: str) -> bool:
 def replicated(model: keras.Model, step: Callable[[Any], Any]) -> ReplicatedStep | None:
     """Return the step on all replicas of the model's strategy; None if there is only one.
 
-    A strategy with mirrored variables runs it in threads, on one replica as well.
+    A strategy with mirrored variables runs the step in a thread even on one replica.
     """
     strategy = model.distribute_strategy
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
@@ -525,10 +511,10 @@ _INSTEAD = {
 
 
 def check_strategy(strategy: Any) -> None:
-    """Refuse a strategy unless its replicas train in step, and all in this process.
+    """Refuse a strategy unless its replicas are synchronous and in this process.
 
     Raises:
-        FactoryError: Names the strategy and says which one to use.
+        FactoryError: Names the strategy and the one to use.
     """
     names = [cls.__name__.removesuffix("V1").removesuffix("V2") for cls in type(strategy).__mro__]
     found = next((name for name in names if name in _INSTEAD), None)
@@ -544,14 +530,14 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
     """Refuse a model that several replicas would train differently from one.
 
     Args:
-        model: Compiled.
-        step: What is taken instead of the model's own step, if anything is.
+        model: A compiled model.
+        step: The training step that replaces the model's own, if any.
 
     Returns:
-        What the user should know; None where there is nothing.
+        A notice for the user, or None.
 
     Raises:
-        FactoryError: Says what of it cannot be, and what to do.
+        FactoryError: Names the unsupported part and the alternative.
     """
     strategy = model.distribute_strategy
     check_strategy(strategy)
@@ -580,7 +566,7 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
 
 
 def describe_strategy(strategy: Any) -> str:
-    """Return the strategy, its replicas and its reduction, for the fingerprint."""
+    """Return the strategy, its number of replicas and its reduction, for the fingerprint."""
     name, replicas = type(strategy).__name__, int(strategy.num_replicas_in_sync)
     if replicas == 1:
         return name
@@ -589,7 +575,7 @@ def describe_strategy(strategy: Any) -> str:
 
 
 def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
-    """Yield the parts of the model that were made outside of the strategy's scope."""
+    """Yield an error for each part of the model that was created outside of the strategy's scope."""
     advice = (
         "make the model, its layers and its optimizer inside strategy.scope(), as a study's factories "
         "do with Study(strategy=…)"
@@ -598,16 +584,13 @@ def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
         if len(replicas_of(variable)) != strategy.num_replicas_in_sync:
             yield f"its variable {variable.path!r} was made outside the strategy's scope; {advice}"
     optimizer = model.optimizer
-    if optimizer is not None and _strategy_of(optimizer) is not strategy:
+    own = getattr(optimizer, "_distribution_strategy", None)
+    if optimizer is not None and own is not strategy:
         yield f"its optimizer was made outside the strategy's scope; {advice}"
 
 
-def _strategy_of(optimizer: Any) -> Any:
-    return getattr(optimizer, "_distribution_strategy", None)
-
-
 def _optimizer(optimizer: Any) -> Iterator[str]:
-    """Yield the settings of the optimizer that Keras 3 cannot train on replicas, where they fail inside a graph."""
+    """Yield an error for each setting of the optimizer that Keras 3 does not support on replicas."""
     name = type(optimizer).__name__
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         yield (

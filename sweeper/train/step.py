@@ -1,11 +1,11 @@
-"""`TrainingStep`: a training step in parts, each of which can be replaced.
+"""`TrainingStep`: a training step in methods, each of which can be overridden.
 
-Keras's ``train_step`` is one method: to change one thing in it is to write all of it anew. Here it is
-a row of methods, called in the order in which they stand in the class. With all defaults a step gives
-what Keras's own gives, bit for bit.
+Keras's ``train_step`` is one method, which has to be rewritten completely to change a part of it. Here it
+is a sequence of methods, called in the order in which the class defines them. With all defaults, a step
+gives the same results as Keras's own step, bit for bit.
 
-What is a step's own (optimizer, losses, metrics) is compiled into the model, so that callbacks find
-``model.optimizer``, and checkpoints, guard and replays treat it as they treat a compiled model.
+A step's optimizer, losses and metrics are compiled into the model, so callbacks find ``model.optimizer``,
+and checkpoints, guard and replays treat the model like any compiled model.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ class StepValues:
     """Values that a step has computed from a batch, for its later methods.
 
     Attributes:
-        batch: As `TrainingStep.make_batch` returned it.
-        inputs: What the model was given.
-        outputs: What it returned.
-        targets: What the loss compares with.
-        predictions: What the loss compares.
-        weights: Of the examples; None where there are none.
-        per_example: The loss of each example, or a structure of those.
-        loss: The number whose gradients are taken: reduced losses and extra losses. On several
-            replicas it is this replica's share; the shares add up to the loss.
-        training: Whether this is a step of training; False in validation.
+        batch: Result of `TrainingStep.make_batch`.
+        inputs: Inputs of the model.
+        outputs: Outputs of the model.
+        targets: Targets of the loss.
+        predictions: Predictions for the loss.
+        weights: Weights of the examples, or None.
+        per_example: The loss of each example, or a structure of losses.
+        loss: The scalar to differentiate: the sum of reduced and extra losses. On several replicas
+            it is this replica's share; the shares add up to the loss.
+        training: False in validation.
 
     Examples:
         >>> class Reporting(sweeper.TrainingStep):
@@ -71,31 +71,30 @@ class StepValues:
 class TrainingStep:
     """A training step in methods; override those that should differ.
 
-    ``Study(step=factory)`` takes a function ``trial -> TrainingStep``; a class whose ``__init__``
-    takes the trial is one. Make optimizers, loss objects, metrics, variables and networks of the
-    step's own in it. The parts are traced into one graph, so they hold TensorFlow or Keras ops; what
-    changes from step to step is kept in variables, and lies in every checkpoint. What the parts take
-    and give is in `StepValues`, which some of them take as ``values``.
+    ``Study(step=factory)`` takes a function ``trial -> TrainingStep``, or a class whose ``__init__``
+    takes the trial. Create the step's own optimizers, loss objects, metrics, variables and networks in
+    it. The methods are traced into one graph, so use TensorFlow or Keras ops, and variables for
+    everything that changes between steps. Variables are in every checkpoint. The arguments and results
+    of the methods are in `StepValues`, which some of them take as ``values``.
 
-    Every metric that is an attribute of the step, or in a list, tuple or dict that is one, is reset
-    when an epoch and when a validation begins, and reported by its name.
+    Metrics that are attributes of the step, or in a list, tuple or dict that is an attribute, are reset
+    when an epoch or a validation begins, and reported by their names.
 
     Args:
-        optimizer: As for ``model.compile``; None where the model is compiled, or where `update` or
-            `train_step` use optimizers of their own.
-        loss: As for ``model.compile``; None where `per_example_loss` needs none.
+        optimizer: As for ``model.compile``; None if the model is compiled, or if `update` or
+            `train_step` use their own optimizers.
+        loss: As for ``model.compile``; None if `per_example_loss` needs none.
         loss_weights: As for ``model.compile``.
-        metrics: As for ``model.compile``; they see what the loss sees.
-        weighted_metrics: As for ``model.compile``; they see what the loss sees.
-        gradients: What is done with the gradients, one function after the other; see
-            `sweeper.gradients`.
+        metrics: As for ``model.compile``, with the arguments of the loss.
+        weighted_metrics: As for ``model.compile``, with the arguments of the loss.
+        gradients: Functions to apply to the gradients, in order; see `sweeper.gradients`.
         run_eagerly: As for ``model.compile``.
         jit_compile: As for ``model.compile``.
         steps_per_execution: As for ``model.compile``.
 
     Attributes:
-        compile_arguments: What the model is compiled with.
-        model: The trial's model; there from `on_bind` on. Callbacks reach the step as
+        compile_arguments: Arguments of ``model.compile``.
+        model: The trial's model, from `on_bind` on. Callbacks reach the step as
             ``self.model.training_step``.
 
     Examples:
@@ -140,16 +139,16 @@ class TrainingStep:
             "steps_per_execution": steps_per_execution,
         }
 
-    # What a step is made of, in the order in which it is called.
+    # Parts of a step, in the order in which they are called.
 
     def on_bind(self) -> None:
-        """Called once before the first step, when ``self.model`` is set; nothing by default."""
+        """Prepare the step; called once before the first step, when ``self.model`` is set."""
 
     def make_batch(self, batch: Any, *, training: bool) -> Any:
-        """Return the batch to use, made from the batch of the data; by default the same.
+        """Return the batch to use; by default the batch of the data.
 
         Args:
-            batch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``; or a dict, where the data give dicts.
+            batch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``; or a dict, if the data have dicts.
             training: False in validation.
         """
         del training
@@ -159,7 +158,7 @@ class TrainingStep:
         """Return the model's inputs; by default ``x``.
 
         Args:
-            batch: As `make_batch` returned it.
+            batch: Result of `make_batch`.
         """
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
 
@@ -167,7 +166,7 @@ class TrainingStep:
         """Return the model's outputs; by default ``self.model(inputs)``.
 
         Args:
-            inputs: As `inputs` returned them.
+            inputs: Result of `inputs`.
             training: False in validation.
         """
         if self.model._call_has_training_arg:
@@ -177,19 +176,19 @@ class TrainingStep:
     def loss_inputs(self, batch: Any, outputs: Any) -> tuple[Any, ...]:
         """Return the loss's arguments: ``(targets, predictions)`` or ``(targets, predictions, weights)``.
 
-        By default ``y`` and the sample weights of the batch, and the model's outputs.
+        By default ``y``, the model's outputs, and the sample weights of the batch.
 
         Args:
-            batch: As `make_batch` returned it.
-            outputs: As `outputs` returned them.
+            batch: Result of `make_batch`.
+            outputs: Result of `outputs`.
         """
         _, targets, weights = keras.utils.unpack_x_y_sample_weight(batch)
         return targets, outputs, weights
 
     def per_example_loss(self, targets: Any, predictions: Any) -> Any:
-        """Return the loss of each example: a tensor of shape ``(examples, …)``, or a list or dict of such.
+        """Return the loss of each example: a tensor of shape ``(examples, …)``, or a list or dict of these.
 
-        By default what the loss objects give, before any mean is taken and weights are applied.
+        By default the values of the loss objects before reduction and weighting.
         """
         names = getattr(self.model, "output_names", None)
         if isinstance(predictions, list | tuple):
@@ -197,17 +196,16 @@ class TrainingStep:
         return unreduced(self.loss, targets, predictions)
 
     def reduce(self, values: Any, weights: Any = None, *, reduction: str = MEAN) -> Any:
-        """Reduce the examples' losses to one number; only this method counts examples.
+        """Return the losses of the examples reduced to one number.
 
-        The contract is that of ``tf.distribute``: the sum over this replica's values, divided by the
-        number of values in the *global* batch. So the replicas' gradients add up to those of one
-        replica with the whole batch, and on one replica it is the mean. Values that Keras's masks
-        leave out count in neither.
+        As required by ``tf.distribute``, this is the sum of this replica's values divided by the number
+        of values in the *global* batch; on one replica it is the mean. So the replicas' gradients add up
+        to those of one replica with the whole batch. Masked values count in neither.
 
         Args:
             values: A tensor of shape ``(examples, …)``.
-            weights: Multiplied with the values, if given; not counted.
-            reduction: That of ``keras.losses``: ``"sum"`` does not divide at all, and
+            weights: Factors of the values, if given.
+            reduction: As in ``keras.losses``: ``"sum"`` does not divide, and
                 ``"mean_with_sample_weight"`` divides by the sum of the weights.
         """
         return reduced(values, weights, reduction)
@@ -215,7 +213,7 @@ class TrainingStep:
     def extra_losses(self) -> Sequence[Any]:
         """Return losses that belong to no example, such as regularizers'; by default ``self.model.losses``.
 
-        On several replicas each counts once, not once a replica.
+        On several replicas each counts once, not once per replica.
         """
         return list(self.model.losses)
 
@@ -229,11 +227,11 @@ class TrainingStep:
         """Return the gradients to apply; by default the result of the functions in ``gradients=``.
 
         Args:
-            gradients: One a variable; None where the loss does not depend on it. In mixed precision
-                they are unscaled, on several replicas summed over all of them. Where a loss scale was
-                too large, they are not finite, and what is returned for them is not used: the
-                optimizer leaves the step out and takes a smaller scale.
-            values: What the step has worked out; None in `minimize`.
+            gradients: One for each variable; None if the loss does not depend on it. They are unscaled
+                in mixed precision, and summed over all replicas. If the loss scale was too large, they
+                are not finite, and the result is not used: the optimizer skips the step and reduces
+                the scale.
+            values: Values of the step; None in `minimize`.
         """
         del values
         for process in self.gradients:
@@ -246,9 +244,9 @@ class TrainingStep:
         """Apply the gradients; with ``self.optimizer`` by default.
 
         Args:
-            gradients: As `process_gradients` returned them.
-            variables: As `trainable_variables` returned them.
-            values: What the step has worked out.
+            gradients: Result of `process_gradients`.
+            variables: Result of `trainable_variables`.
+            values: Values of the step.
         """
         del values
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
@@ -257,18 +255,18 @@ class TrainingStep:
         """Return the logs of the step by name; arrays are allowed.
 
         By default the mean loss, the compiled metrics and the step's own, over the epoch so far.
-        On several replicas, what has a metric's name is reported as that metric over all of them
-        (see `results`), and anything else as the mean of what they report, by shares of the batch.
+        On several replicas, an entry with a metric's name is that metric over all replicas (see
+        `results`); other entries are means of the replicas' values, weighted by shares of the batch.
         """
         logs = self.model.compute_metrics(
             values.inputs, values.targets, values.predictions, values.weights
         )
         return {**logs, **self._own_results()}
 
-    # What is made of these parts.
+    # Steps that consist of these parts.
 
     def train_step(self, batch: Any) -> dict[str, Any]:
-        """Train one step on a batch of the data; return the logs."""
+        """Train one step on a batch of the data, and return the logs."""
         optimizer = self.optimizer
         with tf.GradientTape() as tape:
             values = self._forward(batch, training=True)
@@ -279,7 +277,7 @@ class TrainingStep:
         return checked.logs(self, "logs(values)", self.logs(values))
 
     def test_step(self, batch: Any) -> dict[str, Any]:
-        """Validate on one batch, with the same methods."""
+        """Validate on one batch of the data, and return the logs."""
         values = self._forward(batch, training=False)
         return checked.logs(self, "logs(values)", self.logs(values))
 
@@ -289,8 +287,8 @@ class TrainingStep:
         """Update ``variables`` once to minimize ``loss()``, and return the loss before the update.
 
         Args:
-            loss: Gives one number; what depends on examples is brought to one by `reduce`.
-            variables: What is trained.
+            loss: Returns one number; use `reduce` for losses of examples.
+            variables: The variables to update.
             optimizer: ``self.optimizer`` by default.
         """
         used = self.optimizer if optimizer is None else optimizer
@@ -303,8 +301,6 @@ class TrainingStep:
         used.apply_gradients(zip(gradients, variables, strict=True))
         return value
 
-    # What it has.
-
     @property
     def optimizer(self) -> Any:
         """Return the model's optimizer, which scales losses in mixed precision."""
@@ -312,14 +308,14 @@ class TrainingStep:
 
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
-        """Return the metrics that are attributes of the step, in the order in which they were set."""
+        """Return the step's own metrics, in the order in which they were set."""
         mine = {name: value for name, value in vars(self).items() if name != "compile_arguments"}
         return metrics_in(mine)
 
     def results(self) -> dict[str, Any]:
         """Return the results of all metrics, the model's and the step's own, by name.
 
-        Called outside of the replicas they are over all of them; inside, `logs` has this replica's.
+        Outside of the replicas they cover all replicas; inside, as in `logs`, only the current one.
         """
         return {**self.model.get_metrics_result(), **self._own_results()}
 
@@ -334,17 +330,18 @@ class TrainingStep:
 
     @property
     def is_keras_own(self) -> bool:
-        """Return whether nothing is overridden, so that it equals Keras's own step."""
+        """Return whether nothing is overridden, so the step equals Keras's own."""
         return type(self) is TrainingStep and not keras.tree.is_nested(self.loss)
 
     def bind(self, model: keras.Model) -> None:
-        """Bind the step to ``model``, and compile it with the step's arguments.
+        """Bind the step to a model, and compile the model unless it is compiled.
 
         Args:
-            model: One that is compiled already keeps what it was compiled with, and the step uses it.
+            model: The trial's model.
 
         Raises:
-            FactoryError: Both were given, or neither; or the model has a step of its own.
+            FactoryError: Model and step both have arguments of ``compile``, or neither has; or the
+                model has its own step.
         """
         check_binding(self, model)
         self.model = model
@@ -363,17 +360,12 @@ class TrainingStep:
 
     def _forward(self, batch: Any, *, training: bool) -> StepValues:
         made = self.make_batch(batch, training=training)
-        made = checked.something(self, "make_batch(batch, training=…)", made, "a batch")
-        inputs = checked.something(
-            self, "inputs(batch)", self.inputs(made), "what the model is called with"
-        )
-        outputs = checked.something(
-            self,
-            "outputs(inputs, training=…)",
-            self.outputs(inputs, training=training),
-            "what the model returned",
-        )
-        # Replicas take turns where they add something up, and a model has one list of losses.
+        checked.something(self, "make_batch(batch, training=…)", made, "a batch")
+        inputs = self.inputs(made)
+        checked.something(self, "inputs(batch)", inputs, "the model's inputs")
+        outputs = self.outputs(inputs, training=training)
+        checked.something(self, "outputs(inputs, training=…)", outputs, "the model's outputs")
+        # Read before any reduction: replicas take turns there, and share the model's list of losses.
         extra = checked.extra_losses(self, self.extra_losses())
         targets, predictions, weights = checked.loss_inputs(self, self.loss_inputs(made, outputs))
         losses: list[Any] = []

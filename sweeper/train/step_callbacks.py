@@ -1,9 +1,9 @@
 """`EverySteps` and `AtStep`: callbacks for certain steps of a trial.
 
-A callback with ``on_train_batch_end`` makes every step a call of its own, which costs more than many
-steps do. These tell which step they want next, and the training loop ends a block of steps there. The
-count is that of the whole trial, and a step's call comes before its checkpoint: a trial that is
-resumed goes on behind it, so that no call is left out and none is made twice.
+A callback with ``on_train_batch_end`` requires one graph call for each step, which may take longer than
+the step itself. These callbacks have a next step, and the training loop ends a block of steps there.
+Steps are counted over the whole trial. A step's call comes before its checkpoint, so a resumed trial
+neither skips nor repeats a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """A callback for certain steps of a trial.
 
     Args:
-        function: Called with the step's number, its logs and the model.
+        function: Function of the step's number, its logs and the model.
     """
 
     def __init__(self, function: StepFunction) -> None:
@@ -36,26 +36,26 @@ class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self.function = function
 
     def next_step(self, step: int) -> int | None:
-        """Return the first step after ``step`` with a call; None for no more."""
+        """Return the first step after ``step`` with a call, or None."""
         raise NotImplementedError
 
     def reached(self, step: int, logs: dict[str, Any]) -> None:
-        """Called after step number ``step``."""
+        """Call the function after step number ``step``."""
         self.function(step, logs, self.model)
 
 
 class EverySteps(StepCallback):
     """Callback that calls ``function(step, logs, model)`` after every ``n`` steps of a trial.
 
-    It is called by sweeper's training, not by ``model.fit``. Between its calls steps run in blocks,
-    in one call of the graph; setting ``model.stop_training`` ends the epoch there.
+    It is called by sweeper's training, not by ``model.fit``. Between its calls, steps run in blocks of
+    one graph call. Setting ``model.stop_training`` ends the epoch there.
 
     Args:
-        n: Steps between two calls: after step n, 2n, 3n, … of the trial, counted from 1 and over all
-            its epochs and attempts.
-        function: ``step`` is the number of steps that are over; ``logs`` is what the step reported,
-            as floats (arrays where a metric is a vector); ``model`` is the trial's. With a
-            `TrainingStep`, ``model.training_step`` is that.
+        n: Steps between two calls: after step n, 2n, 3n, … of the trial, counted from 1 over all
+            epochs and attempts.
+        function: ``step`` is the number of finished steps; ``logs`` has the step's logs as floats, or
+            arrays for metrics that are arrays; ``model`` is the trial's model. With a
+            `TrainingStep`, ``model.training_step`` is the step.
 
     Raises:
         DefinitionError: ``n`` is not a whole number above 0, or ``function`` cannot be called.
@@ -74,7 +74,7 @@ class EverySteps(StepCallback):
         """Return the next multiple of ``n``.
 
         Args:
-            step: How many steps are over.
+            step: Number of finished steps.
         """
         return (step // self.n + 1) * self.n
 
@@ -101,16 +101,16 @@ class AtStep(StepCallback):
         self.n = _steps("AtStep", n)
 
     def next_step(self, step: int) -> int | None:
-        """Return ``n``, until that step has ended.
+        """Return ``n``, or None if that step has ended.
 
         Args:
-            step: How many steps are over.
+            step: Number of finished steps.
         """
         return self.n if step < self.n else None
 
 
 def wanted(callbacks: Sequence[StepCallback], step: int) -> int | None:
-    """Return the first step after ``step`` with a call of any of ``callbacks``; None for none."""
+    """Return the first step after ``step`` with a call of any of ``callbacks``, or None."""
     return min((n for c in callbacks if (n := c.next_step(step)) is not None), default=None)
 
 

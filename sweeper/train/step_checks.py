@@ -15,11 +15,10 @@ from sweeper.train.step_losses import by_output
 _ENDS = "(does it end with `return`?)"
 
 
-def something(step: object, method: str, value: Any, expected: str) -> Any:
-    """Return ``value`` if it is not None."""
+def something(step: object, method: str, value: Any, expected: str) -> None:
+    """Refuse None as the result of a method."""
     if value is None:
         raise _refusal(step, method, value, f"{expected} {_ENDS}")
-    return value
 
 
 def loss_inputs(step: object, value: Any) -> tuple[Any, Any, Any]:
@@ -121,10 +120,10 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 def check_binding(step: Any, model: keras.Model) -> None:
-    """Refuse a step that was used before, and a model that has its own step.
+    """Refuse a step that was bound before, and a model that has its own step.
 
     Raises:
-        FactoryError: What is wrong, and what to do.
+        FactoryError: Names the problem and its solution.
     """
     name = type(step).__qualname__
     if "compile_arguments" not in vars(step):
@@ -165,18 +164,17 @@ def compile_with(
 
     Args:
         step: The step, for its name.
-        model: The trial's.
+        model: The trial's model.
         given: Arguments of ``model.compile``.
         needs_optimizer: Whether the step applies gradients with ``model.optimizer``.
-        own_update: Whether it applies what the default ``train_step`` works out by an ``update`` of
-            its own.
+        own_update: Whether it overrides ``update`` but not ``train_step``.
 
     Returns:
         The losses and their weights, by the model's outputs.
 
     Raises:
-        FactoryError: Both were given, or no optimizer; or another optimizer would be given gradients
-            that are scaled for this one.
+        FactoryError: A compiled model and a step with arguments; no optimizer; or an optimizer that
+            would get gradients scaled for another one.
     """
     name = type(step).__qualname__
     changed = [argument for argument, value in given.items() if value != _DEFAULTS[argument]]

@@ -1,19 +1,17 @@
 """Unreduced losses and unscaled gradients, on any number of replicas.
 
-In mixed precision a loss is scaled before its gradients are taken, and on several replicas each has
-the gradients of its own share. A norm to clip at means neither. What was processed is put back into
-the form in which the optimizer takes it: scaled, and a share of the sum that it makes.
+In mixed precision the loss is scaled before it is differentiated, and each replica has the gradients of
+its own share. Processing such as clipping needs unscaled gradients of the whole loss. Afterwards they are
+converted to the form for the optimizer: scaled, and each replica's share of the sum.
 
-A loss object of Keras's gives a mean over the examples that it sees. On several replicas each sees a
-part of the batch, and the mean wanted is over the whole: so a step keeps one value an example, and
-`reduced` divides their sum by the number of examples in the global batch. Gradients and losses of
-replicas are then added up, however unequal their parts are.
+A loss object of Keras returns the mean over the examples of its replica. Needed is the mean over the whole
+batch. So a step keeps one value per example, and `reduced` divides their sum by the number of examples in
+the global batch. Then the gradients and losses of replicas can be added, also for unequal slices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -32,15 +30,15 @@ def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
     """Return the unreduced values of a loss object, or of a structure of them.
 
     Args:
-        loss: A loss, its name or a function, for all outputs; or a list or dict, one an output.
-        targets: One array, or a structure as ``predictions``.
-        predictions: What the model returned: a tensor, or a list or dict of tensors.
+        loss: A loss, its name or a function, for all outputs; or a list or dict with one per output.
+        targets: An array, or a structure like that of ``predictions``.
+        predictions: Outputs of the model: a tensor, or a list or dict of tensors.
 
     Returns:
-        A tensor; or a list or dict of them as ``predictions``, with None where there is no loss.
+        A tensor; or a list or dict like ``predictions``, with None for outputs without a loss.
 
     Raises:
-        FactoryError: The structures do not fit.
+        FactoryError: The structures differ.
     """
     if not keras.tree.is_nested(predictions):
         flat = keras.tree.flatten(loss)
@@ -62,14 +60,14 @@ def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
 
 
 def by_output(structure: Any, names: Any) -> Any:
-    """Return a dict by the names of a model's outputs as the list that the model returns."""
+    """Return a dict with the model's output names as a list in their order; others unchanged."""
     if isinstance(structure, Mapping) and names and set(structure) == set(names):
         return [structure[name] for name in names]
     return structure
 
 
 def for_each(structure: Any, parts: Sequence[Any]) -> list[Any]:
-    """Return the element of ``structure`` for each of ``parts``; a single one is used for all."""
+    """Return the element of ``structure`` for each of ``parts``; a single element is used for all."""
     if not keras.tree.is_nested(structure):
         return [structure] * len(parts)
     flat = keras.tree.flatten(structure)
@@ -86,31 +84,25 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
     resolved = get_loss(loss, targets, predictions)
     if resolved is None:
         return None
-    with _without_reduction(resolved):
+    before, resolved.reduction = resolved.reduction, None
+    try:
         values = resolved(targets, predictions)
+    finally:
+        resolved.reduction = before
     mask = get_keras_mask(predictions)
     if mask is not None:
         set_keras_mask(values, mask)
     return values
 
 
-@contextmanager
-def _without_reduction(loss: keras.losses.Loss) -> Iterator[None]:
-    before, loss.reduction = loss.reduction, None
-    try:
-        yield
-    finally:
-        loss.reduction = before
-
-
 def reduction_of(loss: Any) -> str:
-    """Return the reduction of a loss object; by default the mean."""
+    """Return the reduction of a loss object; `MEAN` if it has none."""
     reduction = getattr(loss, "reduction", MEAN)
     return MEAN if reduction in _UNREDUCED else str(reduction)
 
 
 def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
-    """Reduce an array of losses to one number; see `TrainingStep.reduce`."""
+    """Return an array of losses reduced to one number; see `TrainingStep.reduce`."""
     mask, dtype = get_keras_mask(values), keras.config.floatx()
     if replicas() == 1:
         return reduce_weighted_values(values, weights, mask, reduction, dtype)
@@ -144,13 +136,13 @@ def over_replicas(value: Any) -> Any:
     if replicas() == 1:
         return value
     context = tf.distribute.get_replica_context()
-    # Without, the gradient of a sum over replicas would be another one.
+    # The gradient of a sum over replicas would be wrong.
     constant = tf.nest.map_structure(tf.stop_gradient, value)
     return context.all_reduce(tf.distribute.ReduceOp.SUM, constant)
 
 
 def as_mean(loss: Any, examples: Any) -> Any:
-    """Return a replica's share of a loss, in a form whose mean weighted by ``examples`` is the loss."""
+    """Return a replica's share of a loss, scaled so that the mean weighted by ``examples`` is the loss."""
     if replicas() == 1:
         return loss
     own = tf.cast(examples, loss.dtype)
@@ -168,9 +160,9 @@ def in_units_of_the_loss(
     """Apply ``process`` to unscaled ``gradients``, and return them in the scale of ``optimizer``.
 
     Args:
-        process: From a list of gradients to another of the same length.
-        gradients: Of the scaled loss; None where it does not depend on a variable.
-        optimizer: Whose ``scale_loss`` scaled it; None for no scale.
+        process: Function from a list of gradients to another of the same length.
+        gradients: Gradients of the scaled loss; None if it does not depend on a variable.
+        optimizer: The optimizer whose ``scale_loss`` scaled the loss; None for no scale.
     """
     one = tf.ones(())
     scale = one if optimizer is None else optimizer.scale_loss(one)
@@ -180,13 +172,13 @@ def in_units_of_the_loss(
     raw = _summed(gradients)
     done = process(raw if scale is one else [_times(each, 1.0 / scale) for each in raw])
     if scale is not one:
-        # Not finite means that the scale was too large: that is for the optimizer to see and lower.
+        # If they are not finite, the scale was too large, and the optimizer reduces it.
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in raw if g is not None])
         done = [
             None if new is None or old is None else tf.where(finite, new * scale, old)
             for new, old in zip(done, raw, strict=True)
         ]
-    # The optimizer adds up what the replicas give it, and each has the sum already.
+    # The optimizer adds the replicas' gradients, and each replica already has the sum.
     return [_times(each, 1.0 / count) for each in done] if count > 1 else list(done)
 
 

@@ -186,7 +186,7 @@ def test_control_generators_that_go_on_are_seen(
     loaded, _ = trained(tmp_path, model, lambda: data)
     tests = measuring(data, model)
     assert tests.run(loaded[0]) == tests.run(loaded[0])
-    monkeypatch.setattr(testing._Beginning, "restore", lambda _self: None)
+    monkeypatch.setattr(testing.RecordedState, "restore", lambda _self: None)
     assert tests.run(loaded[0]) != tests.run(loaded[0])
 
 

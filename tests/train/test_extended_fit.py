@@ -21,9 +21,9 @@ from sweeper import Data
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_newest
 from sweeper.checkpoint.store import CheckpointStore
-from sweeper.train.loop.callback_effects import FinalAverages
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.state.callbacks import FinalAverages
 
 FIRST, WHOLE = 2, 4
 

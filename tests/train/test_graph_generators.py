@@ -15,8 +15,8 @@ from trainings import Watcher, equal, plan, train, unvalidated, weights
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import UncapturableError
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.randomness.graph_generators import GraphGenerators
 from sweeper.train.randomness.hidden_state import HiddenState
+from sweeper.train.randomness.tracing import GraphGenerators
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "normal": lambda: tf.random.normal((5,), 2.0, 3.0),

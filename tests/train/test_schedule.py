@@ -7,7 +7,7 @@ import pytest
 from sweeper import Every
 from sweeper.checkpoint.format import Snapshot
 from sweeper.spec.checkpointing import CheckpointEvery
-from sweeper.train.loop.keeping import CheckpointSchedule, SnapshotKeeper
+from sweeper.train.loop.plan import CheckpointSchedule, SnapshotKeeper
 from sweeper.train.state.state import Position
 
 

@@ -531,6 +531,6 @@ def test_two_networks_are_trained_against_each_other() -> None:
     assert int(step.turns.numpy()) == 14
     assert {"loss", "critic", "maker", "val_loss"} == set(loop.history.history)
     assert all(np.isfinite(loop.history.history["loss"]))
-    captured = {component.name: component.describe() for component in loop._state.components}
-    assert captured["optimizers"] != "0 variables"
-    assert captured["reachable"] != "0 variables"
+    captured = {component.name: component.capture({}) for component in loop._state.components}
+    assert len(captured["optimizers"]) > 0
+    assert len(captured["reachable"]) > 0

@@ -38,15 +38,15 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "inputs": (
         {"inputs": returns(None)},
         (
-            "MyStep.inputs(batch) returned None; expected what the model is called with (does it end "
-            "with `return`?)"
+            "MyStep.inputs(batch) returned None; expected the model's inputs (does it end with "
+            "`return`?)"
         ),
     ),
     "outputs": (
         {"outputs": returns(None)},
         (
-            "MyStep.outputs(inputs, training=…) returned None; expected what the model returned (does "
-            "it end with `return`?)"
+            "MyStep.outputs(inputs, training=…) returned None; expected the model's outputs (does it "
+            "end with `return`?)"
         ),
     ),
     "loss_inputs": (

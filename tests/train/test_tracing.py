@@ -11,7 +11,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import resource_variable_ops
 from trainings import Watcher, classifying, one_layer, plan, train, unvalidated
 
 from sweeper.errors import UncapturableError
@@ -147,7 +146,7 @@ def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, mess
         train(plan(model=build, epochs=1), Watcher())
 
 
-def test_variables_made_in_training_are_offered_by_the_functions_that_use_them() -> None:
+def test_a_listener_gets_each_traced_function_with_the_variables_that_it_uses() -> None:
     traces = []
     before = tf.Variable(1.0, name="before")
     with TracedFunctions() as functions:
@@ -160,9 +159,7 @@ def test_variables_made_in_training_are_offered_by_the_functions_that_use_them()
 
         tf.function(uses)()
         assert [trace.function for trace in traces] == [uses]
-        assert list(map(id, traces[0].variables)) == list(map(id, (before, made[2], made[1])))
-        assert [each.name for each in functions.captured()] == ["0/1", "0/2"]
-        assert functions.captured()[1].variable is made[1]
+        assert sorted(map(id, traces[0].variables)) == sorted(map(id, (before, made[2], made[1])))
 
 
 def test_afterwards_tensorflow_is_as_it_was() -> None:
@@ -170,7 +167,6 @@ def test_afterwards_tensorflow_is_as_it_was() -> None:
         return (
             func_graph.func_graph_from_py_func,
             atomic_function.AtomicFunction.call_flat,
-            resource_variable_ops.BaseResourceVariable.__init__,
         )
 
     before = state()

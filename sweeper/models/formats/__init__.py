@@ -1,7 +1,4 @@
-"""The forms in which a model can leave. Their names import no TensorFlow.
-
-A form says what it is given, how it writes, and how what it wrote is read again.
-"""
+"""Export formats of models: their interface, and their names, which need no TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ SUFFIXES = {
     "tf-checkpoint": "",
     "safetensors": ".safetensors",
 }
-"""Suffix of each format's path by the format's name; empty for a directory."""
+"""Suffix of each format's path, by the format's name; empty for a directory."""
 
 
 def check_format(name: str, path: str) -> None:
     """Check the format's name and the suffix of ``path``.
 
     Raises:
-        UsageError: One of the two is wrong.
+        UsageError: One of them is wrong.
     """
     if name not in SUFFIXES:
         msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
@@ -47,17 +44,17 @@ def check_format(name: str, path: str) -> None:
 
 @dataclass(frozen=True)
 class Leaving:
-    """A model that leaves.
+    """An exported model.
 
     Attributes:
-        model: Built, with its variables.
+        model: The built model with its variables.
         loaded: The stored variables.
         training: One or more checkpoints with the optimizer's variables, oldest first. The last one
             belongs to ``loaded``.
         rebuilt: Returns a new model of the same study, with other values.
         batch: Inputs of the study's data.
         signature: Returns the names and types of the inputs.
-        name: Of TensorFlow's checkpoints.
+        name: Name of TensorFlow's checkpoints.
     """
 
     model: keras.Model
@@ -81,7 +78,7 @@ class Written:
 
 
 class ExportFormat(Protocol):
-    """An export format. Its file is written under a temporary name, read again, compared, and renamed.
+    """An export format.
 
     Attributes:
         name: Name for ``--format``.
@@ -102,28 +99,28 @@ class ExportFormat(Protocol):
         """Read ``path`` again and return its predictions for the batch, one array for each output.
 
         Args:
-            leaving: The exported model, with its batch and a source of new models.
+            leaving: The exported model.
             path: The written file or directory.
             written: Result of `write`.
 
         Raises:
-            ExportError: It cannot be read; the message says what a reader needs.
+            ExportError: It cannot be read; says what a reader needs.
         """
         ...
 
 
 _CLASSES = {
-    "keras": ("keras_files", "KerasFile"),
-    "weights": ("keras_files", "WeightsFile"),
+    "keras": ("model_files", "KerasFile"),
+    "weights": ("model_files", "WeightsFile"),
     "savedmodel": ("graphs", "SavedModel"),
     "frozen": ("graphs", "FrozenGraph"),
     "tf-checkpoint": ("tf_checkpoint", "TensorFlowCheckpoint"),
-    "safetensors": ("safetensors", "SafetensorsFile"),
+    "safetensors": ("model_files", "SafetensorsFile"),
 }
-"""Every form's module and class, imported when it is opened."""
+"""Module and class of each format, imported by `open_format`."""
 
 
 def open_format(name: str) -> ExportFormat:
-    """Return the format called ``name``; `check_format` has checked the name."""
+    """Return the format ``name``, which must exist."""
     module, form = _CLASSES[name]
     return cast("ExportFormat", getattr(import_module(f"{__name__}.{module}"), form)())

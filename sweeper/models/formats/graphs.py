@@ -1,10 +1,11 @@
-"""Graphs of the forward pass, whose readers need nothing of the study's: a SavedModel and a frozen graph.
+"""Graphs of the forward pass, whose readers need no code of the study: a SavedModel and a frozen graph.
 
-A SavedModel, for TensorFlow Serving, has a signature with named inputs and no code. A frozen graph (``.pb``)
-is one GraphDef whose variables are constants; it is read by ``tf.graph_util.import_graph_def`` and by what reads
-TensorFlow 1's graphs. A model with lookup tables or other resources has more than constants, and cannot be frozen.
+A SavedModel, for TensorFlow Serving, has a signature with named inputs and no code. A frozen graph
+(``.pb``) is one GraphDef whose variables are constants. It is read by
+``tf.graph_util.import_graph_def`` and by readers of TensorFlow 1's graphs. A model with lookup tables or
+other resources cannot be frozen.
 
-Graphs and eager calls round differently in the last bits, so predictions are compared to a tolerance.
+Graphs and eager calls round differently in the last bits, so predictions are compared with a tolerance.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _SIGNATURE = "serving_default"
 
 
 class SavedModel:
-    """See `ExportFormat`."""
+    """SavedModel format; see `ExportFormat`."""
 
     name = "savedmodel"
     suffix = ""
@@ -75,7 +76,7 @@ def _quiet() -> Iterator[None]:
 
 
 class FrozenGraph:
-    """See `ExportFormat`."""
+    """Frozen graph format; see `ExportFormat`."""
 
     name = "frozen"
     suffix = ".pb"
@@ -83,7 +84,7 @@ class FrozenGraph:
 
     def write(self, leaving: Leaving, path: Path) -> Written:
         signature = leaving.signature()
-        concrete = signature.concrete(leaving.model)
+        concrete = signature.function(leaving.model).get_concrete_function(**signature.inputs)
         frozen = convert_variables_to_constants_v2(concrete)
         graph = frozen.graph.as_graph_def()
         _refuse_resources(graph)

@@ -5,9 +5,9 @@
     checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=tf.Variable(0))
     checkpoint.restore(tf.train.latest_checkpoint(path)).assert_consumed()
 
-on a new model whose optimizer was built with its trainable variables. Such checkpoints do not
-contain the states of seed generators, because Keras does not track them, so layers such as dropout
-draw other numbers than in the trial.
+This needs a new model whose optimizer was built with its trainable variables. Such checkpoints do not
+contain the states of seed generators, because Keras does not track them for TensorFlow, so layers such
+as dropout draw other numbers than in the trial.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MOST_INT32 = (1 << 31) - 1
 
 
 class TensorFlowCheckpoint:
-    """See `ExportFormat`."""
+    """TensorFlow checkpoint format; see `ExportFormat`."""
 
     name = "tf-checkpoint"
     suffix = ""
@@ -55,7 +55,7 @@ class TensorFlowCheckpoint:
             load_variables(model, training)
             _load_optimizer(model, training)
             if training is leaving.training[-1]:
-                # As training left it, where that is what was asked for.
+                # The requested variables may be those after training instead of the checkpoint's.
                 load_variables(model, leaving.loaded)
             step.assign(training.step)
             manager.save(checkpoint_number=training.step)
@@ -118,7 +118,7 @@ def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
 
 
 def _check_model(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Raise if a variable is missing in the checkpoint, which TensorFlow's assertions do not check."""
+    """Refuse a checkpoint without all variables, which TensorFlow's assertions do not check."""
     lost = [
         variable.path
         for index, variable in enumerate(model.variables)

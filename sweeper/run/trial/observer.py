@@ -22,7 +22,7 @@ from sweeper.run.protocol.messages import (
 from sweeper.run.trial.pinning import AuditPins
 from sweeper.spec.checkpointing import BestSoFar, CheckpointEvery
 from sweeper.support.paths import Location
-from sweeper.train.loop.keeping import SnapshotKeeper
+from sweeper.train.loop.plan import SnapshotKeeper
 from sweeper.train.state.state import Position, epochs_in
 
 _TELL_EVERY = 0.25

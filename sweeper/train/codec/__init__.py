@@ -10,7 +10,6 @@ from sweeper.train.codec.form import (
     Tensors,
     UnplaceableError,
     digest_of,
-    hold,
     put_array,
     take_array,
 )
@@ -18,7 +17,6 @@ from sweeper.train.codec.replicas import (
     assign_replicas,
     held_tensors,
     hold_replicas,
-    is_replicated,
     replicas_of,
 )
 
@@ -35,9 +33,7 @@ __all__ = [
     "digest_of",
     "encode",
     "held_tensors",
-    "hold",
     "hold_replicas",
-    "is_replicated",
     "put_array",
     "replicas_of",
     "take_array",

@@ -1,8 +1,8 @@
 """Decoder of values from JSON and named tensors, the inverse of the encoder.
 
-Nothing is imported, unpickled or called by name, and no method of the user's is run: an object is made by
-`object.__new__`, of a class of a module that is loaded already, and its attributes are set below its own
-``__setattr__``.
+Nothing is imported, unpickled or called by name, and no method of the user's is run. An object is
+created by `object.__new__` of a class in a module that is already loaded, and its attributes are set
+without its ``__setattr__``.
 """
 
 from __future__ import annotations
@@ -42,24 +42,16 @@ _TEXTS: Mapping[str, Any] = {
 
 
 def decode(encoded: Json, tensors: Mapping[str, Any]) -> Any:
-    """Return the value that `encode` was given.
-
-    Args:
-        encoded: What `encode` returned.
-        tensors: The arrays, by name.
+    """Return the inverse of `encode`, with the arrays in ``tensors``.
 
     Raises:
-        UnplaceableError: A tensor or a class is not there.
+        UnplaceableError: A tensor or a class does not exist.
     """
     return Decoder(tensors).decode(encoded)
 
 
 class Decoder:
-    """Decoder of the values of one capture, which restores shared objects.
-
-    Args:
-        tensors: The arrays, by name.
-    """
+    """Decoder of the values of one capture, which restores shared objects."""
 
     readers: Mapping[str, Callable[[Any, Any], Any]]
     """Methods that decode a node, by its tag."""
@@ -72,7 +64,7 @@ class Decoder:
         """Return the value of ``node``.
 
         Raises:
-            UnplaceableError: It refers to what is not there.
+            UnplaceableError: It refers to something that does not exist.
         """
         if not isinstance(node, dict):
             return node
@@ -83,7 +75,7 @@ class Decoder:
         return self.keep(node, read(self, node))
 
     def keep(self, node: Json, made: Any) -> Any:
-        """Record the object of ``node``, to which others may refer, and return it."""
+        """Record the object of ``node`` for references to it, and return it."""
         if "id" in node:
             self._made[node["id"]] = made
         return made
@@ -182,7 +174,7 @@ class Decoder:
     def _generator(self, node: Json) -> Any:
         state, kind = self.decode(node["v"]), node[TAG]
         if kind == "Random":
-            made: Any = random.Random()  # noqa: S311 - what the user had, and no secret
+            made: Any = random.Random()  # noqa: S311 - the user's generator, not a secret
         elif kind == "RandomState":
             made = np.random.RandomState()
         else:

@@ -1,8 +1,8 @@
 """Encoder of Python values as JSON and named tensors, for checkpoints.
 
-Nothing here can run code when it is read, which is why checkpoints hold no pickle. What has no plain form is
-refused with the path that leads to it. An object that is held in several places is written where it is first
-held, and elsewhere as a reference to that path, so that it is one object again, and cycles end.
+Decoding runs no code, unlike unpickling. A value that cannot be encoded is refused with its path. An
+object that occurs several times is encoded where it first occurs, and as a reference elsewhere. So it
+is one object after decoding, too, and cycles end.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Encoder:
 
         Args:
             value: Anything.
-            path: Where it stands, such as ``callbacks/0/state``.
+            path: Path for errors and names of tensors, such as ``callbacks/0/state``.
 
         Raises:
             NotPlainError: Something in it has no plain form.
@@ -139,7 +139,7 @@ class Encoder:
         """Encode an object whose state is only in its attributes.
 
         Raises:
-            NotPlainError: There is more to it, or its class could not be found again.
+            NotPlainError: It has other state, or its class cannot be found by name.
         """
         cls = type(value)
         if not all(base.__flags__ & (1 << 9) for base in cls.__mro__[:-1]) and cls not in _OPEN:
@@ -187,7 +187,7 @@ class Encoder:
             node.update({"v" if name == "values" else name: each for name, each in written.items()})
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
-        """Encode the kind of a Keras container; here nothing."""
+        """Encode the kind of a Keras container; nothing in this class."""
 
     def _pairs(self, items: Sequence[tuple[Any, Any]], path: str) -> list[Json]:
         written = []
@@ -215,7 +215,7 @@ class Encoder:
         """Return how to fill a set like ``thing``.
 
         Raises:
-            NotPlainError: No way was found.
+            NotPlainError: None was found.
         """
         filling = filling_of(thing, members)
         if filling is None:

@@ -1,11 +1,10 @@
-"""Common parts of encoder and decoder: errors, digests, arrays, names of classes and functions.
+"""Common parts of encoder and decoder: errors, arrays, comparison, and names of classes and functions.
 
-What was there at the beginning is referred to by its path. Of the rest, only what a loaded module
-of the user's has under its own name, and functions and classes of the libraries that compute, can
-be named; nothing is imported for it, and nothing is called.
+A class or function is encoded by its name if a loaded module of the user's or one of `_LIBRARIES`
+has it under that name. Nothing is imported or called to find it.
 
-A leaf, a value without parts, is compared by identity first and by its bits otherwise, never by the user's
-``==``.
+Leaves, which are values without parts, are compared by identity and then by their bits, never by
+the user's ``==``.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import fractions
+import operator
 import re
 import struct
 import sys
@@ -57,16 +57,9 @@ def digest_of(array: Any) -> str:
     return digest.hexdigest()
 
 
-def hold(variable: Any) -> Any:
-    """Return the variable's present value, which later writes of the variable do not change.
-
-    The tensor shares the variable's buffer, and TensorFlow copies a shared buffer before writing
-    to it, so holding costs no copy of its own.
-    """
-    inner = getattr(variable, "value", variable)
-    if callable(inner):
-        inner = variable
-    return inner.read_value()
+def form_of(array: Any) -> str:
+    """Return the dtype and shape of an array, tensor or variable, such as ``float32[2, 3]``."""
+    return f"{getattr(array.dtype, 'name', array.dtype)}{list(array.shape)}"
 
 
 _LIBRARIES = frozenset(
@@ -76,7 +69,7 @@ _LIBRARIES = frozenset(
 
 
 def name_of(thing: Any) -> str | None:
-    """Return ``module:qualified.name`` of a class or function; None if it cannot be found by it."""
+    """Return ``module:qualified.name`` of a class or function; None if the name does not lead to it."""
     module = getattr(thing, "__module__", None)
     if module is None and isinstance(thing, types.BuiltinFunctionType):
         module = "builtins"
@@ -106,13 +99,17 @@ def find_named(name: str) -> Any:
 
 
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
-    """Encode an array, except for one of objects; text, dates and records as bytes."""
+    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as bytes.
+
+    Raises:
+        NotPlainError: It is an array of Python objects.
+    """
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.kind == "O":
         raise NotPlainError(key, array, "an array of Python objects")
     if plain.dtype.kind in "SUMmV" and plain.dtype.name != "bfloat16":
         described = _as_lists(dtype_to_descr(plain.dtype))
-        # What lies between the fields of a record is nobody's, and no copy brings it.
+        # Padding between the fields of a record is undefined, and assignment does not copy it.
         filled = np.zeros(plain.shape, plain.dtype)
         filled[...] = plain
         tensors[key] = np.frombuffer(filled.tobytes(), np.uint8)
@@ -140,7 +137,7 @@ def _as_lists(described: Any) -> Any:
 
 
 def _described(lists: Any) -> Any:
-    """Return NumPy's description of a dtype from JSON, which has its fields as lists."""
+    """Return NumPy's description of a dtype from JSON, where fields are lists."""
     if isinstance(lists, str):
         return lists
     return [
@@ -210,24 +207,8 @@ def _same_parts(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(map(same, one, other))
 
 
-def _same_methods(one: Any, other: Any) -> bool:
-    return one.__self__ is other.__self__ and one.__func__ is other.__func__
-
-
-def _same_scalars(one: Any, other: Any) -> bool:
-    return bool(one.dtype == other.dtype and one.tobytes() == other.tobytes())
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return bool(one == other)
-
-
 def _same_floats(one: float, other: float) -> bool:
     return one == other != 0.0 or struct.pack("d", one) == struct.pack("d", other)
-
-
-def _same_complex(one: complex, other: complex) -> bool:
-    return _same_floats(one.real, other.real) and _same_floats(one.imag, other.imag)
 
 
 def _same_tensors(one: Any, other: Any) -> bool:
@@ -241,15 +222,12 @@ def _same_tensors(one: Any, other: Any) -> bool:
 
 _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
     float: _same_floats,
-    complex: _same_complex,
+    complex: lambda a, b: _same_floats(a.real, b.real) and _same_floats(a.imag, b.imag),
     tuple: _same_parts,
     frozenset: _same_parts,
-    np.generic: _same_scalars,
-    types.MethodType: _same_methods,
-    PurePath: _equal,
-    tf.DType: _equal,
-    np.dtype: _equal,
-    tf.TensorShape: _equal,
+    np.generic: lambda a, b: bool(a.dtype == b.dtype and a.tobytes() == b.tobytes()),
+    types.MethodType: lambda a, b: a.__self__ is b.__self__ and a.__func__ is b.__func__,
+    **dict.fromkeys((PurePath, tf.DType, np.dtype, tf.TensorShape), operator.eq),
     tf.Tensor: _same_tensors,
 }
 

@@ -1,10 +1,9 @@
 """Capture and restore of variables with a value on each replica of a `tf.distribute.Strategy`.
 
-Under a strategy one variable stands for several, one a replica. What is written in step with the
-others (weights, optimizer slots) is the same on all; BatchNorm's moving statistics, seed generators'
-states and metrics are written by each replica for itself. So each replica's value is held, under the
-variable's own name for the first one and below it for the others; where all the others equal the
-first, the file has that one alone (`Snapshot.repeated`).
+A distributed variable consists of one variable per replica. Weights and optimizer slots are equal on
+all replicas; BatchNorm's moving statistics, seed generators' states and metrics differ. Each
+replica's value is captured: the first under the variable's key, the others below it. If all are
+equal, the file contains only the first (`Snapshot.repeated`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _BELOW = "replica-"
 
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
-    """Return the variables of ``variable`` by replica; only itself if there is one."""
+    """Return the variables of ``variable``, one for each replica."""
     import tensorflow as tf
 
     inner = _inner(variable)
@@ -30,18 +29,15 @@ def replicas_of(variable: Any) -> tuple[Any, ...]:
     return (inner,)
 
 
-def is_replicated(variable: Any) -> bool:
-    """Return whether ``variable`` has one variable for each replica."""
-    return len(replicas_of(variable)) > 1
-
-
 def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
     """Put the value of each replica into ``tensors``, the first one's under ``key``.
 
+    A tensor shares its variable's buffer. TensorFlow copies a shared buffer before it writes to it,
+    so later writes do not change the tensor, and no copy is made here.
+
     Returns:
-        The tensors that need not be written where they all equal the one of ``key``; none of a
-        variable that a reader gets the sum or the mean of, where it must be known how many there
-        were.
+        The names of tensors that need not be written if they equal the one under ``key``. Empty for
+        a variable whose readers get a sum or a mean, because the number of replicas must be known.
     """
     held = {_key(key, i): v.read_value() for i, v in enumerate(replicas_of(variable))}
     tensors.update(held)
@@ -53,12 +49,12 @@ def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
 def refuse_replicated(value: object, path: str) -> None:
     """Refuse an object made during training that has a variable with a value on each replica.
 
-    A fresh process has none to give the values back to, and could make none but under the strategy.
+    A resumed process could create such a variable only under the strategy.
 
     Raises:
-        NotPlainError: It is one; ``path`` leads to it.
+        NotPlainError: ``value`` is such an object; ``path`` is its path.
     """
-    if any(map(is_replicated, framework_variables(value) or ())):
+    if any(len(replicas_of(variable)) > 1 for variable in framework_variables(value) or ()):
         reason = f"a {class_name(type(value))} with a value on each replica, made during training"
         raise NotPlainError(path, value, f"{reason}; make it in the factory")
 
@@ -74,8 +70,7 @@ def held_tensors(key: str, tensors: Mapping[str, Any]) -> list[Any]:
 def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None:
     """Assign to each replica of ``variable`` the tensor that `hold_replicas` put under ``key``.
 
-    Where there are more or fewer replicas now, or none, it gets what TensorFlow would give a reader
-    of the variable: the sum or the mean of one that is read so, else the first replica's value.
+    If the number of replicas is another one now, assign `as_one`.
     """
     values = held_tensors(key, tensors)
     replicas = replicas_of(variable)
@@ -89,25 +84,17 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 
 
 def as_one(variable: Any, key: str, tensors: Mapping[str, Any]) -> Any:
-    """Return the value for readers of ``variable``, from the tensors that `hold_replicas` put under ``key``."""
+    """Return the value that a reader of ``variable`` gets: the sum, the mean, or the first replica's."""
     values = held_tensors(key, tensors)
-    if len(values) == 1 or not _is_made_on_read(variable):
-        return values[0]
-    return _as_read(variable, values)
-
-
-def _as_read(variable: Any, values: list[Any]) -> Any:
     how = _name(getattr(variable, "aggregation", None))
+    if len(values) == 1 or how not in ("sum", "mean") or not _is_made_on_read(variable):
+        return values[0]
     total = np.sum(np.stack(values), axis=0, dtype=values[0].dtype)
-    if how == "sum":
-        return total
-    if how == "mean":
-        return (total / len(values)).astype(values[0].dtype)
-    return values[0]
+    return total if how == "sum" else (total / len(values)).astype(values[0].dtype)
 
 
 def _is_made_on_read(variable: Any) -> bool:
-    """Return whether each replica writes its own value, which are aggregated on read."""
+    """Return whether each replica writes its own value, and reading aggregates them."""
     of_keras = _name(getattr(variable, "_synchronization", None))
     return "on_read" in (of_keras, _name(getattr(_inner(variable), "synchronization", None)))
 

@@ -1,11 +1,11 @@
-"""Capture of sets, which needs an order of insertion that gives the same order of iteration.
+"""Capture of sets: search for an order of insertion that reproduces the order of iteration.
 
-A set gives its members in the order of a table inside it, and which place a member has there depends on the
-others that were there when it came, on how far the table had grown, and on the members that have left. No
-interface tells the table. So a new set is filled and compared: the order, and the memory that the table takes.
-Members that collide have to come in the right order, which is searched for: one of them is moved, and the
-change is kept if no more members are out of place than before. Members that hash by their address have another
-order in each process anyway.
+A set is iterated in the order of its hash table. A member's slot depends on the members that were
+present when it was added, on the size of the table, and on removed members. Python does not expose
+the table. So a new set is filled, and its order and its memory are compared. Colliding members have
+to be added in the right order. The search moves one of them at a time, and keeps the move if no more
+members are out of place than before. Members that are hashed by address have a different order in
+each process anyway.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _SMALL, _OTHERS = 20, 40
 """Largest set for which other orders of insertion are tried, and their number."""
 
 _TINY, _ROUNDS = 8, 30
-"""Members of a set whose table soon grows, so that it is compared in so many rounds."""
+"""Largest set whose table soon grows, and the number of rounds in which such sets are compared."""
 
 _SEEN, _MOST_PROBES = 64, 256
-"""Members up to which two sets are compared after each addition, and not at the end alone; and additions."""
+"""Largest set that is compared after each addition instead of at the end, and the most additions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Filling:
 
     Attributes:
         order: Positions of the members, in the order in which they are inserted.
-        at_once: Whether the table is made for all of them first; it grows with each otherwise.
+        at_once: Whether the table is allocated for all members first, instead of growing with each.
     """
 
     order: Sequence[int]
@@ -58,7 +58,7 @@ class Filling:
 
 
 def filling_of(thing: Any, members: Sequence[Any]) -> Filling | None:
-    """Return an order of insertion for a set like ``thing``; None if none was found or certain."""
+    """Return an order of insertion for a set like ``thing``; None if none was found, or not just one."""
     by_default = Filling(range(len(members)))
     if not has_an_order(members):
         return by_default
@@ -82,17 +82,17 @@ def filling_of_frozen(members: Sequence[Any]) -> Filling | None:
 
 
 def frozen_set(members: Sequence[Any], filling: Filling) -> frozenset[Any]:
-    """Return a frozenset that was filled in this way."""
+    """Return a frozenset of ``members`` that is filled as ``filling`` says."""
     inserted = [members[position] for position in filling.order]
     return frozenset(dict.fromkeys(inserted) if filling.at_once else inserted)
 
 
 def _certain(thing: Any, members: Sequence[Any], found: Filling) -> Filling | None:
-    """Return the filling after which later members have the same places as in ``thing``, or None.
+    """Return the filling after which later members get the same slots as in ``thing``, or None.
 
-    Sets with the same order may differ in the places of their members, which later ones show. Python copies the
-    places of some sets, so copies are compared; and where another order of insertion gives the same order of
-    members but goes on otherwise, nothing tells which one is right.
+    Sets with the same order may have different free slots, which affects members that are added
+    later. Copying a set keeps the slots of some sets, so copies are compared. If two orders of
+    insertion fit but differ for later members, the right one is unknown.
     """
     copies = partial(set.copy, thing)
     fitting = [
@@ -178,15 +178,15 @@ def has_an_order(members: Sequence[Any]) -> bool:
 
 
 def fill_set(thing: Any, members: Sequence[Any], filling: Filling | None = None) -> None:
-    """Give the set ``thing`` these members and no others, in their order.
+    """Replace the members of the set ``thing`` by ``members``.
 
     Args:
         thing: The set.
-        members: In the order in which it shall give them.
-        filling: How to fill it; one after the other by default.
+        members: The members in the order of iteration to restore.
+        filling: Order of insertion; that of ``members`` by default.
 
     Raises:
-        UnplaceableError: It then gives them in another order.
+        UnplaceableError: The order of iteration is a different one.
     """
     set.clear(thing)
     _fill(thing, members, filling or Filling(range(len(members))))

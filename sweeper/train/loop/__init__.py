@@ -1,1 +1,1 @@
-"""The training loop, which can be stopped after any step and otherwise equals Keras's `fit`."""
+"""The training loop, which equals Keras's ``fit`` and can be stopped after any step."""

@@ -1,13 +1,12 @@
 """Building of a model's variables, metrics and optimizer before its step is traced or first run.
 
-A traced step creates every variable before training begins. A step that runs eagerly creates them
-when it first runs: a resumed training takes one step for that, and what the step changed is then
-restored with everything else.
+Tracing creates all variables before training begins. But TensorFlow traces a function twice if the
+first trace creates variables, and a trace is the longest part of a short trial's start. Keras can
+create the variables from shapes alone, and a `TrainingStep` knows what its optimizer trains. Otherwise
+(a model that is built by its first batch, a ``train_step`` of the user's own) the trace creates them.
 
-TensorFlow traces a function twice when the first trace creates variables, and a trace is the
-longest part of a short trial's start. Keras can create these variables from shapes alone, and a
-`TrainingStep` tells what its optimizer trains; where neither is so (a model that is built by its first
-batch, a ``train_step`` of the user's own), nothing is done here, and the trace creates them.
+A step that runs eagerly creates variables when it first runs. A resumed training therefore runs one
+step, whose other changes the restore overwrites.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ import tensorflow as tf
 
 from sweeper.errors import FactoryError
 from sweeper.inspection.sorts import class_name
+from sweeper.train.data import Data, DataSource
+from sweeper.train.loop.runners import make_runner
 from sweeper.train.replicas import replicated
 from sweeper.train.state.variables import Reach
 from sweeper.train.step import TrainingStep
@@ -31,18 +32,21 @@ _NOT_FROM_SHAPES = (ValueError, TypeError, RuntimeError)
 """Errors that Keras raises if shapes and dtypes are wrong or insufficient."""
 
 
-def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | None = None) -> None:
+def build_before_tracing(
+    model: keras.Model, example: Any, step: TrainingStep | None = None
+) -> None:
     """Create the variables of the model's compiled metrics and of its optimizer, if it is built.
 
-    Where Keras cannot, the reason is logged and the trace creates them; any other error, such as
-    one in a metric of the user's, is raised.
+    If Keras cannot, the reason is logged, and the trace creates them. Other errors, such as one in
+    a metric of the user's, are raised.
 
     Args:
         model: A compiled model.
-        arrays: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``; only shapes and types are read.
-            None where they are not known.
-        step: What is taken instead of the model's own step, if anything is.
+        example: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, of which shapes and dtypes are
+            used; anything else is ignored.
+        step: The training step that replaces the model's own, if any.
     """
+    arrays = example if isinstance(example, tuple) else None
     if model._distribute_strategy is not None:
         _build_in_scope(model, arrays)
         _refuse_unbuilt(model, step)
@@ -53,16 +57,15 @@ def build_before_tracing(model: keras.Model, arrays: Any, step: TrainingStep | N
         return
     if step is not None and not step.is_keras_own:
         _build_optimizer_of(step)
-        return
-    if type(model).train_step is not keras.Model.train_step:
-        return
+    elif type(model).train_step is keras.Model.train_step and (*arrays, None)[1] is not None:
+        _build_from_shapes(model, arrays)
+
+
+def _build_from_shapes(model: keras.Model, arrays: tuple[Any, ...]) -> None:
     batch = tf.nest.map_structure(lambda array: None if array is None else array[:2], arrays)
-    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-    if y is None:
-        return
-    # What is wrong with shapes or types is for the trace to say: it sees whole batches.
+    # The trace reports wrong shapes and dtypes, because it has whole batches.
     try:
-        model._symbolic_build(data_batch=(x, y, sample_weight))
+        model._symbolic_build(data_batch=keras.utils.unpack_x_y_sample_weight(batch))
     except _NOT_FROM_SHAPES as error:
         _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
 
@@ -71,7 +74,7 @@ def _build_optimizer_of(step: TrainingStep) -> None:
     """Create the slots that the step's first trace would create."""
     if step._overrides("train_step", "trainable_variables", "update"):
         return
-    # What is frozen now, a method of the step may free before its gradients are applied.
+    # A method of the step may unfreeze layers before it applies gradients.
     if not all(layer.trainable for layer in step.model._flatten_layers()):
         return
     optimizer, variables = step.optimizer, step.trainable_variables()
@@ -82,27 +85,21 @@ def _build_optimizer_of(step: TrainingStep) -> None:
 def _build_in_scope(model: keras.Model, arrays: Any) -> None:
     """Create variables in the scope of the model's strategy, as ``fit`` does.
 
-    A trace would create an optimizer's slots on one replica only, and outside the scope nothing is
-    created at all.
+    A trace would create an optimizer's slots on one replica only.
     """
     with model.distribute_strategy.scope():
         if arrays is not None:
-            batch = tf.nest.map_structure(lambda a: None if a is None else a[:2], arrays)
-            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(batch)
-            try:
-                model._symbolic_build(data_batch=(x, y, sample_weight))
-            except _NOT_FROM_SHAPES as error:
-                _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
+            _build_from_shapes(model, arrays)
         optimizer = model.optimizer
         if optimizer is not None and not optimizer.built and model.trainable_variables:
             optimizer.build(model.trainable_variables)
 
 
 def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
-    """Refuse optimizers whose slots a trace would make only on one replica.
+    """Refuse optimizers whose slots a trace would create on one replica only.
 
     Raises:
-        FactoryError: One is not built, and is named.
+        FactoryError: Names an optimizer that is not built.
     """
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync == 1:
@@ -121,13 +118,7 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
 
 
 def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: Any) -> None:
-    """Run ``train_step`` once, for the variables that it creates.
-
-    Args:
-        model: A compiled model that runs eagerly.
-        train_step: Its own, or a `TrainingStep`'s.
-        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays.
-    """
+    """Run ``train_step`` of a model that runs eagerly once, for the variables that it creates."""
 
     def tensor(array: Any) -> Any:
         composite = isinstance(array, tf.SparseTensor | tf.RaggedTensor)
@@ -139,3 +130,29 @@ def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: A
         on_replicas(tensors)
         return
     model.distribute_strategy.run(train_step, args=(tensors,))
+
+
+def create_variables_of_training(
+    model: keras.Model,
+    step: TrainingStep | None,
+    data: Data,
+    source: DataSource,
+    notice: Callable[[str], None],
+) -> None:
+    """Create the variables that only a training step creates: trace one, or run it if eager.
+
+    Args:
+        model: A compiled model.
+        step: The training step that replaces the model's own, if any.
+        data: The trial's data.
+        source: Source of the training data.
+        notice: Called with notices for the user.
+    """
+    train_step = (model if step is None else step).train_step
+    runner = make_runner(
+        model, source, train_step, steps_per_epoch=data.steps_per_epoch, notice=notice
+    )
+    build_before_tracing(model, runner.example(), step)
+    runner.trace()
+    if model.run_eagerly:
+        take_one_step(model, train_step, runner.trial_batch())

@@ -1,8 +1,8 @@
 """Logs of steps and epochs: forms for callbacks and for storage, and checks of objectives.
 
-A metric may be a vector, such as ``keras.metrics.F1Score()``. Callbacks and the history get it whole,
-as ``fit`` gives it; what is stored and shown, compared and chosen by is numbers, so each component
-has a name of its own there: ``f1_score[0]``, and ``confusion[0,1]`` where there are more dimensions.
+A metric may be an array, such as ``keras.metrics.F1Score()``. Callbacks and the history get the array,
+as in ``fit``. Stored, displayed and compared are its components, each with its own name:
+``f1_score[0]``, or ``confusion[0,1]`` with more dimensions.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _SHOWN = 12
 
 
 def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the model's metrics, unless a custom step reports others, as ``fit`` does.
+    """Return the model's metrics or the step's logs, as ``fit`` does.
 
     Args:
-        taken: The model, or the `TrainingStep` that is taken instead of the model's own: then the
-            last step's logs count, whatever their names.
-        logs: What the last step reported.
+        taken: The model, whose metrics count unless its step reports other names; or a
+            `TrainingStep`, whose logs count.
+        logs: Logs of the last step.
     """
     if not isinstance(taken, keras.Model):
         return logs
@@ -52,8 +52,8 @@ def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     """Yield the components of a metric with their names; none if it is neither a number nor an array.
 
     Args:
-        name: The metric's.
-        value: What was reported.
+        name: Name of the metric.
+        value: Reported value.
 
     Examples:
         >>> import numpy as np
@@ -77,7 +77,7 @@ def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
             continue
         shape = getattr(output, "shape", None)
         sizes = () if shape is None or shape.rank is None else tuple(shape.as_list())
-        # Keras makes a float of whatever has one element.
+        # Keras converts every array with one element to a float.
         found[name] = () if all(size == 1 for size in sizes) else sizes
     return found
 
@@ -86,12 +86,12 @@ def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
     """Refuse an objective that no epoch will report as one number.
 
     Args:
-        objective: What the user calls it.
-        reported: What the epochs report.
-        hint: Why it may be missing.
+        objective: Name of the objective.
+        reported: Shapes of the logs of an epoch.
+        hint: Possible reason if it is missing.
 
     Raises:
-        ObjectiveError: It is missing, or a vector; the names to choose from are listed.
+        ObjectiveError: It is missing, or an array; lists the possible names.
     """
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
@@ -135,12 +135,12 @@ def _listed(names: list[str]) -> str:
 
 
 def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
-    """Refuse a budget with a rung without a value to compare, before any step runs.
+    """Refuse a budget with a rung at which the objective is not reported, before any step runs.
 
     Args:
-        rungs: After how many epochs trials pause.
-        objective: What they are compared by.
-        data: Says after which epochs there is a validation.
+        rungs: Numbers of epochs after which trials pause.
+        objective: The compared objective.
+        data: The trial's data, which has the epochs with validation.
 
     Raises:
         ObjectiveError: An epoch before a rung will not report the objective.
@@ -162,7 +162,7 @@ def check_rung(objective: str, last: EpochRecord) -> None:
     """Refuse to pause after an epoch that did not report the objective.
 
     Raises:
-        ObjectiveError: It did not.
+        ObjectiveError: The epoch did not report it.
     """
     if objective not in last.metrics:
         msg = (
@@ -177,10 +177,10 @@ class Reported:
     """Metrics that the epochs of one training report.
 
     Args:
-        objectives: The names that decide: each must be reported, as one number.
-        epochs: How many there will be, for errors.
-        notice: Called with metrics that are too large to be stored number by number, and with the
-            first loss or objective that is NaN or infinite.
+        objectives: Names of the objectives, each of which must be reported as one number.
+        epochs: Total number of epochs, for errors.
+        notice: Called with metrics that are too large to be stored by component, and with the first
+            loss or objective that is NaN or infinite.
         nonfinite: Whether such a loss or objective ends the training.
     """
 
@@ -198,7 +198,7 @@ class Reported:
         self._too_large: set[str] = set()
 
     def numbers(self, metric: str, value: Any) -> Iterable[tuple[str, float]]:
-        """Return the stored numbers of a metric: all components, or only the objectives of a large array."""
+        """Return the numbers of a metric to store: all components; of a large array only objectives."""
         numbers = named_numbers(metric, value)
         if np.size(value) <= MOST_COMPONENTS:
             return numbers
@@ -215,12 +215,12 @@ class Reported:
         """Refuse an objective that no epoch will report, before any step runs.
 
         Args:
-            train: The shapes of what the training step reports; None where only running it tells.
-            test: The same of validation.
+            train: Shapes of the training step's logs; None if unknown before it runs.
+            test: The same for validation.
             validates: Whether there is any validation.
 
         Raises:
-            ObjectiveError: An objective is not reported, or is no single number.
+            ObjectiveError: An objective is not reported, or is not one number.
         """
         if train is None or (validates and test is None):
             return
@@ -232,21 +232,18 @@ class Reported:
             check_objective(objective, shapes, hint)
 
     def check_vectors(self, logs: Mapping[str, Any]) -> None:
-        """Refuse an objective that an eager model reports as a vector."""
+        """Refuse an objective that an eager model reports as an array."""
         for objective in self._objectives:
             if np.ndim(logs.get(objective, 0.0)):
                 check_objective(objective, {objective: np.shape(logs[objective])})
 
     def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
-        """Report a loss or an objective that became NaN or infinite in the last of ``epochs``.
+        """Report a loss or an objective that is NaN or infinite in the last of the finished ``epochs``.
 
-        The first such epoch of a training is reported; training goes on unless the study says otherwise.
-
-        Args:
-            epochs: All that are over.
+        Only the first such epoch is reported.
 
         Raises:
-            NonFiniteError: One did, and the study has ``nonfinite="fail"``.
+            NonFiniteError: There is one, and the study has ``nonfinite="fail"``.
         """
         *earlier, last = epochs
         found = next(self._not_finite(last), None)
@@ -279,10 +276,10 @@ def check_value(objective: str, value: float, at: At, epochs: int) -> None:
     """Refuse a trial's value that is NaN or infinite.
 
     Args:
-        objective: The metric.
-        value: The trial's.
-        at: Which epoch's it is.
-        epochs: How many epochs are over.
+        objective: Name of the metric.
+        value: Value of the trial.
+        at: The epoch that it is taken from.
+        epochs: Number of finished epochs.
 
     Raises:
         NonFiniteError: It is NaN or infinite.

@@ -1,13 +1,12 @@
 """The training loop: the computations and callbacks of ``model.fit``, stoppable after any step.
 
-The order of calls is ``fit``'s, and so are their values; the tests hold it against ``fit`` itself,
-bit for bit. What ``fit`` cannot do is begin in the middle of an epoch: here a training starts from
-any `Position` that a checkpoint holds. Two things in it look odd and are needed:
+Calls have the order and the values of ``fit``; tests compare both bit for bit. Unlike ``fit``, a
+training starts from any `Position` in a checkpoint, also in the middle of an epoch. Two details:
 
 - ``on_train_begin`` is called *before* state is restored, because Keras's callbacks reset
-  themselves in it; ``on_epoch_begin`` is not called again for an epoch that had begun.
-- A snapshot is held while validation runs. A stop in the middle of a long validation writes that
-  one; the resumed trial begins its validation again, which has no lasting effect of its own.
+  themselves in it. ``on_epoch_begin`` is not called again for an epoch that had begun.
+- A snapshot is held while validation runs. A stop during validation writes this snapshot, and the
+  resumed trial starts the validation again, which has no lasting effect.
 """
 
 from __future__ import annotations
@@ -26,24 +25,27 @@ from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
 from sweeper.train.loop.building import build_before_tracing, take_one_step
-from sweeper.train.loop.callback_effects import FinalAverages, summaries_to, writing_by_batch
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
-from sweeper.train.loop.runners import make_runner
-from sweeper.train.loop.steps import Blocks
+from sweeper.train.loop.runners import Blocks, make_runner
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.replicas import check_model
 from sweeper.train.sources.opening import open_sources
 from sweeper.train.sources.runner import Runner
-from sweeper.train.state.callbacks import listens_to_batches, without_superfluous
+from sweeper.train.state.callbacks import (
+    FinalAverages,
+    listens_to_batches,
+    summaries_to,
+    without_superfluous,
+    writing_by_batch,
+)
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.warmstart.beginning import WarmBeginning
 
 _LOG = logging.getLogger(__name__)
 
 _BLOCK_SECONDS = 0.2
-"""Target duration of a block of steps in seconds, which a request to stop may have to wait."""
-
+"""Target duration of a block of steps in seconds, and so the delay of a request to stop."""
 
 _NO_END = 1 << 40
 """Number larger than the steps of any epoch."""
@@ -53,10 +55,9 @@ class TrainingLoop:
     """A training, from its beginning or a checkpoint to its end.
 
     Args:
-        plan: What to train.
-        observer: Who watches it, and keeps its snapshots.
-        notice: Called with what the user should know: what of the data a resume reads again, what
-            cannot be checked, which line takes the system's random numbers. A warning in the log by default.
+        plan: Model, data, callbacks and options.
+        observer: Observer of the training, which keeps its snapshots.
+        notice: Called with notices for the user; by default a warning in the log.
 
     Raises:
         FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
@@ -98,8 +99,7 @@ class TrainingLoop:
             notice=notice,
         )
         self._steps = self._train.steps
-        example = self._train.example()
-        build_before_tracing(model, example if isinstance(example, tuple) else None, plan.step)
+        build_before_tracing(model, self._train.example(), plan.step)
         self._train.trace()
         self._test: Runner | None = None
         if validation is not None:
@@ -121,7 +121,7 @@ class TrainingLoop:
             epochs=plan.epochs,
             steps=self._steps,
         )
-        # A callback dispatched to a thread could still be running when a snapshot is taken.
+        # A callback in another thread could still be running when a snapshot is taken.
         self._callbacks._async_train = self._callbacks._async_test = False
         self._trace_summaries()
         self._averages = FinalAverages(model, plan.callbacks)
@@ -158,7 +158,7 @@ class TrainingLoop:
         )
 
     def _trace_summaries(self) -> None:
-        """Trace again after the callbacks have the model, if one of them writes its summaries."""
+        """Trace again once the callbacks have the model, if one of them writes the model's summaries."""
         board = writing_by_batch(self._callbacks.callbacks)
         if board is None or self._plan.model.run_eagerly:
             return
@@ -179,18 +179,18 @@ class TrainingLoop:
         return tuple(self._record.epochs)
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
-        """Train to the end and return the final position; ``pruned`` is whether the pruner ended it.
+        """Train to the end and return the final position; sets ``pruned`` if the pruner ended it.
 
         Args:
-            loaded: The checkpoint to go on from, or None to begin.
+            loaded: The checkpoint to resume from; None to start from the beginning.
 
         Raises:
-            Stopped: The observer asked for it; the snapshot was handed to it. `Paused` where the
-                plan says so.
+            Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
+                a pause here.
             RestoreError: The checkpoint does not fit the model.
-            UncapturableError: A callback holds what no checkpoint can; no step has run.
-            NonFiniteError: The loss or the objective became NaN or infinite, and the plan ends there.
-            WarmStartError, CheckpointError: It cannot begin from what the plan names.
+            UncapturableError: A callback holds a value that cannot be captured; no step has run.
+            NonFiniteError: The loss or the objective became NaN or infinite, and the plan ends then.
+            WarmStartError, CheckpointError: The plan's warm start cannot be used.
         """
         with self._hidden:
             return self._run(loaded)
@@ -214,7 +214,7 @@ class TrainingLoop:
             if self._position.epoch == self._plan.epochs:
                 self._averages.finalize()
         self._observer.started(self._position, self._steps or 0)
-        # Asked again: the answer to whoever wrote the checkpoint may never have been acted upon.
+        # The attempt that wrote the checkpoint may have ended before it acted on the answer.
         self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
         if self._is_to_pause():
             raise Paused
@@ -267,7 +267,7 @@ class TrainingLoop:
             raise Stopped
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
-        """Call the callbacks with ``logs``, and record these with what the callbacks added."""
+        """Call the callbacks with ``logs``, and record the logs with the callbacks' additions."""
         with self._averages.held():
             for callback in self._callbacks.callbacks:
                 callback.on_epoch_end(epoch, logs)
@@ -286,7 +286,7 @@ class TrainingLoop:
         return due and not self.pruned and not self._is_last()
 
     def _is_to_end(self) -> bool:
-        """Return whether the pruner ends the training here; after the last epoch it is not asked."""
+        """Return whether the pruner ends the training here; it is not called after the last epoch."""
         judge, over = self._plan.judge, self._record.epochs
         if judge is None or not over or self._is_last():
             return False
@@ -317,12 +317,12 @@ class TrainingLoop:
         return logs
 
     def _callback_step(self, step: int) -> int:
-        """Return the ``step`` of ``fit``, which counts complete executions, including a short last one."""
+        """Return the step number that ``fit`` reports, which counts a short last execution as complete."""
         execution = int(self._plan.model.steps_per_execution)
         return -(-step // execution) * execution
 
     def _more_steps(self) -> bool:
-        """Return whether the epoch may have another step; if its length is unknown, until its end."""
+        """Return whether the epoch may have another step; True if its length is unknown."""
         return self._position.step_in_epoch < (self._train.limit or _NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
@@ -378,21 +378,18 @@ class TrainingLoop:
                 block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
             begin += ran
             if begin < steps and self._observer.stop_requested():
-                self._stop_inside_validation()
+                if self._held is not None:
+                    self._observer.keep(self._held)
+                raise Stopped
         test.end_epoch(epoch)
         logs = to_python(metrics_or_logs(self._taken, logs))
         self._callbacks.on_test_end(logs)
         return logs
 
-    def _stop_inside_validation(self) -> None:
-        if self._held is not None:
-            self._observer.keep(self._held)
-        raise Stopped
-
     def _finish(self) -> None:
         model = self._plan.model
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
-            # Those that the step was made for: a callback may have frozen or unfrozen others since.
+            # The weights that the step trains: callbacks may have changed `trainable` since.
             model.optimizer.finalize_variable_values(self._trained)
         self._callbacks.on_train_end(self._position.logs)
         self._state.after_train_end()

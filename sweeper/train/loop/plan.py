@@ -1,7 +1,8 @@
-"""Plan of a training: model, data and callbacks, its observer, and the roots of its objects."""
+"""Plan of a training, its observer, the schedule of its checkpoints, and the roots of its objects."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,7 +11,9 @@ import keras
 import numpy as np
 
 from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.records.results import EpochRecord
+from sweeper.spec.checkpointing import CheckpointEvery, Every
 from sweeper.spec.searching import NonFinite
 from sweeper.spec.warm_start import WarmStart
 from sweeper.train.codec import tells_its_state
@@ -22,29 +25,26 @@ from sweeper.train.userstate import Roots
 
 
 class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
-    """Exception: training was stopped on request, and its snapshot passed on."""
+    """Exception: training was stopped on request, after its snapshot was kept."""
 
 
 class Paused(Stopped):
-    """Exception: training pauses, and its snapshot was passed on."""
+    """Exception: training pauses, after its snapshot was kept."""
 
 
 class Observer(Protocol):
     """Observer of a training, which keeps its snapshots."""
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
-        """Called before the first step, at ``position``.
-
-        ``steps_per_epoch`` is 0 where only an epoch's end tells how many steps it has.
-        """
+        """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
         ...
 
     def steps_done(self, position: Position) -> None:
-        """Called after a block of steps."""
+        """Receive the position after a block of steps."""
         ...
 
     def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
-        """Called after an epoch with its validation and callbacks, at ``step``, with its seconds."""
+        """Receive an epoch's record and duration in seconds, after its validation and callbacks."""
         ...
 
     def steps_until_due(self, position: Position) -> int:
@@ -64,22 +64,114 @@ class Observer(Protocol):
         ...
 
 
+_AUTO_SHARE = 0.01
+"""Share of training time for checkpoints with ``"auto"``."""
+
+_AUTO_LEAST_SECONDS = 1.0
+
+
+class CheckpointSchedule:
+    """Schedule of checkpoints.
+
+    Args:
+        every: The interval, or ``"auto"`` for the shortest interval that costs less than 1% of the
+            training time.
+        clock: A monotonic clock, in seconds.
+    """
+
+    def __init__(self, every: CheckpointEvery, clock: Callable[[], float] = time.monotonic) -> None:
+        self._every = every
+        self._clock = clock
+        self._step = self._epoch = 0
+        self._at = clock()
+        self._cost = 0.0
+
+    def begin(self, step: int, epoch: int) -> None:
+        """Record the start or resume of the training."""
+        self._step, self._epoch, self._at = step, epoch, self._clock()
+
+    def taken(self, step: int, epoch: int, *, stalled_seconds: float) -> None:
+        """Record a checkpoint and the time that training waited for it."""
+        self.begin(step, epoch)
+        self._cost = max(stalled_seconds, self._cost / 2)
+
+    def is_due(self, step: int, epoch: int) -> bool:
+        """Return whether a checkpoint is due at this step; never twice at the same step."""
+        if step == self._step and epoch == self._epoch:
+            return False
+        since = self._clock() - self._at
+        if isinstance(self._every, Every):
+            return self._every.due(
+                step=step, epoch=epoch, last_step=self._step, last_epoch=self._epoch, since=since
+            )
+        return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
+
+    def steps_left(self, step: int) -> int:
+        """Return the number of steps before a checkpoint may be due; a large number if never."""
+        due = self._every.next_step(step) if isinstance(self._every, Every) else None
+        return 1 << 30 if due is None else due - step
+
+
+class SnapshotKeeper:
+    """Base of observers that keep snapshots, for trials and `sweeper.fit`.
+
+    Args:
+        every: Interval of the snapshots.
+        clock: A monotonic clock, in seconds.
+
+    Attributes:
+        writer: Writer of the snapshots; set before training begins.
+        stalled_seconds: Seconds that training waited for the newest snapshot.
+    """
+
+    writer: BackgroundWriter
+    stalled_seconds: float = 0.0
+
+    def __init__(self, every: CheckpointEvery, clock: Callable[[], float] = time.monotonic) -> None:
+        self._schedule = CheckpointSchedule(every, clock)
+        self._clock = clock
+        self._asked_at = clock()
+
+    def begin(self, position: Position) -> None:
+        """Record the start or resume of the training."""
+        self._schedule.begin(position.step, position.epoch)
+
+    def steps_until_due(self, position: Position) -> int:
+        """Return the number of steps before the next snapshot may be due; at least 1."""
+        return self._schedule.steps_left(position.step)
+
+    def is_due(self, position: Position) -> bool:
+        """Return whether a snapshot is due now; the time from now to `keep` is its cost."""
+        self._asked_at = self._clock()
+        return self._schedule.is_due(position.step, position.epoch)
+
+    def keep(self, snapshot: Snapshot) -> None:
+        """Pass ``snapshot`` to the writer, after the previous one has been written.
+
+        Raises:
+            CheckpointError: Writing failed.
+        """
+        self.writer.submit(snapshot)
+        self.stalled_seconds = self._clock() - self._asked_at
+        self._schedule.taken(snapshot.step, snapshot.epoch, stalled_seconds=self.stalled_seconds)
+
+
 @dataclass(frozen=True)
 class TrainingPlan:
     """Plan of a training.
 
     Attributes:
         objective: A metric that the logs must have, or None.
-        order_seed: For the order of training data.
+        order_seed: Seed of the order of training data.
         tracked: Objects to capture beside the model, by name.
         further_objectives: Other metrics that the logs must have.
-        output_only: Objects that only write; it may grow while training makes more.
-        step: Takes the steps, bound to the model; None for the model's own.
-        warm_start: What the model's variables begin with; None for what the factory gave them.
-        judge: Asked between two epochs, with all that are over, whether training is to end there.
-        directory: `Trial.directory`, which paths in the user's objects may begin with.
-        pause_after: So many epochs after which it pauses, unless it ends there; None for nowhere.
-        nonfinite: Whether a loss or objective that is NaN or infinite after an epoch ends it.
+        output_only: Objects that only write; may grow during training.
+        step: The training step, bound to the model; None for the model's own.
+        warm_start: Initial values of the model's variables; None for those of the factory.
+        judge: Called between epochs with all finished epochs; returns whether training ends there.
+        directory: `Trial.directory`, a possible prefix of paths in the user's objects.
+        pause_after: Number of epochs after which the training pauses, unless it ends; None for no pause.
+        nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
     """
 
     model: keras.Model
@@ -118,7 +210,7 @@ _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metri
 
 
 def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:
-    """Return the roots of ``plan``, whose data are read by ``sources``, by use."""
+    """Return the roots of ``plan``; ``sources`` are its data sources, ``train`` and ``validation``."""
     data = plan.data
     given = {"train": data.train, "validation": data.validation}
     read = {use: thing for use, thing in given.items() if not is_arrays(thing)}
@@ -130,7 +222,7 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         data=read,
         read_ahead=frozenset(u for u in read if getattr(sources[u], "reads_ahead", False)),
         written={u: getattr(sources[u], "written", {}) for u in read},
-        # What is tracked by name is captured by name; layers and the like have attributes as well.
+        # Tracked objects are captured by name; attributes of layers and the like are captured here.
         exempt=(
             *callbacks,
             *(thing for thing in read.values() if tells_its_state(thing)),

@@ -1,53 +1,140 @@
-"""Runners of steps, one for each way of passing a batch to the step.
+"""Runners of steps: one step as a graph function, and one runner for each way of reading the data.
 
 - `IndexRunner`: arrays, gathered by index inside the graph;
-- `DatasetRunner`: a ``tf.data`` iterator, drawn from inside the graph;
-- `BatchRunner`: everything that Python code makes, handed over batch by batch.
+- `DatasetRunner`: a ``tf.data`` iterator, from which the graph draws;
+- `BatchRunner`: batches from Python code, one graph call for each.
 
-In the first two a loop in the graph runs as many steps as asked for. The loop is the same graph for
-one step and for an epoch of them, so where a block of steps begins and ends changes no bit of the
-result; only who is called in between differs.
+Everything is traced before the first step runs. Tracing creates the variables that do not exist yet
+(optimizer slots, metrics, layers of unbuilt models), so a restore finds all of them.
 
-Gathering a batch inside the graph is fastest from the device that trains. But a GPU's memory is for
-the model, and a data set that fills it ends the trial at its first step. Where the arrays lie
-changes no bit: a gathered batch is a copy.
+The first two runners run any number of steps in a loop inside the graph. The loop is the same graph for
+one step and for an epoch, so the bounds of a block of steps do not affect the result; they only decide
+when callbacks are called.
+
+Gathering a batch is fastest on the device that trains. But GPU memory is needed for the model, and a
+data set that fills it would end the trial at its first step. The device of the arrays does not affect
+the result, because a gathered batch is a copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import keras
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
+from sweeper.errors import FactoryError
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.data import DataSource
-from sweeper.train.loop.steps import GraphStep, StepFunction
+from sweeper.train.loop.logs import log_shapes, to_python
+from sweeper.train.randomness.tracing import refuse_hidden_randomness
+from sweeper.train.replicas import replicated
 from sweeper.train.sources.arrays import ArraySource, is_ragged
 from sweeper.train.sources.batches import BatchSpec
 from sweeper.train.sources.runner import Logs, Reader, Runner, Shapes
-from sweeper.train.sources.tfdata import TfDataPass, TfDataSource
+from sweeper.train.sources.tfdata import TfDataPass, TfDataSource, ops
+from sweeper.train.step_callbacks import StepCallback, call_at, wanted
+
+_PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+StepFunction = Callable[[Any], Logs]
+
+
+class GraphStep:
+    """The step for one batch: a graph function, or a Python function for an eager model.
+
+    Args:
+        model: A compiled model.
+        step: ``train_step`` or ``test_step`` of the model, or of a `TrainingStep`.
+        batch_of: Returns the batch for the function's arguments.
+
+    Attributes:
+        log_shapes: Shapes of the step's logs; see `Runner.log_shapes`.
+        zeros: Initial values for a loop of steps, in the form of the logs.
+        invariants: Shapes of the logs that hold for all steps; None for a size that varies.
+        replicas: The step on all replicas of the model's strategy; None if there is one replica.
+    """
+
+    def __init__(
+        self, model: keras.Model, step: StepFunction, batch_of: Callable[..., Any]
+    ) -> None:
+        self.eager = bool(model.run_eagerly)
+        self.calls_python = self.eager
+        self.log_shapes: Shapes | None = None
+        self.zeros: Any = None
+        self.invariants: Any = None
+        self._model = model
+        self._step = step
+        self._batch_of = batch_of
+        self._call: Any = self._on_arguments
+        self.replicas = replicated(model, step)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._call(*arguments)
+
+    def trace(self, signature: Sequence[Any]) -> None:
+        """Trace for arguments of ``signature``; do nothing for an eager model."""
+        if self.eager:
+            return
+        self._call = tf.function(
+            self._on_arguments,
+            input_signature=list(signature),
+            autograph=False,
+            jit_compile=self._model.jit_compile or None,
+        )
+        traced = self._call.get_concrete_function()
+        kind = "validation" if self._step.__name__ == "test_step" else "training"
+        refuse_hidden_randomness(traced.graph, f"the {kind} step")
+        graph = traced.graph.as_graph_def()
+        self.calls_python = any(node.op in _PYTHON for node in ops(graph))
+        outputs = traced.structured_outputs
+        if not isinstance(outputs, dict):
+            msg = (
+                f"{self._step.__name__} of {type(self._owner()).__name__} returned a "
+                f"{type(outputs).__name__}; expected a dict of metric names to values"
+            )
+            raise FactoryError(msg)
+        self.log_shapes = log_shapes(outputs)
+        self.invariants = tf.nest.map_structure(lambda spec: spec.shape, outputs)
+        self.zeros = tf.nest.map_structure(_zeros, outputs)
+
+    def specialized(self) -> Callable[..., Any]:
+        """Return the traced function, which is called without a lookup of the trace."""
+        return self if self.eager else self._call.get_concrete_function()
+
+    def _owner(self) -> object:
+        return getattr(self._step, "__self__", self._model)
+
+    def _on_arguments(self, *arguments: Any) -> Any:
+        batch = self._batch_of(*arguments)
+        if self.replicas is not None:
+            return self.replicas(batch)
+        return self._model.distribute_strategy.run(self._step, args=(batch,))
+
+
+def _zeros(spec: Any) -> Any:
+    """Return zeros of the shape of ``spec``; unknown sizes are 0."""
+    return tf.zeros([size or 0 for size in spec.shape.as_list()], spec.dtype)
+
 
 MOST_ON_GPU = 2**30
 """Maximum size in bytes of a data set on a GPU."""
 
 _SHARE = 4
-"""Maximum share of a process's limited GPU memory for a data set."""
+"""A data set gets at most one part in so many of a process's limited GPU memory."""
 
 _HOST = "/device:CPU:0"
 
 
 class ArrayPlacement:
-    """Tensors of arrays on the device chosen by `put_arrays`, which gathers rows there.
+    """Arrays as tensors on a device, from which rows are gathered.
 
     Args:
         arrays: A structure of arrays and Nones.
-        device: TensorFlow's name of the device; None to leave it to TensorFlow.
+        device: TensorFlow's name of the device; None for TensorFlow's choice.
     """
 
     def __init__(self, arrays: Any, device: str | None) -> None:
@@ -59,7 +146,7 @@ class ArrayPlacement:
             )
 
     def gather(self, indices: Any) -> Any:
-        """Return the rows with these indices of every array."""
+        """Return the rows at ``indices`` of every array."""
         with self._there():
             return tf.nest.map_structure(
                 lambda tensor: None if tensor is None else tf.gather(tensor, indices), self._tensors
@@ -74,8 +161,8 @@ def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPl
 
     Args:
         arrays: A structure of arrays and Nones.
-        name: What the user calls the data.
-        notice: Called with where they stay in the host's memory although there is a GPU.
+        name: Argument of `Data` with the data.
+        notice: Called if they stay in host memory although there is a GPU.
     """
     room = _room_on_gpu()
     size = sum(_size(array) for array in tf.nest.flatten(arrays) if array is not None)
@@ -117,12 +204,12 @@ def make_runner(
 
     Args:
         model: A compiled model.
-        source: Where the batches come from.
-        step: ``model.train_step`` or ``model.test_step``.
-        steps_per_epoch: Steps in an epoch at most; None for one pass.
+        source: Source of the batches.
+        step: ``train_step`` or ``test_step`` of the model, or of a `TrainingStep`.
+        steps_per_epoch: Maximum number of steps in an epoch; None for one pass.
         goes_on: See `Reader`.
-        name: What the user calls the data, for errors.
-        notice: Called with what the user should know of where the data are kept.
+        name: Argument of `Data` with the data, for errors.
+        notice: Called with notices for the user.
     """
     if isinstance(source, ArraySource):
         kept = put_arrays(source.packed, name, notice)
@@ -138,17 +225,39 @@ def make_runner(
     return BatchRunner(model, source, step, reader)
 
 
-class IndexRunner:
+class _StepRunner:
+    """Base of the runners."""
+
+    source: DataSource
+    reader: Reader | None = None
+    _one: GraphStep
+
+    @property
+    def one_by_one(self) -> bool:
+        return self._one.calls_python
+
+    @property
+    def log_shapes(self) -> Shapes | None:
+        return self._one.log_shapes
+
+    @property
+    def kind(self) -> str:
+        return type(self.source).__name__
+
+
+class IndexRunner(_StepRunner):
     """Runner over an `ArraySource`, whose rows are gathered in the graph.
 
     Args:
         model: A compiled model.
-        source: Where the batches come from.
-        step: ``model.train_step`` or ``model.test_step``.
-        kept: Where the source's arrays are kept.
-        steps_per_epoch: Steps in an epoch; None for one pass.
-        goes_on: Whether a pass goes on from epoch to epoch, with ``steps_per_epoch``.
+        source: The arrays.
+        step: See `make_runner`.
+        kept: Placement of the source's arrays.
+        steps_per_epoch: See `make_runner`.
+        goes_on: See `Reader`.
     """
+
+    source: ArraySource
 
     def __init__(
         self,
@@ -182,22 +291,6 @@ class IndexRunner:
     @property
     def limit(self) -> int | None:
         return self.steps
-
-    @property
-    def one_by_one(self) -> bool:
-        return self._one.calls_python
-
-    @property
-    def log_shapes(self) -> Shapes | None:
-        return self._one.log_shapes
-
-    @property
-    def reader(self) -> Reader | None:
-        return None
-
-    @property
-    def kind(self) -> str:
-        return type(self.source).__name__
 
     def example(self) -> Any:
         return self.source.arrays
@@ -234,7 +327,7 @@ class IndexRunner:
         self._block.get_concrete_function()
 
     def begin_epoch(self, epoch: int) -> None:
-        """Arrays have no hook for it."""
+        """Do nothing."""
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         end = min(end, self.steps or end)
@@ -250,18 +343,15 @@ class IndexRunner:
         return max(0, end - begin), logs
 
     def end_epoch(self, epoch: int) -> None:
-        """Arrays have no hook for it."""
+        """Do nothing."""
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Nothing: the order is a function of seed and position."""
+        """Return None: the order is a function of seed and position."""
         del name, tensors
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Nothing was captured."""
+        """Do nothing."""
         del name, saved, tensors
-
-    def describe(self) -> str:
-        return self.source.describe()
 
     def _run_in_pass(self, pass_: int, begin: int, end: int) -> Logs:
         logs: Logs = {}
@@ -279,8 +369,7 @@ class IndexRunner:
 
     def _order_of(self, pass_: int) -> Any:
         if self._order is None or self._order[0] != pass_:
-            indices: npt.NDArray[Any] = self.source.order(pass_)
-            self._order = (pass_, tf.constant(indices, tf.int64))
+            self._order = (pass_, tf.constant(self.source.order(pass_), tf.int64))
         return self._order[1]
 
 
@@ -289,24 +378,18 @@ class _Specified(Protocol):
     def spec(self) -> BatchSpec: ...
 
 
-class _ReadingRunner:
+class _ReadingRunner(_StepRunner):
     """Base of the runners over a `Reader`."""
+
+    reader: Reader
 
     def __init__(
         self, model: keras.Model, source: _Specified, step: StepFunction, reader: Reader
     ) -> None:
-        self._reader = reader
+        self.source = reader.source
+        self.reader = reader
         self._spec = source.spec()
         self._one = GraphStep(model, step, self._spec.pack)
-
-    @property
-    def reader(self) -> Reader:
-        """Reader of the source."""
-        return self._reader
-
-    @property
-    def kind(self) -> str:
-        return type(self._reader.source).__name__
 
     def example(self) -> Any:
         return self._spec.example()
@@ -316,34 +399,23 @@ class _ReadingRunner:
 
     @property
     def steps(self) -> int | None:
-        return self._reader.steps
+        return self.reader.steps
 
     @property
     def limit(self) -> int | None:
-        return self._reader.limit
-
-    @property
-    def one_by_one(self) -> bool:
-        return self._one.calls_python
-
-    @property
-    def log_shapes(self) -> Shapes | None:
-        return self._one.log_shapes
+        return self.reader.limit
 
     def begin_epoch(self, epoch: int) -> None:
-        self._reader.begin_epoch(epoch)
+        self.reader.begin_epoch(epoch)
 
     def end_epoch(self, epoch: int) -> None:
-        self._reader.end_epoch(epoch)
+        self.reader.end_epoch(epoch)
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        return self._reader.capture(name, tensors)
+        return self.reader.capture(name, tensors)
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self._reader.restore(name, saved, tensors)
-
-    def describe(self) -> str:
-        return self._reader.describe()
+        self.reader.restore(name, saved, tensors)
 
 
 class BatchRunner(_ReadingRunner):
@@ -358,7 +430,7 @@ class BatchRunner(_ReadingRunner):
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
         for step in range(begin, end):
-            batch = self._reader.next(epoch, step)
+            batch = self.reader.next(epoch, step)
             if batch is None:
                 return step - begin, logs
             shown = f"batch {step + 1} of epoch {epoch + 1}"
@@ -407,17 +479,17 @@ class DatasetRunner(_ReadingRunner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        at, end = begin, self._reader.within(end)
+        at, end = begin, self.reader.within(end)
         while at < end:
-            opened = self._reader.at(epoch, at)
+            opened = self.reader.at(epoch, at)
             if opened is None:
                 break
             with self._explained():
                 ran, latest = self._run_in_pass(opened, end - at)
-            self._reader.drew(ran)
+            self.reader.drew(ran)
             logs = latest if ran else logs
             at += ran
-            if at < end and not self._reader.exhausted():
+            if at < end and not self.reader.exhausted():
                 break
         return at - begin, logs
 
@@ -434,4 +506,46 @@ class DatasetRunner(_ReadingRunner):
         for batch in islice(opened, wanted):
             logs = self._one(*self._spec.leaves(batch))
             ran += 1
+        return ran, logs
+
+
+class Blocks:
+    """Runner of blocks of steps that calls `StepCallback`s in between.
+
+    Args:
+        model: The model, whose ``stop_training`` ends a block.
+        callbacks: All callbacks of the training.
+    """
+
+    def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
+        self._model = model
+        self._callbacks = [c for c in callbacks if isinstance(c, StepCallback)]
+
+    def run(
+        self, runner: Runner, step: int, epoch: int, begin: int, end: int
+    ) -> tuple[int, Mapping[str, Any]]:
+        """Run the steps of ``epoch`` from ``begin`` to ``end``; see `Runner.run`.
+
+        Args:
+            runner: Runner of the steps.
+            step: Finished steps of the training.
+            epoch: The epoch.
+            begin: Finished steps of the epoch.
+            end: Step of the epoch to stop at.
+        """
+        if not self._callbacks:
+            return runner.run(epoch, begin, end)
+        ran = 0
+        logs: Mapping[str, Any] = {}
+        while begin + ran < end:
+            next_step = wanted(self._callbacks, step + ran)
+            left = end - begin - ran
+            part = left if next_step is None else min(left, next_step - step - ran)
+            done, reported = runner.run(epoch, begin + ran, begin + ran + part)
+            ran += done
+            logs = reported if done else logs
+            if done and next_step == step + ran:
+                call_at(self._callbacks, step + ran, to_python(logs))
+            if done < part or self._model.stop_training:
+                break
         return ran, logs

@@ -1,13 +1,13 @@
 """Evaluation of checkpoints on held-out data, with one model that is built and traced once.
 
-What a checkpoint gives must not depend on which others were measured before it. So each time the
-model's variables are the checkpoint's, those that only attributes lead to are too, metrics begin at
-nothing, and generators and the reading of data begin where they stood before the first one.
+A checkpoint's result must not depend on the checkpoints that were evaluated before. So before each
+evaluation all variables get the checkpoint's values, metrics are reset, and the random generators and
+the position in the data are restored to their initial state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import chain
 from typing import Any
 
@@ -15,16 +15,11 @@ import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.train.codec import Json, Tensors
-from sweeper.train.loop.building import build_before_tracing, take_one_step
+from sweeper.train.loop.building import build_before_tracing, create_variables_of_training
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.loop.runners import make_runner
-from sweeper.train.randomness.generators import (
-    GlobalSeedGenerator,
-    NumpyRandom,
-    PythonRandom,
-    TensorFlowRandom,
-)
+from sweeper.train.randomness.generators import RecordedState, process_generators
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
 from sweeper.train.sources.runner import Logs
@@ -35,20 +30,19 @@ _NO_END = 1 << 40
 
 
 class CheckpointTests:
-    """A model and the data on which its checkpoints are measured.
+    """A model and the data on which its checkpoints are evaluated.
 
     Args:
-        plan: Of the trial; its model is compiled, if its test step needs that. The test step of
-            its `TrainingStep` is run where it has one.
+        plan: Plan of the trial.
         held_out: The data.
-        sequence: A seed sequence of the trial's.
-        build_as_trained: Makes the variables that only the training step makes; called where the
-            model lacks some that a checkpoint has.
-        notice: Called with what the user should know.
+        sequence: A seed sequence of the trial.
+        build_as_trained: Creates the variables that only the training step creates; called if the
+            model lacks variables of a checkpoint.
+        notice: Called with notices for the user.
 
     Raises:
         DataError, FactoryError, UncapturableError: As for a validation; nothing has run yet.
-        Exception: What tracing the step raises, where data do not fit the model.
+        Exception: Any error of tracing the step, if the data do not fit the model.
     """
 
     def __init__(
@@ -66,7 +60,7 @@ class CheckpointTests:
         self._reported = Reported((), 1, notice)
         self._hidden = HiddenState(sequence)
         self._loose = Variables("reachable", Reach(model, step).loose)
-        self._beginning: _Beginning | None = None
+        self._beginning: RecordedState | None = None
         with self._hidden:
             self._runner = make_runner(
                 model,
@@ -78,32 +72,36 @@ class CheckpointTests:
                 notice=notice,
             )
             if model._distribute_strategy is not None:
-                # What a trace makes of metrics it makes on one replica only.
-                example = self._runner.example()
-                build_before_tracing(model, example if isinstance(example, tuple) else None, step)
+                # A trace would create variables of metrics on one replica only.
+                build_before_tracing(model, self._runner.example(), step)
             self._runner.trace()
 
     def run(self, loaded: LoadedCheckpoint) -> dict[str, float]:
-        """Return the checkpoint's metrics, with the names as in an epoch.
+        """Return the checkpoint's metrics by the names that an epoch reports.
 
         Raises:
-            RestoreError: It does not fit the model; every mismatch is named.
-            DataError: The data gave no batch, or one of another form.
+            RestoreError: The checkpoint does not fit the model; names every mismatch.
+            DataError: The data have no batch, or one of another form.
         """
         with self._hidden:
             if self._beginning is None:
                 self._complete(loaded)
                 self._runner.begin_epoch(0)
-                self._beginning = _Beginning(self._components())
+                reading, hidden = _Reading(self._runner), self._hidden.components
+                # The order matters: setting TensorFlow's seed restarts the streams of eager ops.
+                components = (reading, self._loose, *process_generators(), *hidden)
+                self._beginning = RecordedState(components)
             load_variables(self._model, loaded)
             self._beginning.restore()
-            self._restore_loose(loaded)
+            # Variables that exist only in training are ignored: a test step does not use them.
+            saved = loaded.state.get(self._loose.name, ())
+            self._loose.restore_by_path(saved, loaded.tensors)
             logs = to_python(self._measure())
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         return dict(chain.from_iterable(numbers))
 
     def _complete(self, loaded: LoadedCheckpoint) -> None:
-        """Make the variables that the model's first training step or call makes."""
+        """Create the variables that the model's first training step or call creates."""
         saved = len(loaded.state["model"])
         if self._model.run_eagerly and len(self._model.variables) < saved:
             tensors: Tensors = {}
@@ -112,26 +110,6 @@ class CheckpointTests:
             self._runner.restore("test", begun, tensors)
         if len(self._model.variables) < saved:
             self._build_as_trained()
-
-    def _components(self) -> Sequence[Any]:
-        return (
-            _Reading(self._runner),
-            self._loose,
-            GlobalSeedGenerator(),
-            PythonRandom(),
-            NumpyRandom(),
-            TensorFlowRandom(),
-            *self._hidden.components,
-        )
-
-    def _restore_loose(self, loaded: LoadedCheckpoint) -> None:
-        """Assign the checkpoint's variables that are in none of Keras's lists.
-
-        A training may have had more of them, in callbacks or in what its own step made; a test
-        step reaches none of those.
-        """
-        saved = loaded.state.get(self._loose.name, ())
-        self._loose.restore_by_path(saved, loaded.tensors)
 
     def _measure(self) -> Logs:
         model, runner = self._model, self._runner
@@ -150,22 +128,13 @@ class CheckpointTests:
 
 
 def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]) -> None:
-    """Make the variables that only a training step makes, by tracing one, or running it if eager."""
-    model, data, train_step = plan.model, plan.data, plan.steps_of.train_step
-    source, _ = open_sources(data, plan.order_seed, notice)
-    runner = make_runner(
-        model, source, train_step, steps_per_epoch=data.steps_per_epoch, notice=notice
-    )
-    example = runner.example()
-    if model._distribute_strategy is not None:
-        build_before_tracing(model, example if isinstance(example, tuple) else None, plan.step)
-    if model.run_eagerly and example is not None:
-        take_one_step(model, train_step, runner.trial_batch())
-    runner.trace()
+    """Create the variables that only a training step of ``plan`` creates."""
+    source, _ = open_sources(plan.data, plan.order_seed, notice)
+    create_variables_of_training(plan.model, plan.step, plan.data, source, notice)
 
 
 class _Reading:
-    """Position of the data, reset for every checkpoint."""
+    """Component of the position in the data."""
 
     name = "test"
 
@@ -177,17 +146,3 @@ class _Reading:
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._runner.restore(self.name, saved, tensors)
-
-
-class _Beginning:
-    """State outside of checkpoints that a measurement can change."""
-
-    def __init__(self, components: Sequence[Any]) -> None:
-        self._saved = []
-        for component in components:
-            tensors: Tensors = {}
-            self._saved.append((component, component.capture(tensors), tensors))
-
-    def restore(self) -> None:
-        for component, saved, tensors in self._saved:
-            component.restore(saved, tensors)

@@ -1,1 +1,1 @@
-"""Every source of randomness in a training: seeded, captured, or refused."""
+"""Sources of randomness in a training, which are seeded, captured, or refused."""

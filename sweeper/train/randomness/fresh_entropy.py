@@ -1,14 +1,14 @@
 """Entropy for generators without a seed, from the trial's seed instead of the system.
 
-``np.random.default_rng()``, ``SeedSequence()``, ``RandomState()`` and ``random.Random()`` ask the
-operating system for entropy, and would make another split in each process. While a trial's code
-runs, both libraries are given numbers that are a function of the trial's seed and of how many were
-given before; how many is state, captured and restored.
+``np.random.default_rng()``, ``SeedSequence()``, ``RandomState()`` and ``random.Random()`` use the
+operating system's entropy, which differs in each process. While a trial's code runs, both libraries
+get numbers that are a function of the trial's seed and of the count of earlier requests. The count is
+captured and restored.
 
-Not replaced: ``os.urandom``, ``uuid.uuid4`` and ``secrets``. Who calls these may need numbers that
-nobody else has (the name of a run, a token), and a replay must not give the same ones again; the
-first line of the user's that does so is named. Nor is what this package, the standard library (names of
-temporary files, copies of generators) or another thread asks for: its order is no function of the
+``os.urandom``, ``uuid.uuid4`` and ``secrets`` are not replaced, because their callers may need unique
+numbers, such as the name of a run or a token, also in a replay. The user's first line that calls them
+is reported. Requests of this package, of the standard library (names of temporary files, copies of
+generators) and of other threads are not replaced either, because their order is not a function of the
 trial. An unseeded generator that the user's code makes in another thread is refused.
 """
 
@@ -32,10 +32,10 @@ from sweeper.inspection.sources import is_users, outward, users_line
 from sweeper.train.codec import Json, Tensors
 
 _OF_THE_LIBRARIES = ("numpy", "random")
-"""Modules that pass a request on, and are skipped when its caller is looked up."""
+"""Modules that forward requests, and are skipped when the caller is determined."""
 
 _OF_THE_SYSTEM = ("random", "secrets", "uuid")
-"""Modules that pass on a request for the system's random numbers."""
+"""Modules that forward requests for the system's random numbers."""
 
 _NOT_THE_TRIALS = frozenset({"sweeper", *sys.stdlib_module_names}) - {"__main__"}
 
@@ -51,12 +51,12 @@ _seed_of_module = random.seed
 
 
 class FreshEntropy:
-    """A stream of entropy, which is used while it is entered, in the thread that entered it.
+    """A stream of entropy, used in the thread that entered it.
 
     Args:
-        sequence: The trial's.
-        use: What the stream is for; another use has another stream of the same sequence.
-        tell: Called once, with what to say where the user's code asks for the system's random numbers.
+        sequence: A seed sequence of the trial.
+        use: Purpose of the stream; each purpose has its own stream of the sequence.
+        tell: Called once with a notice if the user's code requests the system's random numbers.
     """
 
     name = "fresh_entropy"
@@ -116,7 +116,7 @@ class FreshEntropy:
                 "the operating system (os.urandom, uuid or secrets), which differ in every "
                 "process, so a resumed trial differs if training uses them. Draw from trial.seed"
             )
-        # What hears it expects the training's thread; another thread's line waits for a checkpoint.
+        # Notices are sent from the training's thread; those of other threads wait for a checkpoint.
         if thread == threading.get_ident():
             self._tell_taken()
 
@@ -146,9 +146,6 @@ class FreshEntropy:
         del tensors
         self.drawn = saved["drawn"]
 
-    def describe(self) -> str:
-        return f"{self.drawn} unseeded generators begun"
-
 
 @contextmanager
 def system_entropy() -> Iterator[None]:
@@ -161,7 +158,7 @@ def system_entropy() -> Iterator[None]:
 
 
 _streams: list[FreshEntropy | None] = []
-"""The entered streams, the innermost last; None for the system's entropy."""
+"""The entered streams, innermost last; None for the system's entropy."""
 
 
 def _install() -> None:
@@ -202,7 +199,7 @@ def _urandom(size: int) -> bytes:
 
 
 def _asker(handing_on: tuple[str, ...]) -> types.FrameType | None:
-    """Return the innermost frame outside of this module and modules that pass requests on."""
+    """Return the innermost frame outside of this module and the modules that forward requests."""
     for frame in outward(sys._getframe(1)):
         if frame.f_globals is not globals() and _root_of(frame) not in handing_on:
             return frame

@@ -1,13 +1,13 @@
-"""The process-wide random generators as components: Keras's, Python's, NumPy's and TensorFlow's.
+"""Components of the process-wide random generators: Keras's, Python's, NumPy's and TensorFlow's.
 
-Each is read without being asked for a number, and without being created: a capture changes nothing.
+A capture neither draws from a generator nor creates one.
 """
 
 from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import keras
@@ -22,6 +22,7 @@ from sweeper.train.codec import (
     hold_replicas,
     replicas_of,
 )
+from sweeper.train.codec.form import form_of
 from sweeper.train.randomness.tracing import Trace, TracedFunctions
 
 _WORDS = 624
@@ -29,19 +30,17 @@ _WORDS = 624
 
 
 class GlobalSeedGenerator:
-    """Keras's global seed generator, used by ``keras.random`` calls without a seed.
+    """Component of Keras's global seed generator, used by ``keras.random`` calls without a seed.
 
-    It is looked up, not asked for: asking would create it, from Python's generator.
-
-    There may be two. After ``clear_session()`` or ``set_random_seed()`` in a callback, the next call
-    makes a new one, while the graph of the training step goes on with the variable that it was
-    traced with. So the one that is there when the component is made, which is when the step has
-    just been traced, is kept beside the one of the moment. Another function that was traced later,
-    such as ``predict``'s, would take in the new one when a resumed training traces it again; that
-    is refused.
+    There may be two generators. After ``clear_session()`` or ``set_random_seed()`` in a callback,
+    the next call creates a new one, while the graph of the training step still uses the variable
+    that it was traced with. So the generator that exists when the component is created, just after
+    the step was traced, is captured beside the current one. A function that was traced later, such
+    as ``predict``'s, would use the new generator when a resumed training traces it again. This is
+    refused.
 
     Args:
-        functions: What TensorFlow traces from here on; None where nobody watches.
+        functions: Observer of functions that are traced from now on; None for none.
     """
 
     name = "global_seed_generator"
@@ -49,7 +48,7 @@ class GlobalSeedGenerator:
     def __init__(self, functions: TracedFunctions | None = None) -> None:
         self._traced = global_seed_generator()
         self._later: list[tuple[weakref.ref[Any], str, Any]] = []
-        """Graphs that captured a global generator later, with their functions' names and the generator."""
+        """Graphs traced later with a global generator, the names of their functions, and the generator."""
         if functions is not None:
             functions.on_trace(self._note)
 
@@ -111,12 +110,9 @@ class GlobalSeedGenerator:
             assign_replicas(generator.state, f"{self.name}/state", tensors)
         set_global_seed_generator(generator)
 
-    def describe(self) -> str:
-        return "present" if global_seed_generator() else "not used yet"
-
 
 class PythonRandom:
-    """The state of Python's ``random`` module."""
+    """Component of the state of Python's ``random`` module."""
 
     name = "python_random"
 
@@ -130,12 +126,9 @@ class PythonRandom:
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         random.setstate(_restore_mersenne(saved, f"{self.name}/words", tensors))
 
-    def describe(self) -> str:
-        return "Mersenne twister"
-
 
 class NumpyRandom:
-    """The state of NumPy's legacy global generator, ``numpy.random.*``."""
+    """Component of the state of NumPy's legacy global generator, ``numpy.random.*``."""
 
     name = "numpy_random"
 
@@ -154,16 +147,9 @@ class NumpyRandom:
             (saved["kind"], words, saved["position"], saved["has_gauss"], saved["cached"])
         )
 
-    def describe(self) -> str:
-        return "legacy global generator"
-
 
 class TensorFlowRandom:
-    """TensorFlow's global seed and generator, and the source of seeds for eager random ops.
-
-    Only what Python reaches: a stateful random op inside a graph keeps its state in its kernel,
-    where no API reads it; `sweeper.train.loop.steps` refuses those.
-    """
+    """Component of TensorFlow's global seed and generator, and its generator of seeds for eager ops."""
 
     name = "tensorflow_random"
 
@@ -223,8 +209,29 @@ class TensorFlowRandom:
             )
         ]
 
-    def describe(self) -> str:
-        return "global seed, eager op counter and global generator"
+
+def process_generators() -> tuple[Any, ...]:
+    """Return the components of the process-wide generators."""
+    return (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
+
+
+class RecordedState:
+    """State of components at the time of construction.
+
+    Args:
+        components: Objects with ``capture`` and ``restore``, in the order in which they are restored.
+    """
+
+    def __init__(self, components: Iterable[Any]) -> None:
+        self._saved = []
+        for component in components:
+            tensors: Tensors = {}
+            self._saved.append((component, component.capture(tensors), tensors))
+
+    def restore(self) -> None:
+        """Restore the recorded state; may be called any number of times."""
+        for component, saved, tensors in self._saved:
+            component.restore(saved, tensors)
 
 
 def global_seed_generator() -> Any:
@@ -236,7 +243,7 @@ def global_seed_generator() -> Any:
 
 
 def set_global_seed_generator(generator: Any) -> None:
-    """Set Keras's global seed generator of this thread; with None Keras makes one when needed."""
+    """Set Keras's global seed generator of this thread; None for one that Keras creates when needed."""
     from keras.src.backend.common import global_state
     from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
@@ -258,12 +265,11 @@ def _eager_context() -> Any:
 def _misfit(
     key: str, tensors: Mapping[str, Any], dtype: str, shape: tuple[int, ...] | None
 ) -> list[str]:
-    """Return what is wrong with the saved tensor ``key``, a sentence each."""
+    """Return the error if the saved tensor ``key`` is missing or has another dtype or shape."""
     if key not in tensors:
         return [f"the tensor {key!r} is missing"]
-    array = tensors[key]
-    was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-    expected = f"{dtype}{list(array.shape if shape is None else shape)}"
+    was = form_of(tensors[key])
+    expected = f"{dtype}{list(tensors[key].shape if shape is None else shape)}"
     return [] if was == expected else [f"the tensor {key!r} is {was}, expected {expected}"]
 
 

@@ -1,19 +1,18 @@
-"""Random state outside of a training's objects: of NumPy, Keras, TensorFlow and its eager ops.
+"""Random state outside of a training's objects: in NumPy, Keras, TensorFlow and its eager ops.
 
-`HiddenState` is entered while the training is prepared and while it runs, and left between the two and
-afterwards: then the libraries are as they were, for whatever else this process does.
+`HiddenState` is entered while the training is prepared and while it runs. In between and afterwards
+it is left, and the libraries are unchanged for other code of the process.
 
-TensorFlow keeps the kernel of an eager random operation with a seed for the next call, and where the kernel stands in
-its stream is hidden in it: no interface reads or sets that, so a resumed process would draw the
-first numbers again. Here no kernel is drawn from twice. The first call of an operation with some
-pair of seeds gets these seeds, and with them the numbers that it always gets; call number k gets
-seeds derived from the pair and k. How many calls there were is state.
+TensorFlow caches the kernel of an eager random operation with a seed. The kernel's position in its
+stream cannot be read or set, so a resumed process would draw the first numbers again. Therefore no
+kernel is used twice. The first call of an operation with a pair of seeds gets these seeds, and so the
+usual numbers; call k gets seeds derived from the pair and k. The numbers of calls are captured.
 
-The seeds are replaced where Python hands an operation to TensorFlow, below ``tf.random``,
-``tf.image``, ``tf.nn`` and ``tf.raw_ops`` alike. Left alone are operations without a seed, for
-which TensorFlow draws a fresh one each time (`sweeper.train.randomness.generators.TensorFlowRandom`), and
-all that is put into a graph: see `sweeper.train.randomness.tracing`. ``tf.random.set_seed`` begins all
-streams again, as it does in TensorFlow.
+The seeds are replaced where Python passes an operation to TensorFlow, below ``tf.random``,
+``tf.image``, ``tf.nn`` and ``tf.raw_ops``. Operations without a seed are unchanged, because TensorFlow
+draws a new seed for each call (`sweeper.train.randomness.generators.TensorFlowRandom`). For operations
+in graphs see `sweeper.train.randomness.tracing`. ``tf.random.set_seed`` restarts all streams, as in
+TensorFlow.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ from tensorflow.python.ops import gen_candidate_sampling_ops, gen_image_ops, gen
 
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
-from sweeper.train.randomness.graph_generators import GraphGenerators
-from sweeper.train.randomness.tracing import STATEFUL_RANDOM, TracedFunctions
+from sweeper.train.randomness.tracing import STATEFUL_RANDOM, GraphGenerators, TracedFunctions
 
 _MODULES: tuple[Any, ...] = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
 """Modules with stateful random operations of TensorFlow."""
@@ -40,11 +38,11 @@ _CONTEXT: Any = context
 _FallbackError: Any = core._FallbackException
 
 _SEEDS = 1 << 31
-"""Upper bound of derived seeds, as of users' seeds in TensorFlow."""
+"""Upper bound of derived seeds, the same as for users' seeds in TensorFlow."""
 
 
 class EagerSeeds:
-    """The seeds of eager operations, while it is entered; a component of the training's state."""
+    """Component of the seeds of eager operations, which are replaced while it is entered."""
 
     name = "eager_operations"
 
@@ -53,9 +51,9 @@ class EagerSeeds:
         """Generators that replace such operations in graphs."""
         self._calls: Counter[tuple[str, int, int]] = Counter()
         self._began: Any = None
-        """Generator of seeds for operations without one; ``tf.random.set_seed`` makes another."""
+        """TensorFlow's generator of seeds; ``tf.random.set_seed`` replaces it."""
         self._drawn = threading.local()
-        """The last drawn seed of each thread, until an operation uses it."""
+        """The last seed that TensorFlow drew in each thread, until an operation uses it."""
         self._replaced: list[tuple[Any, str, Any]] = []
 
     def __enter__(self) -> Self:
@@ -100,10 +98,6 @@ class EagerSeeds:
                 self._calls[saved["operations"][op], seed, seed2] = calls
         self.graphs.restore(saved.get("graphs", []), tensors.get(f"{self.name}/graphs"))
 
-    def describe(self) -> str:
-        graphs = f", {len(self.graphs)} in graphs" if len(self.graphs) else ""
-        return f"{len(self._calls)} with seeds of their own{graphs}"
-
     def _noting(self) -> Callable[[], int]:
         original = _CONTEXT.internal_operation_seed
 
@@ -125,7 +119,7 @@ class EagerSeeds:
         return slow_path
 
     def _with_seeds(self, op: str, attrs: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the operation's attributes, names and values in turn, with the seeds of this call."""
+        """Return the attributes, alternating names and values, with the seeds of this call."""
         shown = dict(zip(attrs[::2], attrs[1::2], strict=True))
         seed, seed2 = int(shown["seed"]), int(shown["seed2"])
         fresh, self._drawn.seed = getattr(self._drawn, "seed", None), None
@@ -160,7 +154,7 @@ class _Replaced:
 def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
     sequence = np.random.SeedSequence([seed % (1 << 64), seed2 % (1 << 64), calls])
     first, second = (int(word) % _SEEDS for word in sequence.generate_state(2))
-    return first, second + 1  # never (0, 0), which asks for the system's entropy
+    return first, second + 1  # never (0, 0), which means the system's entropy
 
 
 def _drawing() -> Any:
@@ -174,7 +168,7 @@ def _exchanged(owner: Any, name: str, value: Any) -> Any:
 
 
 def _fast(module: Any) -> Callable[..., Any]:
-    """Return a function that makes random operations take the slow path, where seeds are attributes."""
+    """Return a fast path that sends random operations to the slow path, where seeds are attributes."""
     execute = module.pywrap_tfe.TFE_Py_FastPathExecute
 
     def fast_path(ctx: Any, op: str, *arguments: Any) -> Any:
@@ -186,10 +180,10 @@ def _fast(module: Any) -> Callable[..., Any]:
 
 
 class HiddenState:
-    """The parts, entered and left together.
+    """The parts of the hidden state, entered and left together.
 
     Args:
-        sequence: A seed sequence of the trial's.
+        sequence: A seed sequence of the trial.
         tell: See `FreshEntropy`.
     """
 

@@ -1,7 +1,7 @@
 """Seeds of a trial, and seeding of all generators.
 
-A trial's randomness is a pure function of (study seed, trial number). Each use has a named child
-of it, so that a factory which draws one more number changes nothing for the others.
+A trial's randomness is a pure function of (study seed, trial number). Each purpose has a named child
+seed, so a factory that draws more numbers does not affect the others.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 IMPORT_SEED = 0
-"""Seeds the import of a study's module, in whichever process that happens: what the module draws
-at its top level is then the same for every trial, and the same when the study is resumed."""
+"""Seed for importing a study's module in any process: numbers that the module draws at its top level
+are the same for all trials and after a resume."""
 
 _earlier: list[Any] = []
-"""Keras's earlier global generators: a dataset's function that was traced with one fails once it is freed."""
+"""References to Keras's earlier global generators, which traced functions of datasets need."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class TrialSeeds:
         return int(np.random.SeedSequence([self.study_seed, self.number]).generate_state(1)[0])
 
     def child(self, name: str) -> int:
-        """Return the seed, below 2**32, of the use called ``name`` (model, data, callbacks, …)."""
+        """Return the seed, below 2**32, for the purpose ``name`` (model, data, callbacks, …)."""
         return int(self.sequence(name).generate_state(1)[0])
 
     def sequence(self, name: str) -> np.random.SeedSequence:
-        """Return the seed sequence of the use called ``name``, for a separate NumPy generator."""
+        """Return the seed sequence for the purpose ``name``."""
         key = zlib.crc32(name.encode())
         return np.random.SeedSequence([self.study_seed, self.number], spawn_key=(key,))
 

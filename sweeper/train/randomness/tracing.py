@@ -1,33 +1,43 @@
-"""Observation of the functions that TensorFlow traces or runs during a training, and their random ops.
+"""Random operations in the functions that TensorFlow traces: replaced by generators, or refused.
 
-A random operation inside such a function keeps its state in its kernel, where no interface reads
-it. Where that is possible, a generator is traced in its place (`sweeper.train.randomness.graph_generators`);
-what remains is refused: a function that was traced before the training began or comes out of a
-``SavedModel``, a kind of operation that no generator replaces. A function is looked into before it first
-runs, so that no kernel has drawn by then; one that is traced and never run, as Keras does for shapes,
-harms nothing, and the functions of a ``tf.data`` pipeline are judged where it is read
-(`sweeper.train.sources.tfdata`).
+A stateful random operation in a graph (``tf.random.normal``, ``tf.nn.dropout``, ``tf.image.random_*``)
+keeps its position in its kernel, where no API reads or sets it. While a training is prepared and runs,
+such an operation is traced as one call of a ``tf.random.Generator``, whose state is a variable and so
+in every checkpoint. The generator starts with the kernel's seeds: normal, truncated normal and uniform
+operations give the same numbers as the kernel.
 
-What a trace takes in from outside is offered to whoever asks: variables, and the Python function,
-whose values are baked into the graph.
+A generator is identified by the traced function and by its number in it. A function that is traced
+again, for another shape, uses the same generators, so a resumed training may trace in another order.
+
+Other random operations are refused: those in functions that were traced before the training began or
+are loaded from a ``SavedModel``, and kinds that no generator replaces. A function is checked before it
+first runs, so no kernel has drawn by then. A function that is traced and never run, as Keras does for
+shapes, is not refused. `sweeper.train.sources.tfdata` checks the functions of a ``tf.data`` pipeline.
+
+Listeners get the variables that a trace captures, and the Python function, whose values become
+constants in the graph.
 """
 
 from __future__ import annotations
 
 import sys
-import weakref
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.data.ops import structured_function
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import gen_random_ops
 from tensorflow.python.util import tf_decorator
 
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sources import outward, users_line
-from sweeper.train.randomness.graph_generators import GraphGenerators
+from sweeper.train.codec import Json, Tensors
 
 STATEFUL_RANDOM = frozenset(
     {
@@ -52,12 +62,191 @@ STATEFUL_RANDOM = frozenset(
         "UniformCandidateSampler",
     }
 )
-"""Names of ops, in the step of a training or in the functions of a dataset."""
+"""Stateful random ops of TensorFlow."""
 
 
 _FUNC_GRAPH: Any = func_graph
 _ATOMIC_FUNCTION: Any = atomic_function.AtomicFunction
-_VARIABLE: Any = resource_variable_ops.BaseResourceVariable
+_MODULE: Any = gen_random_ops
+_DATASETS: Any = structured_function.StructuredFunctionWrapper
+_SYMBOLIC = "scratch_graph"
+"""Prefix of the names of graphs in which Keras only computes shapes."""
+
+
+def _normal(generator: Any, shape: Any, dtype: Any) -> Any:
+    return generator.normal(shape, dtype=dtype)
+
+
+def _truncated(generator: Any, shape: Any, dtype: Any) -> Any:
+    return generator.truncated_normal(shape, dtype=dtype)
+
+
+def _uniform(generator: Any, shape: Any, dtype: Any) -> Any:
+    return generator.uniform(shape, dtype=dtype)
+
+
+def _integers(generator: Any, shape: Any, minval: Any, maxval: Any) -> Any:
+    return generator.uniform(shape, minval, maxval, dtype=tf.convert_to_tensor(minval).dtype)
+
+
+def _gamma(generator: Any, shape: Any, alpha: Any) -> Any:
+    alpha = tf.convert_to_tensor(alpha)
+    whole = tf.concat([shape, tf.shape(alpha)], 0)
+    return tf.random.stateless_gamma(whole, _seed(generator), alpha, dtype=alpha.dtype)
+
+
+def _poisson(generator: Any, shape: Any, rate: Any, dtype: Any = tf.int64) -> Any:
+    rate = tf.convert_to_tensor(rate)
+    whole = tf.concat([shape, tf.shape(rate)], 0)
+    return tf.random.stateless_poisson(whole, _seed(generator), rate, dtype=dtype)
+
+
+def _categorical(
+    generator: Any, logits: Any, num_samples: Any, output_dtype: Any = tf.int64
+) -> Any:
+    return tf.random.stateless_categorical(logits, num_samples, _seed(generator), output_dtype)
+
+
+def _shuffled(generator: Any, value: Any) -> Any:
+    return tf.random.experimental.stateless_shuffle(value, _seed(generator))
+
+
+def _seed(generator: Any) -> Any:
+    return generator.make_seeds(1)[:, 0]
+
+
+_DRAWN_BY: Mapping[str, Callable[..., Any]] = {
+    "multinomial": _categorical,
+    "random_gamma": _gamma,
+    "random_poisson_v2": _poisson,
+    "random_shuffle": _shuffled,
+    "random_standard_normal": _normal,
+    "random_uniform": _uniform,
+    "random_uniform_int": _integers,
+    "truncated_normal": _truncated,
+}
+"""Replaced functions of ``gen_random_ops``, with the functions that draw instead."""
+
+
+class _Tracing(threading.local):
+    """Functions that this thread is tracing, innermost last, with the number of draws in each."""
+
+    def __init__(self) -> None:
+        self.functions: list[str] = []
+        self.draws: list[int] = []
+        self.datasets = 0
+
+
+class GraphGenerators:
+    """The generators of one training; operations are replaced while it is entered."""
+
+    def __init__(self) -> None:
+        self._generators: dict[str, Any] = {}
+        self._began: dict[str, tuple[int, int, int]] = {}
+        self._waiting: dict[str, Any] = {}
+        """Restored states of generators whose functions are not traced yet."""
+        self._tracing = _Tracing()
+        self._originals: list[tuple[Any, dict[str, Any]]] = []
+
+    def __enter__(self) -> Self:
+        originals = {name: getattr(_MODULE, name) for name in _DRAWN_BY}
+        self._originals.append((_DATASETS.__init__, originals))
+        for name, original in originals.items():
+            setattr(_MODULE, name, self._replacing(original, _DRAWN_BY[name]))
+        _DATASETS.__init__ = self._marking(_DATASETS.__init__)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        _DATASETS.__init__, originals = self._originals.pop()
+        for name, original in originals.items():
+            setattr(_MODULE, name, original)
+
+    @contextmanager
+    def tracing(self, function: Any) -> Iterator[None]:
+        """Context manager for tracing ``function``, which counts its draws."""
+        module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        self._tracing.functions.append(f"{module}.{name}")
+        self._tracing.draws.append(0)
+        try:
+            yield
+        finally:
+            self._tracing.functions.pop()
+            self._tracing.draws.pop()
+
+    def _marking(self, make: Callable[..., None]) -> Callable[..., None]:
+        """Wrap ``make``, which traces a dataset's function; no operation is replaced in it."""
+
+        def marking(*arguments: Any, **options: Any) -> None:
+            self._tracing.datasets += 1
+            try:
+                make(*arguments, **options)
+            finally:
+                self._tracing.datasets -= 1
+
+        return marking
+
+    def _replacing(self, original: Any, draw: Callable[..., Any]) -> Callable[..., Any]:
+        def replacing(
+            *arguments: Any, seed: int = 0, seed2: int = 0, name: Any = None, **options: Any
+        ) -> Any:
+            if not (seed or seed2) or not self._may_replace():
+                return original(*arguments, seed=seed, seed2=seed2, name=name, **options)
+            return draw(self._generator(seed, seed2), *arguments, **options)
+
+        return replacing
+
+    def _may_replace(self) -> bool:
+        tracing = self._tracing
+        if not tracing.functions or tracing.datasets or tf.distribute.has_strategy():
+            return False
+        graph = tf.compat.v1.get_default_graph()
+        if not isinstance(graph, _FUNC_GRAPH.FuncGraph):
+            return False
+        while isinstance(graph, _FUNC_GRAPH.FuncGraph):
+            if graph.name.startswith(_SYMBOLIC):
+                return False
+            graph = graph.outer_graph
+        return True
+
+    def _generator(self, seed: int, seed2: int) -> Any:
+        tracing = self._tracing
+        key = f"{tracing.functions[-1]}/{tracing.draws[-1]}"
+        tracing.draws[-1] += 1
+        generator = self._generators.get(key)
+        if generator is None:
+            self._began[key] = began = (0, seed2, seed)
+            state = np.array(self._waiting.pop(key, began), np.int64)
+            with tf.init_scope():
+                generator = tf.random.Generator.from_state(state, "philox")
+            self._generators[key] = generator
+        _keep(generator)
+        return generator
+
+    def capture(self, key: str, tensors: Tensors) -> Json:
+        """Put the states of all generators into ``tensors`` under ``key``; return their names."""
+        states = {name: each.state.numpy() for name, each in self._generators.items()}
+        states |= self._waiting
+        names = sorted(states)
+        if names:
+            tensors[key] = np.array([states[name] for name in names], np.int64)
+        return names
+
+    def restore(self, names: Json, states: Any) -> None:
+        """Restore captured states; a generator that does not exist yet is created with its state."""
+        self._waiting = dict(zip(names, np.asarray(states), strict=True)) if names else {}
+        for name, generator in self._generators.items():
+            generator.reset(self._waiting.pop(name, self._began[name]))
+
+    def __len__(self) -> int:
+        return len(self._generators)
+
+
+def _keep(generator: Any) -> None:
+    """Let the graphs that use a generator reference it, because they reference variables weakly."""
+    graph = tf.compat.v1.get_default_graph()
+    while isinstance(graph, _FUNC_GRAPH.FuncGraph):
+        graph.sweeper_generators = [*getattr(graph, "sweeper_generators", ()), generator]
+        graph = graph.outer_graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,69 +254,48 @@ class Trace:
     """A newly traced function.
 
     Attributes:
-        number: How many were traced before it in this training.
         function: The Python function, without TensorFlow's decorators.
         graph: Its ``FuncGraph``.
-        variables: The variables from outside that it uses, in the order of their first use.
+        variables: The variables that it uses.
     """
 
-    number: int
     function: Any
     graph: Any
     variables: tuple[Any, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CapturedVariable:
-    """A variable made during the training that a traced function uses.
-
-    Attributes:
-        name: ``<number of the trace>/<number of the variable in it>``, the same in every process
-            that traces the same functions in the same order.
-        variable: The ``tf.Variable``.
-    """
-
-    name: str
-    variable: Any
 
 
 class TracedFunctions:
     """Observer of TensorFlow's tracing and running of functions, while it is entered.
 
     Args:
-        generators: Told which function is being traced; by default ones that nobody captures.
+        generators: Notified of each traced function; by default ones that are not captured.
     """
 
     def __init__(self, generators: GraphGenerators | None = None) -> None:
         self._generators = GraphGenerators() if generators is None else generators
         self._listeners: list[Callable[[Trace], None]] = []
-        self._traces = 0
-        self._made: dict[int, weakref.ref[Any]] = {}
-        """Variables made since it was entered, by identity."""
-        self._captured: dict[str, weakref.ref[Any]] = {}
         self._judged: set[bytes] = set()
-        self._originals: list[tuple[Any, Any, Any]] = []
+        self._originals: list[tuple[Any, Any]] = []
 
     def on_trace(self, listener: Callable[[Trace], None]) -> None:
         """Call ``listener`` with every function that is traced from now on."""
         self._listeners.append(listener)
 
-    def captured(self) -> list[CapturedVariable]:
-        """Return the variables made during the training that functions use and that still exist."""
-        alive = ((name, reference()) for name, reference in self._captured.items())
-        return [CapturedVariable(name, each) for name, each in alive if each is not None]
-
     def __enter__(self) -> Self:
         trace = _FUNC_GRAPH.func_graph_from_py_func
         call = _ATOMIC_FUNCTION.call_flat
-        make = _VARIABLE.__init__
-        self._originals.append((trace, call, make))
-        self._made = {}
+        self._originals.append((trace, call))
 
         def tracing(name: Any, python_func: Any, *arguments: Any, **options: Any) -> Any:
-            with self._generators.tracing(tf_decorator.unwrap(python_func)[1]):
+            function = tf_decorator.unwrap(python_func)[1]
+            with self._generators.tracing(function):
                 graph = trace(name, python_func, *arguments, **options)
-            self._traced(python_func, graph)
+            variables = (
+                variable for each in graph._weak_variables if (variable := each()) is not None
+            )
+            traced = Trace(function, graph, tuple(variables))
+            for listener in self._listeners:
+                listener(traced)
             return graph
 
         def calling(function: Any, *arguments: Any) -> Any:
@@ -136,42 +304,25 @@ class TracedFunctions:
                 self._judged.add(function.name)
             return call(function, *arguments)
 
-        def making(variable: Any, *arguments: Any, **options: Any) -> None:
-            make(variable, *arguments, **options)
-            self._made[id(variable)] = weakref.ref(variable)
-
         _FUNC_GRAPH.func_graph_from_py_func = tracing
         _ATOMIC_FUNCTION.call_flat = calling
-        _VARIABLE.__init__ = making
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        trace, call, make = self._originals.pop()
+        trace, call = self._originals.pop()
         _FUNC_GRAPH.func_graph_from_py_func = trace
         _ATOMIC_FUNCTION.call_flat = call
-        _VARIABLE.__init__ = make
-
-    def _traced(self, python_func: Any, graph: Any) -> None:
-        function = tf_decorator.unwrap(python_func)[1]
-        shown = Trace(self._traces, function, graph, tuple(_variables(graph)))
-        self._traces += 1
-        for index, variable in enumerate(shown.variables):
-            made = self._made.get(id(variable))
-            if made is not None and made() is variable:
-                self._captured[f"{shown.number}/{index}"] = made
-        for listener in self._listeners:
-            listener(shown)
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:
     """Refuse a function with a random operation whose state is in its kernel.
 
     Args:
-        graph: A ``FuncGraph``; the functions that it calls are looked into as well.
+        graph: A ``FuncGraph``; the functions that it calls are checked as well.
         what: The function, for the error.
 
     Raises:
-        UncapturableError: It has one; its op and name are in the message, and the line of the user's code.
+        UncapturableError: Names the op and the line of the user's code.
     """
     for op in _random_operations(graph, set()):
         traceback = [(frame.filename, frame.lineno) for frame in op.traceback or ()]
@@ -197,11 +348,3 @@ def _random_operations(graph: Any, seen: set[int]) -> Iterator[Any]:
         inner = getattr(function, "graph", None)
         if inner is not None and id(inner) not in seen:
             yield from _random_operations(inner, seen)
-
-
-def _variables(graph: Any) -> list[Any]:
-    """Return the existing variables in a stable order, which TensorFlow's own list does not have."""
-    used = [variable for each in graph._weak_variables if (variable := each()) is not None]
-    turns = {id(external): turn for turn, (external, _) in enumerate(graph.captures)}
-    last = len(turns)
-    return sorted(used, key=lambda v: (turns.get(id(v.handle), last), v.name))

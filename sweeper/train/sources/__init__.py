@@ -1,1 +1,1 @@
-"""Data sources, one module for each kind of data; `sweeper.train.sources.opening` chooses one."""
+"""Data sources, one module for each kind of data, and their choice in `sweeper.train.sources.opening`."""

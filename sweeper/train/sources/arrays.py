@@ -1,7 +1,7 @@
 """Source of arrays in memory, whose samples are visited by permuted indices.
 
-The order of a pass is a pure function of (seed, pass), so a resumed pass skips indices and decodes
-nothing twice. `sweeper.train.loop.steps` gathers the batches inside the graph.
+The order of a pass is a pure function of (seed, pass), so a resumed pass skips indices.
+`sweeper.train.loop.runners` gathers the batches inside the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ArraySource:
         batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays with one length.
         batch_size: Samples in a batch.
         seed: For the order of a pass; None to keep the arrays' own order.
-        name: What the user calls these data, for errors.
+        name: Argument of `Data` with these data, for errors.
         class_weight: Class index to weight; None for none.
 
     Raises:
@@ -53,7 +53,7 @@ class ArraySource:
         self.samples = _common_length(self.arrays, name)
         alone = len(self.arrays) == 1 and not isinstance(self.arrays[0], tuple)
         self.packed: Any = self.arrays[0] if alone else self.arrays
-        """The arrays in ``model.fit``'s form for ``train_step``: a single ``x`` is not in a tuple."""
+        """The arrays in the form that ``model.fit`` passes to ``train_step``: a single ``x`` without a tuple."""
         self._seed = seed
 
     @property
@@ -86,7 +86,7 @@ def permutation(
 
 
 def is_arrays(given: object) -> bool:
-    """Return whether the value is an array, or a tuple, list or dict for arrays."""
+    """Return whether ``given`` is an array, or a tuple, list or dict, which are for arrays."""
     arrays = isinstance(given, tuple | list | Mapping) or hasattr(given, "__array__")
     return arrays or is_ragged(given)
 
@@ -97,10 +97,10 @@ def is_ragged(value: object) -> bool:
 
 
 def split_arrays(given: Batch, fraction: float) -> tuple[Batch, Batch]:
-    """Return the first part and the last ``fraction`` of the samples, as ``model.fit`` splits them.
+    """Return the first part and the last ``fraction`` of the samples, split as in ``model.fit``.
 
     Raises:
-        DataError: One of the two would have no sample.
+        DataError: One part would have no sample.
     """
     batch = _map_arrays(_as_tuple(given, "train"), _to_numpy, "train")
     samples = _common_length(_map_arrays(batch, _standardize, "train"), "train")
@@ -125,10 +125,6 @@ def _take(chosen: npt.NDArray[np.int64], array: Any, _path: str) -> Any:
     return tf.gather(array, chosen)
 
 
-def _length(array: Any) -> int:
-    return int(array.nrows()) if is_ragged(array) else len(array)
-
-
 def _as_tuple(given: Batch, name: str) -> tuple[Any, ...]:
     batch = tuple(given) if isinstance(given, tuple | list) else (given,)
     if not 1 <= len(batch) <= 3:
@@ -145,12 +141,6 @@ def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str) -> An
     if isinstance(nest, Mapping):
         return {key: _map_arrays(part, function, f"{path}[{key!r}]") for key, part in nest.items()}
     return function(nest, path)
-
-
-def _leaves(nest: Any) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    _map_arrays(nest, lambda array, path: found.append((path, array)), "")
-    return found
 
 
 def _to_numpy(value: Any, path: str) -> Any:
@@ -179,7 +169,9 @@ def _standardize(array: Any, path: str) -> Any:
     import keras
 
     if is_ragged(array):
-        return _cast_ragged(array, keras.config.floatx())
+        import tensorflow as tf
+
+        return tf.cast(array, keras.config.floatx()) if array.dtype.is_floating else array
     if array.ndim == 0:
         msg = f"Data({path}) is the single value {array!r}; expected an array of samples"
         raise DataError(msg)
@@ -191,18 +183,16 @@ def _standardize(array: Any, path: str) -> Any:
     return array
 
 
-def _cast_ragged(ragged: Any, floatx: str) -> Any:
-    import tensorflow as tf
-
-    return tf.cast(ragged, floatx) if ragged.dtype.is_floating else ragged
-
-
 def _common_length(nest: Any, name: str) -> int:
-    leaves = _leaves(nest)
-    if not leaves:
+    lengths: dict[str, int] = {}
+
+    def note(array: Any, path: str) -> None:
+        lengths[path] = int(array.nrows()) if is_ragged(array) else len(array)
+
+    _map_arrays(nest, note, "")
+    if not lengths:
         msg = f"Data({name}=…) contains no array"
         raise DataError(msg)
-    lengths = {path: _length(array) for path, array in leaves}
     if len(set(lengths.values())) != 1:
         shown = ", ".join(f"{name}{path} has {length:,}" for path, length in lengths.items())
         msg = (

@@ -1,13 +1,14 @@
 """Batches from Python code: form, class weights and specification.
 
-A graph is traced once, for one specification; a batch of another form would be traced anew, with
-other bits in a resumed trial than in one that was never interrupted, so it is an error.
+A graph is traced once, for one specification. A batch of another form is an error, because another
+trace could give other bits in a resumed trial than in one that was never interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,17 @@ import tensorflow as tf
 from sweeper.errors import DataError
 from sweeper.train.data import Batch
 
+_PEEKED = 2
+"""Number of batches that define the form of all, as in ``model.fit``."""
+
 
 @dataclass(frozen=True)
 class BatchSpec:
     """The common form of a source's batches.
 
     Attributes:
-        structure: A batch with specifications in place of arrays, and None where there is none.
-        name: What the user calls these data, for errors.
+        structure: A batch with specifications in place of arrays; Nones stay.
+        name: Argument of `Data` with these data, for errors.
     """
 
     structure: Any
@@ -36,7 +40,7 @@ class BatchSpec:
 
     def example(self) -> Any:
         """Return two samples of zeros in the form of a batch; None if a size is unknown."""
-        specs = [spec for spec in tf.nest.flatten(self.structure) if _is_spec(spec)]
+        specs = self.signature
         if any(
             not isinstance(s, tf.TensorSpec) or s.shape.rank is None or None in s.shape[1:]
             for s in specs
@@ -49,7 +53,7 @@ class BatchSpec:
         return self.pack(*map(_zeros, self.signature))
 
     def leaves(self, batch: Batch) -> list[Any]:
-        """Return the tensors of a fitting batch, in order."""
+        """Return the tensors of a batch of this form, in order."""
         flat = zip(tf.nest.flatten(self.structure), tf.nest.flatten(batch), strict=True)
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
@@ -58,7 +62,7 @@ class BatchSpec:
 
         Args:
             batch: A batch from the source.
-            shown: Which one it is, such as ``batch 3``, for errors.
+            shown: Description of the batch for errors, such as ``batch 3``.
 
         Raises:
             DataError: It has another form than the first batches.
@@ -101,7 +105,7 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
     """Return a batch in the form for ``train_step``, with class weights as sample weights.
 
     Raises:
-        DataError: It is no array, dict, or tuple of one to three.
+        DataError: It is not an array, a dict, or a tuple of one to three.
     """
     if isinstance(batch, list):
         batch = tuple(batch)
@@ -116,28 +120,33 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
         raise DataError(msg)
     if class_weight is None:
         return batch
+    _check_weighable(batch, name)
+    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
+
+    return (*batch, class_weight_to_sample_weights(batch[1], class_weight))
+
+
+def _check_weighable(batch: Any, name: str) -> None:
     if not isinstance(batch, tuple) or len(batch) != 2 or tf.nest.is_nested(batch[1]):
         msg = (
             f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
             "array of targets and no sample weights"
         )
         raise DataError(msg)
-    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
-
-    return (*batch, class_weight_to_sample_weights(batch[1], class_weight))
 
 
-def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
-    """Return the common specification of the first ``batches``, with any number of samples.
+def spec_of(batches: Iterable[Batch], name: str) -> BatchSpec:
+    """Return the common specification of the first of ``batches``, with any number of samples.
 
     Raises:
-        DataError: There is none, or they differ in more than lengths.
+        DataError: There is no batch, or the first ones differ in more than lengths.
     """
-    if not batches:
+    first = list(islice(batches, _PEEKED))
+    if not first:
         msg = f"Data({name}=…) has no batch; expected at least one in an epoch"
         raise DataError(msg)
     try:
-        structure = tf.nest.map_structure(lambda *leaves: _spec(leaves, name), *batches)
+        structure = tf.nest.map_structure(lambda *leaves: _spec(leaves, name), *first)
     except (TypeError, ValueError) as error:
         msg = f"Data({name}=…): the first batches have different structures: {error}"
         raise DataError(msg) from None
@@ -145,17 +154,12 @@ def spec_of(batches: Sequence[Batch], name: str) -> BatchSpec:
 
 
 def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[..., Any]:
-    """Return a map from ``(x, y)`` to ``(x, y, weights)``; other classes have weight 1."""
+    """Return a function that maps ``(x, y)`` to ``(x, y, weights)``; other classes have weight 1."""
     classes = max(class_weight, default=0) + 1
     table = tf.constant([class_weight.get(c, 1.0) for c in range(classes)] + [1.0])
 
     def weigh(*batch: Any) -> Any:
-        if len(batch) != 2 or tf.nest.is_nested(batch[1]):
-            msg = (
-                f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
-                "array of targets and no sample weights"
-            )
-            raise DataError(msg)
+        _check_weighable(batch, name)
         x, y = batch
         if y.shape.rank is not None and y.shape.rank > 1:
             label = tf.argmax(y, -1) if y.shape[-1] != 1 else tf.squeeze(y, -1)
@@ -166,6 +170,24 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
         return x, y, tf.gather(table, tf.where(known, label, classes))
 
     return weigh
+
+
+def drop_batches(
+    batches: Iterator[Any], step: int, shown: str, name: str, notice: Callable[[str], None]
+) -> None:
+    """Draw and drop the first ``step`` batches of a pass, which were trained on already.
+
+    Raises:
+        DataError: The pass, of the data described as ``shown``, is shorter than that.
+    """
+    notice(f"Data({name}=…): to resume, {step:,} batches are read and dropped")
+    dropped = sum(1 for _ in islice(batches, step))
+    if dropped < step:
+        msg = (
+            f"Data({name}=…): the {shown} yielded {dropped:,} batches now and at least {step:,} "
+            "before; it must yield the same in every pass"
+        )
+        raise DataError(msg)
 
 
 def _spec(leaves: Sequence[Any], name: str) -> Any:
@@ -188,7 +210,7 @@ def _spec(leaves: Sequence[Any], name: str) -> Any:
 
 
 def _spec_like(tensor: Any, shape: list[int | None], dtype: tf.DType) -> Any:
-    """Return a specification of ``shape`` and ``dtype``: sparse, ragged or dense, as ``tensor`` is."""
+    """Return a specification of ``shape`` and ``dtype``: sparse, ragged or dense like ``tensor``."""
     if isinstance(tensor, tf.SparseTensor):
         return tf.SparseTensorSpec(shape, dtype)
     if isinstance(tensor, tf.RaggedTensor):

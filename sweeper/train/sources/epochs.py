@@ -1,13 +1,13 @@
 """Source of a function ``epoch -> iterable of batches``, such as a generator function.
 
-The function must give the same batches whenever it is called with the same epoch. Then a resumed
-epoch draws and drops the batches that were trained on already, and nothing needs to be captured.
+The function must return the same batches for the same epoch. Then a resumed epoch draws and drops the
+batches that were trained on already, and nothing needs to be captured.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -15,18 +15,15 @@ from sweeper.errors import DataError
 from sweeper.train.data import Batch
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
-_PEEKED = 2
-"""Number of batches of epoch 0 that define the form of all, as in ``model.fit``."""
-
 
 class EpochFunctionSource:
-    """Batches from a function of the epoch; the number of them may differ by epoch.
+    """Batches from a function of the epoch; their number may differ between epochs.
 
     Args:
         function: ``epoch -> iterable of batches``, epochs counted from 0.
-        name: What the user calls these data, for errors.
+        name: Argument of `Data` with these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Called when batches are drawn only to be dropped.
+        notice: Called when batches are drawn and dropped.
 
     Raises:
         DataError: The function takes no epoch.
@@ -71,23 +68,21 @@ class EpochFunctionSource:
         """Return the form of the batches, from the first of epoch 0.
 
         Raises:
-            DataError: Epoch 0 has none, or they differ in more than lengths.
+            DataError: Epoch 0 has no batch, or its first ones differ in more than lengths.
         """
-        batches = self._batches(0, 0)
+        batches = self.open(0, 0)
         try:
-            return spec_of(list(islice(batches, _PEEKED)), self._name)
+            return spec_of(batches, self._name)
         finally:
             batches.close()
 
-    def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        """Return the batches, as `DataSource.open`; the first ``step`` batches are drawn and dropped.
+    def open(self, pass_: int, step: int) -> Generator[Batch]:
+        """Return the batches of epoch ``pass_``; the first ``step`` batches are drawn and dropped.
 
         Raises:
-            DataError: There is no iterable, or it is shorter than it was.
+            DataError: The function returned no iterable, or a shorter one than before.
         """
-        return self._batches(pass_, step)
-
-    def _batches(self, epoch: int, step: int) -> Generator[Batch]:
+        epoch = pass_
         made = self._function(epoch)
         if not isinstance(made, Iterable):
             msg = (
@@ -102,7 +97,7 @@ class EpochFunctionSource:
                 "dropped"
             )
         batches = iter(made)
-        # Drawn now, not with the first batch: the generators stand as they did at the opening.
+        # Drawn now, not with the first batch, while random generators have their state of the opening.
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
@@ -111,11 +106,7 @@ class EpochFunctionSource:
                 "called with the same epoch"
             )
             raise DataError(msg)
-        return self._standardized(batches)
-
-    def _standardized(self, batches: Iterator[Any]) -> Generator[Batch]:
-        for batch in batches:
-            yield standardize_batch(batch, self._class_weight, self._name)
+        return (standardize_batch(batch, self._class_weight, self._name) for batch in batches)
 
     def describe(self) -> str:
         return f"function {self._shown}, called for every epoch"

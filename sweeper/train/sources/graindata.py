@@ -1,9 +1,8 @@
 """Source of a grain ``MapDataset``, ``IterDataset`` or ``DataLoader``, with its iterator's state.
 
-Grain's iterators tell their position through ``get_state()`` and take it back through
-``set_state()``. A finite ``MapDataset`` is opened at pass p as grain itself repeats it, so its
-shuffles differ from epoch to epoch; an ``IterDataset`` or a ``DataLoader`` gives every pass in the
-same order unless it repeats itself.
+Grain's iterators have ``get_state()`` and ``set_state()`` for their position. Pass p of a finite
+``MapDataset`` is repetition p of grain's ``repeat()``, so its shuffles differ between epochs. An
+``IterDataset`` or a ``DataLoader`` has the same order in every pass, unless it repeats itself.
 """
 
 from __future__ import annotations
@@ -11,21 +10,19 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
-from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.errors import RestoreError, UncapturableError
 from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode
 from sweeper.train.data import Batch
-from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
+from sweeper.train.sources.batches import BatchSpec, drop_batches, spec_of, standardize_batch
 
-_PEEKED = 2
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
 _DISCARDS = ("Filter", "FlatMap")
 
 
 def is_grain(given: object) -> bool:
-    """Return whether ``given`` belongs to grain, without importing grain."""
+    """Return whether ``given`` is data of grain, without importing grain."""
     grain = sys.modules.get("grain")
     return grain is not None and isinstance(
         given, grain.MapDataset | grain.IterDataset | grain.DataLoader
@@ -36,13 +33,10 @@ class GrainSource:
     """Batches of a grain dataset or loader.
 
     Args:
-        dataset: Its elements are batches.
-        name: What the user calls these data, for errors.
+        dataset: Dataset or loader of batches.
+        name: Argument of `Data` with these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Called when batches are drawn only to be dropped.
-
-    Raises:
-        DataError: It has no batch, or batches of no known form.
+        notice: Called when batches are drawn and dropped.
     """
 
     by_epoch = False
@@ -82,8 +76,7 @@ class GrainSource:
 
     def spec(self) -> BatchSpec:
         """Return the form of the batches, from the first of pass 0."""
-        first = islice(self._iterate(0), _PEEKED)
-        return spec_of([self._standardize(batch) for batch in first], self._name)
+        return spec_of(map(self._standardize, self._iterate(0)), self._name)
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
         iterator = self._iterate(pass_)
@@ -98,14 +91,7 @@ class GrainSource:
                 )
                 raise RestoreError(msg) from None
         elif step:
-            self._notice(f"Data({self._name}=…): to resume, {step:,} batches are read and dropped")
-            dropped = sum(1 for _ in islice(iterator, step))
-            if dropped < step:
-                msg = (
-                    f"Data({self._name}=…): the grain dataset yielded {dropped:,} batches now and "
-                    f"at least {step:,} before; it must yield the same in every pass"
-                )
-                raise DataError(msg)
+            drop_batches(iterator, step, "grain dataset", self._name, self._notice)
         self._iterator, self._pass = iterator, pass_
         return map(self._standardize, iterator)
 
@@ -150,14 +136,14 @@ class GrainSource:
 
 
 def _discards(dataset: Any) -> bool:
-    """Return whether the length of a ``MapDataset`` counts elements that its iterator leaves out."""
+    """Return whether the length of a ``MapDataset`` includes elements that its iterator skips."""
     return any(part in type(dataset).__name__ for part in _DISCARDS) or any(
         map(_discards, dataset.parents)
     )
 
 
 def _same_addresses(state: Any, fresh: Any) -> Any:
-    """Return a loader's state with this process's addresses in the ``repr`` of its data source."""
+    """Return a loader's state with the addresses of this process in the ``repr`` of its data source."""
     now = fresh.get_state()
     if not isinstance(state, bytes) or not isinstance(now, bytes):
         return state

@@ -1,7 +1,7 @@
 """Choice of the data source for the user's data, and fingerprints of data.
 
-Arrays are distinguished by what is in them. Of data that come in batches only the form is looked at:
-to read one batch of them can change what the next ones are.
+The fingerprint of arrays has their contents. That of data in batches has only their form, because
+reading a batch can change the following ones.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def open_sources(
     """Return the sources of the training data and of the validation data, if any.
 
     Args:
-        data: What the data factory returned.
-        seed: For the order of training data.
-        notice: Called with what costs time, or cannot be checked.
+        data: Result of the data factory.
+        seed: Seed of the order of training data.
+        notice: Called with notices on time and on what cannot be checked.
 
     Raises:
-        DataError: A form that cannot be read by position, or numbers that contradict each other.
-        UncapturableError: A source whose position no checkpoint could bring back.
+        DataError: The data cannot be read by position, or numbers contradict each other.
+        UncapturableError: The position of a source cannot be captured.
     """
     train, validation = data.train, data.validation
     if train is None:
@@ -74,13 +74,13 @@ def open_sources(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Data on which checkpoints are measured.
+    """Data on which checkpoints are evaluated.
 
     Attributes:
-        name: What of `Data` they are: ``"test"`` or ``"validation"``.
-        given: What the user gave.
-        source: Reads them.
-        limit: Batches of them at most; None for all.
+        name: Argument of `Data`: ``"test"`` or ``"validation"``.
+        given: The user's data.
+        source: Source of the batches.
+        limit: Maximum number of batches; None for all.
     """
 
     name: str
@@ -90,10 +90,10 @@ class HeldOut:
 
 
 def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
-    """Return the held-out data: the test split, otherwise the validation data, or None.
+    """Return the held-out data: the test data, otherwise the validation data, or None.
 
     Raises:
-        DataError: A form that cannot be read, or that gives another order each time it is read.
+        DataError: The data cannot be read, or have another order each time they are read.
     """
     if data.test is None:
         given = data.validation
@@ -192,7 +192,7 @@ def _open(
 
 
 def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
-    """Refuse to train and validate on parts of one dataset that is reshuffled every epoch."""
+    """Refuse training and validation data that are parts of one dataset reshuffled every epoch."""
     from sweeper.train.sources.tfdata import TfDataSource
 
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
@@ -211,7 +211,7 @@ def _what(value: object) -> str:
 
 
 _MOST = 1 << 30
-"""Maximum hashed bytes of an array; of a larger one, samples at equal distances are hashed."""
+"""Maximum bytes of an array that are hashed; of a larger one, samples at equal distances."""
 
 _BLOCK = 1 << 22
 
@@ -236,7 +236,7 @@ def data_fingerprint(data: Data) -> str:
 
 
 def held_out_fingerprint(held_out: HeldOut, batch_size: int) -> str:
-    """Return the XXH3-128 (hex) of held-out data, with their batches."""
+    """Return the XXH3-128 (hex) of held-out data, of ``batch_size`` and of the limit."""
     digest = xxhash.xxh3_128(f"{batch_size}:{held_out.limit}:".encode())
     _update(digest, held_out.given)
     return digest.hexdigest()
@@ -244,8 +244,9 @@ def held_out_fingerprint(held_out: HeldOut, batch_size: int) -> str:
 
 def data_settings(data: Data) -> dict[str, Any]:
     """Return the settings of ``data`` that affect steps, as plain values by name."""
+    plain = (type(None), bool, int, float, str)
     settings = {name: getattr(data, name) for name in _SETTINGS}
-    return {name: value if _is_plain(value) else repr(value) for name, value in settings.items()}
+    return {name: v if type(v) in plain else repr(v) for name, v in settings.items()}
 
 
 def _update(digest: xxhash.xxh3_128, given: Any) -> None:
@@ -283,12 +284,8 @@ def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
 
 
 def _form(given: Any) -> str:
-    """Return the known form of data in batches, without reading one."""
+    """Return the form of data in batches, as far as it is known without reading."""
     kind = type(given)
     name = f"{kind.__module__}.{getattr(given, '__qualname__', kind.__qualname__)}"
     form = [getattr(given, what, None) for what in ("element_spec", "num_batches")]
     return f"{name} {form!r}"
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or type(value) in (bool, int, float, str)

@@ -1,12 +1,12 @@
 """Source of a ``keras.utils.PyDataset``: batches by index in a seeded order, read ahead by threads.
 
-``on_epoch_begin`` and ``on_epoch_end`` are called exactly once an epoch, also when the epoch ended
-just before a checkpoint: what they change in the dataset is captured (`userstate`), never replayed,
-because most of them draw from generators that other code draws from as well.
+``on_epoch_begin`` and ``on_epoch_end`` are called exactly once per epoch, also when a checkpoint
+follows directly. Their changes of the dataset are captured (`sweeper.train.userstate`) and not
+repeated, because they may draw from generators that other code uses as well.
 
-With one worker a batch is made when it is needed, so that what ``__getitem__`` draws from NumPy's
-or Python's generator is in step with the captured state of these. With more, ``__getitem__`` must
-depend on the index alone; a dataset that is seen to do otherwise is refused.
+With one worker, a batch is created when it is needed, so ``__getitem__`` may draw from NumPy's or
+Python's global generator, whose state is captured. With several workers, ``__getitem__`` must depend
+on the index alone; a dataset that is seen to do otherwise is refused.
 """
 
 from __future__ import annotations
@@ -28,32 +28,26 @@ from sweeper.train.sources.arrays import permutation
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 from sweeper.train.userstate.walk import Watch
 
-_PEEKED = 2
-"""Number of batches that define the form of all, as in ``model.fit``."""
-
 
 class PyDatasetSource:
     """Batches of a ``PyDataset``.
 
     Args:
-        dataset: The dataset. ``use_multiprocessing`` is read ahead by threads too.
-        seed: For the order of the batches in a pass; None to keep their own.
-        name: What the user calls these data, for errors.
+        dataset: The dataset; with ``use_multiprocessing`` it is read ahead by threads as well.
+        seed: Seed of the order of batches in a pass; None for their own order.
+        name: Argument of `Data` with these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Called with what cannot be checked.
+        notice: Called if threads replace processes.
+
+    Attributes:
+        reads_ahead: Whether threads create batches ahead of the training.
 
     Raises:
-        DataError: It has no batch, or batches of no known form.
-        UncapturableError: It holds what no checkpoint can, or several workers would make batches
-            that depend on more than their index.
+        DataError: It has no batch, or batches of an unknown form.
+        UncapturableError: With several workers, a batch depends on more than its index.
     """
 
     by_epoch = False
-
-    @property
-    def reads_ahead(self) -> bool:
-        """Return whether threads make batches ahead of the training."""
-        return self._ahead
 
     def __init__(
         self,
@@ -68,17 +62,14 @@ class PyDatasetSource:
         self._seed = seed
         self._name = name
         self._class_weight = class_weight
-        self._ahead = bool(
+        self.reads_ahead = bool(
             dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
         )
-        kind = type(dataset)
-        shown = f"Data({name}=…), the PyDataset {kind.__qualname__}"
+        shown = f"Data({name}=…), the PyDataset {type(dataset).__qualname__}"
         self._shown = shown
-        watch = Watch(shown, dataset) if self._ahead else None
+        watch = Watch(shown, dataset) if self.reads_ahead else None
         before = _global_random()
-        self._spec = spec_of(
-            [self._batch(index) for index in islice(self._indices(0), _PEEKED)], name
-        )
+        self._spec = spec_of(map(self._batch, self._indices(0)), name)
         if watch is not None and (watch.changed() or before != _global_random()):
             msg = (
                 f"{shown}: making a batch changes the dataset or draws from NumPy's or Python's "
@@ -104,13 +95,13 @@ class PyDatasetSource:
         return self.steps is None
 
     def spec(self) -> BatchSpec:
-        """Return the form of the batches, from the first of them."""
+        """Return the form of the batches, from the first ones."""
         return self._spec
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        """Return the batches, as `DataSource.open`; an endless dataset has only pass 0."""
+        """Return the batches of ``pass_`` from ``step`` on; an endless dataset has only pass 0."""
         indices = islice(self._indices(pass_), step, None)
-        return self._read_ahead(indices) if self._ahead else map(self._batch, indices)
+        return self._read_ahead(indices) if self.reads_ahead else map(self._batch, indices)
 
     def begin_epoch(self) -> None:
         self._dataset.on_epoch_begin()
@@ -150,7 +141,7 @@ class PyDatasetSource:
     def describe(self) -> str:
         steps = "endless" if self.steps is None else f"{self.steps:,} batches"
         order = "in order" if self._seed is None else "shuffled every epoch"
-        ahead = f", read ahead by {self._dataset.workers} threads" if self._ahead else ""
+        ahead = f", read ahead by {self._dataset.workers} threads" if self.reads_ahead else ""
         return f"PyDataset {type(self._dataset).__qualname__}, {steps}, {order}{ahead}"
 
     def _note_changes(self) -> None:

@@ -1,8 +1,8 @@
 """Reader of a data source over a training's epochs, and the interface of runners.
 
-Without ``steps_per_epoch`` every epoch is a pass. With it, a pass that an epoch does not finish
-goes on in the next epoch, and one that ends inside an epoch is followed by the next pass; so the
-pass and the batches drawn from it are state, captured with whatever state the source has itself.
+Without ``steps_per_epoch`` every epoch is a pass. With it, an epoch may end inside a pass and a pass
+inside an epoch, so the pass and the number of batches drawn from it are captured, with the source's own
+state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def continued_epoch(steps_per_epoch: int, batches: int) -> str:
 
 @dataclass
 class _NextBatch:
-    """Position of the next batch: number ``drawn`` of ``pass_``, and ``step`` of ``epoch``."""
+    """Position of the next batch: number ``drawn`` of ``pass_``, number ``step`` of ``epoch``."""
 
     epoch: int = 0
     step: int = 0
@@ -42,12 +42,12 @@ class Reader:
     """The batches of every epoch, from any step on.
 
     Args:
-        source: Where the batches come from.
-        steps_per_epoch: Batches in an epoch at most; None for one pass.
-        goes_on: Whether a pass goes on from epoch to epoch, with ``steps_per_epoch``. A validation
-            begins at the beginning each time.
-        name: What the user calls these data, for errors.
-        notice: Called once where a pass ends inside an epoch, and nobody could tell before.
+        source: Source of the batches.
+        steps_per_epoch: Maximum number of batches in an epoch; None for one pass.
+        goes_on: Whether an epoch with ``steps_per_epoch`` continues the previous epoch's pass.
+            A validation starts a new pass.
+        name: Argument of `Data` with these data, for errors.
+        notice: Called when the first pass of unknown length ends inside an epoch.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Reader:
 
     @property
     def is_read_again(self) -> bool:
-        """Return whether a resume reads the batches before it again, by calling Python code."""
+        """Return whether a resume reads earlier batches again, by calling Python code."""
         return bool(getattr(self.source, "is_read_again", False))
 
     def watch_openings(self, opened: Callable[[], None]) -> None:
-        """Call ``opened`` just before a pass is opened that a resume would read again."""
+        """Call ``opened`` just before each opening of a pass that a resume would read again."""
         self._opened = opened
 
     def reopen(self) -> None:
-        """Open the pass at the position of the training now."""
+        """Open the pass now, at the position of the training."""
         self._iterator = self.source.open(self._at.pass_, self._at.drawn)
         self._first = False
 
@@ -109,14 +109,14 @@ class Reader:
         return step if self.limit is None else min(step, self.limit)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Tell the source once that ``epoch`` begins, also after a resume."""
+        """Call the source's hook for the beginning of ``epoch``, once per epoch also after a resume."""
         if self._at.begun != epoch:
             if isinstance(self.source, HooksEpochs):
                 self.source.begin_epoch()
             self._at.begun = epoch
 
     def end_epoch(self, epoch: int) -> None:
-        """Tell the source once that ``epoch`` has ended, also after a resume."""
+        """Call the source's hook for the end of ``epoch``, once per epoch also after a resume."""
         if self._at.ended == epoch:
             return
         if not self._goes_on:
@@ -180,7 +180,7 @@ class Reader:
         return None
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return the position, and the source's state if it has one."""
+        """Return the position, and the state of a `CapturableSource`."""
         own = None
         if isinstance(self.source, CapturableSource):
             own = self.source.capture(name, tensors)
@@ -191,9 +191,6 @@ class Reader:
         self._at = _NextBatch(**saved["place"])
         if isinstance(self.source, CapturableSource):
             self.source.restore(name, saved["own"], tensors)
-
-    def describe(self) -> str:
-        return self.source.describe()
 
     def _close(self) -> None:
         """Close a generator that reads ahead, to end its threads."""
@@ -210,7 +207,7 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 
 
 class Runner(Protocol):
-    """Runs steps of a model over a source, from any step of any epoch."""
+    """Runner of a model's steps over a source, from any step of any epoch."""
 
     @property
     def steps(self) -> int | None:
@@ -219,7 +216,7 @@ class Runner(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """Return the maximum number of steps in an epoch, for data of unknown length; None for no limit."""
+        """Return the maximum number of steps in an epoch; None for no limit."""
         ...
 
     @property
@@ -234,16 +231,16 @@ class Runner(Protocol):
 
     @property
     def kind(self) -> str:
-        """Return the kind of source, which a resumed training must have again."""
+        """Return the kind of source, which must be the same in a resumed training."""
         ...
 
     @property
     def reader(self) -> Reader | None:
-        """Reader of the source; None for arrays, whose order is a function of the position."""
+        """Return the reader of the source; None for arrays."""
         ...
 
     def example(self) -> Any:
-        """Arrays in the form of a batch, for shapes and dtypes; None if unknown."""
+        """Return arrays with the shapes and dtypes of a batch; None if unknown."""
         ...
 
     def trial_batch(self) -> Any:
@@ -251,12 +248,12 @@ class Runner(Protocol):
         ...
 
     def trace(self) -> None:
-        """Build the graphs and every variable that training will change.
+        """Build the graphs, and every variable that training will change.
 
         Raises:
-            DataError: The batches have no form that a graph could be traced for.
-            FactoryError: The step reports something other than a dict of metrics.
-            UncapturableError: A stateful random op, whose state no checkpoint could hold.
+            DataError: No graph can be traced for the form of the batches.
+            FactoryError: The step returns something other than a dict of metrics.
+            UncapturableError: The step has a stateful random op, whose state cannot be captured.
         """
         ...
 
@@ -267,12 +264,12 @@ class Runner(Protocol):
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``.
 
-        Never runs past the epoch's limit, whatever ``end`` is: callers ask for as much as fits
-        into a span of time, so results would depend on the clock.
+        A step beyond the epoch's limit is never run, even if ``end`` is larger: ``end`` depends on
+        measured time, and results must not.
 
         Returns:
-            The steps that were run, fewer than asked for where the epoch ended, and what the last
-            of them reported; no logs where there was none.
+            The number of steps that were run, fewer than requested if the epoch ended, and the logs
+            of the last one; empty if none was run.
         """
         ...
 
@@ -286,8 +283,4 @@ class Runner(Protocol):
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         """Restore the captured state."""
-        ...
-
-    def describe(self) -> str:
-        """Return a description of the source."""
         ...

@@ -1,33 +1,31 @@
 """Source of a ``tf.data.Dataset``: the iterator is serialized if possible, otherwise batches are skipped.
 
-What makes this hard, and was measured with TensorFlow 2.21:
+Behaviour of TensorFlow 2.21, as measured, and the consequences:
 
-- A reshuffling ``shuffle`` draws a new seed from a generator in the dataset whenever an iterator
-  creates it. So pass p's order depends on how many iterators were made before; a fresh process
-  therefore makes p iterators that it drops, and the order is a function of the dataset's seed and
-  p. What stands before another shuffle gets its iterator when the pass is first read, so it is
-  given the dropped ones by itself.
-- A serialized iterator brings back its own elements exactly, and leaves those generators wrong
-  for the *next* iterator once a shuffle inside it has run dry. So the state of the fresh iterator
-  is kept, and put back before the next one is made.
-- Where iterators are made in the course of a pass (a shuffle before a finite ``repeat``, in a
-  ``concatenate``, before a ``cache``), neither helps: all earlier passes are read again, and the
-  user is warned. Each is read to its very end before the next: a cache is kept only then.
-- An ``interleave`` without ``cycle_length`` has an order for each number of processors.
+- A reshuffling ``shuffle`` draws a new seed from a generator in the dataset for each iterator. So the
+  order of pass p depends on the number of earlier iterators. A new process creates and drops p
+  iterators first, so the order is a function of the dataset's seed and p. A dataset before another
+  shuffle gets its iterator when the pass is first read, so iterators of it are dropped separately.
+- A serialized iterator restores its own elements exactly. But once a shuffle inside it is exhausted,
+  it leaves the generators of seeds in a wrong state for the *next* iterator. So the state of the new
+  iterator is stored, and restored before the next one is created.
+- If iterators are created during a pass (a shuffle before a finite ``repeat``, in a ``concatenate``,
+  before a ``cache``), all earlier passes are read again, with a notice to the user. Each is read to
+  its end before the next, because a cache is kept only then.
+- The order of an ``interleave`` without ``cycle_length`` depends on the number of processors.
 
-Nothing has a position where an op keeps its state in its kernel, writes a variable, or calls Python;
-these are read again from the beginning of the pass. A random op begins anew with each iterator, and
-draws in order, since TensorFlow's determinism runs functions with state one by one. The variables are
-put back to what they were when the pass was opened, as is what the Python functions keep.
+A dataset has no position that can be saved if an op keeps state in its kernel, writes a variable, or
+calls Python. It is read again from the beginning of the pass. A random op restarts with each iterator
+and draws in order, because TensorFlow's determinism runs stateful functions one by one. Variables and
+the state of the Python functions are restored to their values at the opening of the pass.
 
-A reshuffling node draws a seed whenever an iterator of it is made. Under a ``repeat`` that is in
-the course of a pass, and TensorFlow reads ahead: how many seeds were drawn when a pass is given up
-depends on the clock. So the seeds are put back before each pass to where they were when the pass
-before began, and each pass draws one of every node. How far any pass was read then changes nothing.
+Under a ``repeat``, a reshuffling node draws seeds during a pass, and TensorFlow reads ahead, so the
+number of drawn seeds depends on time when a pass ends early. So before each pass the seeds are reset to
+their state at the beginning of the previous pass, and each pass draws one seed of every node. Then it
+does not matter how far a pass was read.
 
-Datasets are nodes of a graph in Python, and functions that they call are graphs of ops. The names
-of the nodes' classes are TensorFlow 2.21's own; one that is not known is taken to make the
-iterators of its inputs at any time.
+Datasets are nodes of a graph in Python, and their functions are graphs of ops. The names of the nodes'
+classes are those of TensorFlow 2.21; an unknown class may create its inputs' iterators at any time.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ from tensorflow.python.ops import gen_dataset_ops
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
-from sweeper.train.sources.batches import BatchSpec, weigh_classes_of
+from sweeper.train.sources.batches import BatchSpec, drop_batches, weigh_classes_of
 
 SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
 """Datasets that may draw a new seed for every iterator."""
@@ -75,7 +73,7 @@ _ONCE = frozenset(
         "_ZipDataset",
     }
 )
-"""Datasets whose iterator makes its inputs' iterators when it is made."""
+"""Datasets whose iterator creates its inputs' iterators when it is created."""
 
 _INTERLEAVES = frozenset({"_InterleaveDataset", "_ParallelInterleaveDataset"})
 _AUTOTUNE = -1
@@ -95,14 +93,14 @@ def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
 
 
 def made_within(dataset: Any, reshuffling: set[int]) -> bool:
-    """Return whether an iterator of a reshuffling node may be made during a pass."""
+    """Return whether an iterator of a reshuffling node may be created during a pass."""
     if type(dataset).__name__ in _ONCE:
         return any(made_within(part, reshuffling) for part in dataset._inputs())
     return any(id(node) in reshuffling for node in nodes(dataset))
 
 
 def made_when_read(dataset: Any) -> Iterator[Any]:
-    """Yield the inputs whose iterator a shuffle makes at its first read, if that draws seeds."""
+    """Yield the inputs whose iterator a shuffle creates at its first read, if this draws seeds."""
     for part in dataset._inputs():
         if type(dataset).__name__ == "_ShuffleDataset" and any(
             type(node).__name__ in SEEDED for node in nodes(part)
@@ -120,33 +118,15 @@ def cached_order(dataset: Any, reshuffling: set[int]) -> bool:
     )
 
 
-def captured_shuffle(node: Any) -> str | None:
-    """Return the op of a dataset that draws new seeds and is read, but not made, by a function of ``node``.
-
-    It is no part that could be walked to: only TensorFlow's own graph of it tells.
-    """
-    for function in node._functions():
-        for captured in function.function.captured_inputs:
-            if captured.dtype != tf.variant:
-                continue
-            serialized = gen_dataset_ops.dataset_to_graph_v2(
-                captured, external_state_policy=_IGNORE_STATE
-            )
-            for op in ops(graph_pb2.GraphDef.FromString(serialized.numpy())):
-                if any(op.attr[name].b for name in _RESHUFFLES):
-                    return str(op.op)
-    return None
-
-
 def repeats_for_ever(dataset: Any) -> bool:
-    """Return whether a part of it is repeated endlessly, whatever its cardinality."""
+    """Return whether a part of ``dataset`` is repeated endlessly, whatever its cardinality."""
     return any(
         type(node).__name__ == "_RepeatDataset" and int(node._count) < 0 for node in nodes(dataset)
     )
 
 
 def sized_by_processors(node: Any) -> bool:
-    """Return whether it interleaves as many inputs as the machine has processors."""
+    """Return whether ``node`` interleaves as many inputs as the machine has processors."""
     return type(node).__name__ in _INTERLEAVES and int(node._cycle_length) == _AUTOTUNE
 
 
@@ -161,33 +141,31 @@ _WRITES = ("Assign", "ScatterAdd", "ScatterUpdate", "RngReadAndSkip", "RngSkip",
 
 
 def refuse_captured_shuffle(node: Any, name: str) -> None:
-    """Refuse a function of a dataset that reads a reshuffling dataset made outside of it.
+    """Refuse a function of ``node`` that reads a reshuffling dataset made outside of it.
 
-    Args:
-        node: A dataset that the source consists of.
-        name: The argument of `Data` that the source was given as.
+    Such a dataset is not an input of ``node``; it is found in TensorFlow's graph of the dataset.
 
     Raises:
         UncapturableError: It reads such a dataset.
     """
-    op = captured_shuffle(node)
-    if op is not None:
-        msg = (
-            f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a dataset "
-            f"made outside it, with a {op} that draws a new seed at each iteration; the number of "
-            "draws cannot be saved. Make that dataset inside the function, or give its shuffle "
-            "reshuffle_each_iteration=False"
-        )
-        raise UncapturableError(msg)
+    captured = (each for f in node._functions() for each in f.function.captured_inputs)
+    for dataset in captured:
+        if dataset.dtype != tf.variant:
+            continue
+        graph = gen_dataset_ops.dataset_to_graph_v2(dataset, external_state_policy=_IGNORE_STATE)
+        for op in ops(graph_pb2.GraphDef.FromString(graph.numpy())):
+            if any(op.attr[attribute].b for attribute in _RESHUFFLES):
+                msg = (
+                    f"Data({name}=…): the function of {type(node).__name__.strip('_')} reads a "
+                    f"dataset made outside it, with a {op.op} that draws a new seed at each "
+                    "iteration; the number of draws cannot be saved. Make that dataset inside the "
+                    "function, or give its shuffle reshuffle_each_iteration=False"
+                )
+                raise UncapturableError(msg)
 
 
 def refuse_unseeded(op: Any, node: Any, name: str) -> None:
-    """Refuse a random op without a seed, which draws other numbers in each process.
-
-    Args:
-        op: An op of a function of the dataset ``node``.
-        node: A dataset that the source consists of.
-        name: The argument of `Data` that the source was given as.
+    """Refuse an op of a function of ``node`` that is random and has no seed.
 
     Raises:
         UncapturableError: It is such an op.
@@ -226,7 +204,7 @@ class Rewinding:
 
     Args:
         parts: The reshuffling nodes.
-        name: What the user calls these data, for errors.
+        name: Argument of `Data` with these data, for errors.
     """
 
     def __init__(self, parts: Iterable[Any], name: str) -> None:
@@ -235,7 +213,7 @@ class Rewinding:
         self._states: list[Any] = []
 
     def begin_pass(self) -> None:
-        """Set the seeds for the next pass, wherever the last one ended."""
+        """Set the seeds for the next pass, however far the last one was read."""
         for part, state in zip(self._parts, self._states, strict=False):
             deserialize(iter(part), state, self._name)
         self._states = [serialized(iter(part)) for part in self._parts]
@@ -245,12 +223,12 @@ def rewinding_for(dataset: Any, parts: Mapping[int, Any], name: str) -> Rewindin
     """Return the control of the seeds of ``dataset``; None if each pass has to be read to its end.
 
     Args:
-        dataset: What is read, of which iterators of ``parts`` are made in the course of a pass.
+        dataset: The dataset, which creates iterators of ``parts`` during a pass.
         parts: Its reshuffling nodes, by identity.
-        name: What the user calls these data, for errors.
+        name: Argument of `Data` with these data, for errors.
 
     Raises:
-        DataError: A cache keeps the order of the first pass, which has no end.
+        DataError: A cache stores the order of the first pass, which is endless.
     """
     if not cached_order(dataset, set(parts)):
         return Rewinding(parts.values(), name)
@@ -276,7 +254,7 @@ def deserialize(iterator: Any, state: Any, name: str) -> None:
     """Restore an iterator from ``state``: the result of `serialized`, or its bytes.
 
     Raises:
-        RestoreError: It is of another dataset.
+        RestoreError: The state is of another dataset.
     """
     try:
         if isinstance(state, bytes):
@@ -301,18 +279,22 @@ class TfDataSource:
     """Source of a dataset, in the dataset's own order.
 
     Args:
-        dataset: Its elements are batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        name: What the user calls these data, for errors.
+        dataset: Dataset of batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
+        name: Argument of `Data` with these data, for errors.
         class_weight: Class index to weight; None for none.
-        notice: Called when a resume will read data again, and how much.
-        limit: Batches that are read of a pass at most, where each reading begins a new pass; None
-            where passes are read to their end.
+        notice: Called with the data that a resume will read again.
+        limit: Maximum number of batches of a pass, if each reading begins a new pass; None if passes
+            are read to their end.
+
+    Attributes:
+        is_read_again: Whether a resume reads earlier batches again, by calling Python functions.
+        reads_all_again: Whether a resume reads all earlier passes as well.
+        reads_ahead: Whether TensorFlow's threads read it ahead of the training.
 
     Raises:
-        DataError: The elements are no batches, or what a limited pass leaves behind depends on how
-            far TensorFlow has read ahead.
-        UncapturableError: An op in it draws or writes state that no checkpoint can reach, or a
-            shuffle has no seed at all.
+        DataError: The elements are not batches, or the effects of a limited pass depend on how far
+            TensorFlow has read ahead.
+        UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
     """
 
     by_epoch = False
@@ -335,19 +317,19 @@ class TfDataSource:
         self._dataset = dataset
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
-        """The nodes that draw a new seed for every iterator, by identity."""
+        """Nodes that draw a new seed for every iterator, by identity."""
         writing = {id(node): written_by(node) for node in parts}
         self.written: dict[int, Any] = {k: v for each in writing.values() for k, v in each.items()}
-        """The TensorFlow variables that its functions may write ahead of the training, by identity."""
+        """Variables that its functions may write ahead of the training, by identity."""
         moved = {key for key, written in writing.items() if written}
         within = made_within(dataset, set(self.reshuffling))
         in_part = limit is not None and not 0 <= self._cardinality <= limit
         self._rewinding = (
             rewinding_for(dataset, self.reshuffling, name) if within and in_part else None
         )
-        self._replays = within and not self.endless and self._rewinding is None
+        self.reads_all_again = within and not self.endless and self._rewinding is None
         stateful = self._stateful_ops(parts)
-        if self.written and (in_part or self._replays or cached_order(dataset, moved)):
+        if self.written and (in_part or self.reads_all_again or cached_order(dataset, moved)):
             msg = (
                 f"Data({name}=…): a function of this dataset writes a variable (for example of a "
                 "Keras layer or generator with random state), and is not called exactly once for "
@@ -357,14 +339,14 @@ class TfDataSource:
                 "into the model"
             )
             raise UncapturableError(msg)
-        # A batch() lets go of the shuffle before it that has run dry, and TensorFlow then saves none
-        # of the shuffle's seeds: the pass after is drawn wrong. Which step that is depends on how
-        # far tf.data has read ahead. Reading again from the beginning is slow, and exact.
-        goes_on_wrong = self.endless and bool(self.reshuffling) and self._rewinding is None
-        self._captures = not (stateful or self._replays or goes_on_wrong or self._rewinding)
+        # A batch() releases an exhausted shuffle before it, and TensorFlow then saves none of the
+        # shuffle's seeds, so the next pass would have another order. The step at which this happens
+        # depends on how far tf.data has read ahead. Reading again from the beginning is exact.
+        loses_seeds = self.endless and bool(self.reshuffling) and self._rewinding is None
+        self._captures = not (stateful or self.reads_all_again or loses_seeds or self._rewinding)
         self._processors = _processors() if any(map(sized_by_processors, parts)) else None
-        self._calls_python = bool(stateful)
-        if self._replays:
+        self.is_read_again = self.reads_ahead = bool(stateful)
+        if self.reads_all_again:
             notice(
                 f"Data({name}=…): a shuffle is before a cache(), a finite repeat() or in a "
                 "concatenate(), so its order in one epoch depends on the epochs before; a "
@@ -377,7 +359,7 @@ class TfDataSource:
                 f"{', '.join(sorted(stateful))} ({' and '.join(causes)}); a resumed epoch reads "
                 "it again from its beginning, so it must give the same elements each time"
             )
-        elif goes_on_wrong:
+        elif loses_seeds:
             notice(
                 f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that "
                 "is reshuffled in each pass; a resumed trial reads all earlier batches again. To "
@@ -391,7 +373,7 @@ class TfDataSource:
                 "that number, and a trial resumes only with the same number; give cycle_length=…"
             )
         self._made = 0
-        self._made_late = [] if self._replays else list(made_when_read(dataset))
+        self._made_late = [] if self.reads_all_again else list(made_when_read(dataset))
         self._undo: list[tuple[Any, Any]] = []
         self._open: TfDataPass | None = None
         self._restored: tuple[int, Any] | None = None
@@ -399,21 +381,6 @@ class TfDataSource:
     @property
     def steps(self) -> int | None:
         return None if self._cardinality < 0 else self._cardinality
-
-    @property
-    def is_read_again(self) -> bool:
-        """Return whether a resume reads the batches before it again, by calling Python functions."""
-        return self._calls_python
-
-    @property
-    def reads_all_again(self) -> bool:
-        """Return whether it reads all earlier passes as well."""
-        return self._replays
-
-    @property
-    def reads_ahead(self) -> bool:
-        """Return whether TensorFlow's threads read it ahead of the training."""
-        return self._calls_python
 
     @property
     def endless(self) -> bool:
@@ -424,7 +391,7 @@ class TfDataSource:
         return BatchSpec(self._dataset.element_spec, self._name)
 
     def open(self, pass_: int, step: int) -> TfDataPass:
-        """Return the batches, as `DataSource.open`; passes of a reshuffling dataset in ascending order."""
+        """Return the batches of ``pass_`` from ``step`` on; a reshuffling dataset needs ascending passes."""
         iterator = self._iterator_of(pass_)
         restored, self._restored = self._restored, None
         if step and restored is not None and restored[0] == pass_:
@@ -491,11 +458,11 @@ class TfDataSource:
         if self._captures:
             position = "iterator checkpointed"
         else:
-            position = "every epoch read again" if self._replays else "epoch read again"
+            position = "every epoch read again" if self.reads_all_again else "epoch read again"
         return f"tf.data.Dataset, {steps}, {position}"
 
     def _iterator_of(self, pass_: int) -> Any:
-        """Return a new iterator of ``pass_``, after making those of all earlier passes."""
+        """Return a new iterator of ``pass_``, after creating those of all earlier passes."""
         if not self.reshuffling:
             return iter(self._dataset)
         if self._made > pass_:
@@ -515,11 +482,11 @@ class TfDataSource:
     def _leave_open_pass(self, pass_: int) -> None:
         """Draw exactly the seeds of the passes before ``pass_``."""
         left, self._open = self._open, None
-        if self._replays and left is not None:
+        if self.reads_all_again and left is not None:
             _exhaust(left.iterator)
-        if self._replays and left is None and self._made < pass_:
+        if self.reads_all_again and left is None and self._made < pass_:
             self._notice(f"Data({self._name}=…): reading {pass_} earlier passes again")
-        # An iterator that still reads ahead would draw seeds meanwhile.
+        # Otherwise the iterator could read ahead and draw seeds.
         del left
         for dataset, state in self._undo:
             deserialize(iter(dataset), state, self._name)
@@ -532,20 +499,13 @@ class TfDataSource:
             self._rewinding.begin_pass()
             return
         iterator = iter(self._dataset)
-        if self._replays:
+        if self.reads_all_again:
             _exhaust(iterator)
         for part in self._made_late:
             iter(part)
 
     def _skip(self, iterator: Any, step: int) -> None:
-        self._notice(f"Data({self._name}=…): to resume, {step:,} batches are read and dropped")
-        skipped = sum(1 for _ in zip(range(step), iterator, strict=False))
-        if skipped < step:
-            msg = (
-                f"Data({self._name}=…): the dataset yielded {skipped:,} batches now and at least "
-                f"{step:,} before; it must yield the same in every pass"
-            )
-            raise DataError(msg)
+        drop_batches(iterator, step, "dataset", self._name, self._notice)
 
     def _check_batched(self, dataset: Any) -> None:
         for spec in tf.nest.flatten(dataset.element_spec):
@@ -571,11 +531,7 @@ class TfDataSource:
         return kind == "_RandomDataset" or bool(node._reshuffle_each_iteration)
 
     def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
-        """Return the ops that prevent TensorFlow from saving a position.
-
-        Returns:
-            Kinds of ops, and what each comes from, in words.
-        """
+        """Return the kinds of ops that prevent TensorFlow from saving a position, with their origins."""
         found: dict[str, set[str]] = {}
         for node in parts:
             refuse_captured_shuffle(node, self._name)
@@ -594,18 +550,18 @@ class TfDataSource:
 
 
 def _origin(op: Any) -> str:
-    """Return the user's construct from which an op with state comes."""
+    """Return a description of the user's construct that an op with state comes from."""
     if "PyFunc" in op.op:
         return "a Python function"
     if op.op in STATEFUL_RANDOM:
         return "a random op"
-    # A layer's call is a scope of names.
+    # A layer's call is a name scope.
     scope, found, _ = op.name.partition("/")
     return f"state of {scope!r}" if found else "a variable"
 
 
 class TfDataPass:
-    """An open iterator; batches are drawn from ``iterator`` by a graph, or one by one from this object."""
+    """An open iterator: graphs draw from ``iterator``, Python code draws from this object."""
 
     def __init__(self, iterator: Any, pass_: int) -> None:
         self.iterator = iterator
@@ -619,12 +575,12 @@ class TfDataPass:
         return next(self.iterator)
 
     def close(self) -> None:
-        """End the pass, after which it has no position."""
+        """End the pass, which then has no position."""
         self.closed = True
 
 
 def _processors() -> int:
-    """Return TensorFlow's number of processors, on which this process may run."""
+    """Return the number of processors that TensorFlow uses: those on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

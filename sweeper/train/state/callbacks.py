@@ -1,20 +1,25 @@
-"""State of callbacks besides attributes: results of ``get_state``, and files.
+"""State of callbacks besides attributes: results of ``get_state``, files, and effects on the model.
 
-What a callback holds is found by the walk over all of the user's objects (`userstate`). Here is what
-that cannot know: a callback with ``get_state()`` and ``set_state(state)`` tells its state itself, the
-files of CSVLogger and TensorBoard have to be cut back, and a few of Keras's own are left out or cannot
-be used at all. Restoring comes after ``on_train_begin``, which resets most of Keras's own.
+`sweeper.train.userstate` captures the attributes of callbacks. This module captures the results of
+``get_state()``, truncates the files of CSVLogger and TensorBoard, and leaves out or refuses some of
+Keras's own callbacks. Restoring comes after ``on_train_begin``, which resets most of Keras's callbacks.
 
-TensorFlow writes events once a buffer is full or two minutes have passed, so a killed process loses
-points of epochs that its checkpoint holds. The writers are therefore flushed at each checkpoint.
-Points after the checkpoint are written again by the attempt that goes on from it, in a file of its
-own: the file of the killed attempt is cut back to its size at the checkpoint.
+TensorBoard: TensorFlow writes events when a buffer is full or after two minutes, so a killed process
+loses events of epochs before its checkpoint. The writers are therefore flushed at each checkpoint. The
+resumed attempt writes later events again, to its own file, and the killed attempt's file is truncated
+to its size at the checkpoint. A ``tf.summary`` call in a graph writes to the writer that was the
+default during the trace. ``fit`` traces in the first batch, when ``TensorBoard(update_freq=…)`` has set
+its writer; here tracing comes earlier, so the writer is set for the trace.
 
-A row is written when an epoch ends, and the next checkpoint may come later, or never. So an attempt
-that goes on from a checkpoint cuts the file back to its size there, and one that begins anew after
-a lost attempt cuts it back to its size before the first: that size is kept in a small file beside
-it from before the first row is written until the training ends. Without it, ``append=True`` could
-not tell the rows of a lost attempt from those that the user had.
+CSVLogger: a row is written when an epoch ends, and the next checkpoint may come later, or never. An
+attempt that resumes from a checkpoint truncates the file to its size there. One that starts again after
+a lost attempt truncates it to its size before the first attempt. This size is stored in a small file
+beside it until the training ends, because with ``append=True`` the file may also have the user's rows.
+
+SwapEMAWeights: at the end of each epoch it exchanges weights and averages, and exchanges them back at
+the next epoch's beginning. A checkpoint in between has both. After the last epoch it also overwrites
+the optimizer's copy of the weights with the averages. An extension to more epochs could not continue
+from this state, so the last checkpoint contains the optimizer's variables from before.
 """
 
 from __future__ import annotations
@@ -23,14 +28,26 @@ import glob
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import Decoder, Encoder, Json, NotPlainError, Tensors, tells_its_state
+from sweeper.train.codec import (
+    Decoder,
+    Encoder,
+    Json,
+    NotPlainError,
+    Tensors,
+    assign_replicas,
+    hold_replicas,
+    tells_its_state,
+)
 from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
 
 
@@ -41,7 +58,7 @@ def size_of(logger: keras.callbacks.CSVLogger) -> int:
 
 
 def remember_start(logger: keras.callbacks.CSVLogger) -> None:
-    """Prepare a training from its start: drop the rows of lost attempts."""
+    """Prepare a training from its start: remove the rows of lost attempts."""
     if not logger.append:
         return
     note = _note(logger)
@@ -129,9 +146,9 @@ _TEST_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
 
 
 def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: bool) -> bool:
-    """Return whether any callback overrides a hook of single batches (of test batches with ``test``).
+    """Return whether any callback overrides a hook of training batches, or with ``test`` of test batches.
 
-    Where none does, several steps can run in one graph call, and nobody can tell.
+    If none does, several steps can run in one graph call.
     """
     hooks = _TEST_HOOKS if test else _BATCH_HOOKS
     base = keras.callbacks.Callback
@@ -146,18 +163,18 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
 
 
 def _waits_for_the_epoch(callback: keras.callbacks.Callback) -> bool:
-    """Return whether it is a ModelCheckpoint that saves by epochs, whose batch hook has no effect."""
+    """Return whether it is a ModelCheckpoint that saves at epochs' ends, whose batch hook has no effect."""
     return type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch"
 
 
 class CallbackStates:
-    """The callbacks' component of a training's state.
+    """Component of the callbacks.
 
     Args:
-        callbacks: The user's callbacks, in their order.
+        callbacks: The user's callbacks, in order.
 
     Raises:
-        UncapturableError: A callback that no checkpoint could bring back.
+        UncapturableError: The state of a callback cannot be restored.
     """
 
     name = "callbacks"
@@ -206,10 +223,10 @@ class CallbackStates:
         return found
 
     def before_train_begin(self, saved: Json | None) -> None:
-        """Prepare the files that callbacks write; a CSVLogger truncates its file in ``on_train_begin``.
+        """Prepare the files that callbacks write, before ``on_train_begin`` of CSVLogger opens its file.
 
         Args:
-            saved: What `capture` returned, or None when the training begins anew.
+            saved: Result of `capture`; None for a training from its start.
         """
         for index, callback in enumerate(self._callbacks):
             if isinstance(callback, keras.callbacks.CSVLogger):
@@ -221,7 +238,7 @@ class CallbackStates:
                 cut_event_files(callback, saved[index].get("event_files", {}))
 
     def after_train_end(self) -> None:
-        """Called after the training, which will not be resumed."""
+        """Remove the files that are needed only for a resume."""
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 forget_start(callback)
@@ -232,14 +249,11 @@ class CallbackStates:
             if "state" in entry:
                 callback.set_state(decoder.decode(entry["state"]))
 
-    def describe(self) -> str:
-        return ", ".join(map(_name, self._callbacks)) or "none"
-
 
 def without_superfluous(
     callbacks: Iterable[keras.callbacks.Callback], notice: Callable[[str], None]
 ) -> tuple[keras.callbacks.Callback, ...]:
-    """Return ``callbacks`` without superfluous ones; ``notice`` is called with each."""
+    """Return ``callbacks`` without those in `LEFT_OUT`, and send a notice for each of these."""
     kept = []
     for callback in callbacks:
         reason = LEFT_OUT.get(type(callback))
@@ -276,3 +290,97 @@ def _tensor_names(node: Json) -> list[str]:
     if isinstance(node, list):
         return [key for value in node for key in _tensor_names(value)]
     return []
+
+
+_KEY = "value"
+
+
+class FinalAverages:
+    """The optimizer's variables before ``SwapEMAWeights`` overwrites them after the last epoch."""
+
+    def __init__(self, model: keras.Model, callbacks: Iterable[keras.callbacks.Callback]) -> None:
+        self._model = model
+        self._swapping = [
+            each
+            for each in callbacks
+            if isinstance(each, keras.callbacks.SwapEMAWeights) and each.swap_on_epoch
+        ]
+        self._before: dict[int, Tensors] = {}
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Context manager for the callbacks' ``on_epoch_end``; records variables before they are overwritten."""
+        self._before = {}
+        for callback in self._swapping:
+            callback._finalize_ema_values = self._holding(callback._finalize_ema_values)
+        try:
+            yield
+        finally:
+            for callback in self._swapping:
+                del callback._finalize_ema_values
+
+    @contextmanager
+    def as_before(self) -> Iterator[None]:
+        """Context manager for a capture: the optimizer has its values from before they were overwritten."""
+        after = self._read(self._before)
+        self._assign(self._before)
+        try:
+            yield
+        finally:
+            self._assign(after)
+
+    def finalize(self) -> None:
+        """Overwrite the optimizer's variables again, after a checkpoint of the last epoch was restored."""
+        for callback in self._swapping:
+            if callback._ema_weights_in_model:
+                self._holding(callback._finalize_ema_values)()
+
+    def _holding(self, finalize: Callable[[], None]) -> Callable[[], None]:
+        def hold() -> None:
+            indices = range(len(self._model.optimizer.variables))
+            before = self._read(indices)
+            finalize()
+            for index, after in self._read(indices).items():
+                if any(
+                    _bytes(after[name]) != _bytes(value) for name, value in before[index].items()
+                ):
+                    self._before.setdefault(index, before[index])
+
+        return hold
+
+    def _read(self, indices: Iterable[int]) -> dict[int, Tensors]:
+        found: dict[int, Tensors] = {index: {} for index in indices}
+        for index, tensors in found.items():
+            hold_replicas(self._model.optimizer.variables[index], _KEY, tensors)
+        return found
+
+    def _assign(self, values: Mapping[int, Tensors]) -> None:
+        for index, tensors in values.items():
+            assign_replicas(self._model.optimizer.variables[index], _KEY, tensors)
+
+
+def _bytes(value: Any) -> bytes:
+    return np.asarray(value).tobytes()
+
+
+_FIRST_BATCH = 1
+"""Number of the batch in which ``fit`` traces, which is the step of each summary in the graph."""
+
+
+def writing_by_batch(
+    callbacks: Iterable[keras.callbacks.Callback],
+) -> keras.callbacks.TensorBoard | None:
+    """Return the ``TensorBoard`` whose writers are the default in a batch, or None."""
+    boards = [each for each in callbacks if isinstance(each, keras.callbacks.TensorBoard)]
+    return next((each for each in reversed(boards) if each.update_freq != "epoch"), None)
+
+
+def summaries_to(
+    board: keras.callbacks.TensorBoard, use: Literal["train", "validation"]
+) -> AbstractContextManager[object]:
+    """Context manager for a trace: the model's summaries go to the same writer as in ``fit``."""
+    writer = board._train_writer if use == "train" else board._val_writer
+    opened = ExitStack()
+    opened.enter_context(writer.as_default(_FIRST_BATCH))
+    opened.enter_context(tf.summary.record_if(_FIRST_BATCH % board.update_freq == 0))
+    return opened

@@ -1,33 +1,31 @@
 """Position of the data sources, and state of data that are read again after a resume.
 
-A function of the epoch, or a dataset with Python functions, cannot be made to go on in the middle:
-it is called again, and the batches before are dropped. What it draws from, a generator in a closure
-or NumPy's own, has gone on meanwhile. So at each opening of such a pass the state of all that its
-functions reach, and of the process's generators, is kept; a resume puts that back, reads up to where
-the training was, and only then puts back everything as it was at the checkpoint.
+A function of the epoch, or a dataset with Python functions, cannot continue in the middle of a pass. It
+is called again, and the earlier batches are dropped. But the generators that it draws from, in a closure
+or NumPy's own, have advanced since. So at each opening of such a pass the state of everything that its
+functions reach, and of the process's generators, is recorded. A resume restores this state, reads up to
+the training's position, and then restores the state of the checkpoint.
 
-What reads ahead of the training, in TensorFlow's threads, is at a checkpoint further than the
-training is, nobody knows how far; so of what only such functions reach, the state at the opening is
-all that a checkpoint inside a pass has, and reading again brings it to where it has to be.
+Functions that TensorFlow's threads call ahead of the training are further than the training at a
+checkpoint, by an unknown number of batches. So a checkpoint inside a pass has only the state at the
+opening for objects that only such functions reach. Reading again changes it as before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from sweeper.train.codec import Json, Tensors
-from sweeper.train.sources.runner import Runner
+from sweeper.train.sources.runner import Reader, Runner
 from sweeper.train.userstate import UserState
 
 
 class DataPosition:
-    """Component with the state of the data sources besides epoch and step.
-
-    Most have nothing to add: they give the same batches whenever they are opened at a step.
-    """
+    """Component of the state of the data sources besides epoch and step."""
 
     name = "data"
 
@@ -60,62 +58,30 @@ class DataPosition:
             if runner is not None:
                 runner.restore(f"{self.name}/{use}", saved[use]["state"], tensors)
 
-    def describe(self) -> str:
-        shown = {use: runner.describe() for use, runner in self._runners.items() if runner}
-        return "; ".join(f"{use}: {what}" for use, what in shown.items())
-
-
-class ReopenedData(Protocol):
-    """Data that are read again after a resume."""
-
-    @property
-    def is_open(self) -> bool:
-        """Return whether a pass has begun and has not ended."""
-        ...
-
-    def watch_openings(self, opened: Any) -> None:
-        """Call ``opened`` just before a pass is opened that a resume would read again."""
-        ...
-
-    def reopen(self) -> None:
-        """Open the pass at the position of the training now."""
-        ...
-
-
-class _Generator(Protocol):
-    """A component with the state of a generator of the process."""
-
-    @property
-    def name(self) -> str: ...
-
-    def capture(self, tensors: Tensors) -> Json: ...
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None: ...
-
 
 class Reopening:
-    """Component with the state at the beginning of each pass that a resume reads again.
+    """Component of the state at the beginning of each pass that a resume reads again.
 
     Args:
-        data: By use, ``train`` and ``validation``: those that are read again.
-        user_state: What the user's code keeps.
-        generators: The components of the process's generators.
+        data: Readers of the data that are read again, by ``train`` and ``validation``.
+        user_state: Component of the user's objects.
+        generators: Components of the process's generators.
     """
 
     name = "reopening"
 
     def __init__(
         self,
-        data: Mapping[str, ReopenedData],
+        data: Mapping[str, Reader],
         user_state: UserState,
-        generators: Sequence[_Generator],
+        generators: Sequence[Any],
     ) -> None:
         self._data = dict(data)
         self._user_state = user_state
         self._generators = tuple(generators)
         self._opened: dict[str, tuple[Json, Tensors]] = {}
         for use, each in self._data.items():
-            each.watch_openings(lambda use=use: self._note(use))
+            each.watch_openings(partial(self._note, use))
 
     def _note(self, use: str) -> None:
         """Record the state before a pass of ``use`` is opened."""
@@ -161,6 +127,3 @@ class Reopening:
                     each.restore(opened["generators"][each.name], kept)
             self._data[use].reopen()
             self._opened[use] = (opened, kept)
-
-    def describe(self) -> str:
-        return ", ".join(self._data) or "nothing is read again"

@@ -1,10 +1,10 @@
 """Parts that must not be replaced during training, and Keras's global settings.
 
-A traced step goes on with what it was traced with, and a checkpoint names variables by their position
-in Keras's lists; a fresh process has only those that the factory makes. So a model that is compiled
-again, a schedule put where a number was, or a variable that the model gains in the middle is refused
-at the first checkpoint after it, by name. A step that runs eagerly makes its variables when it first
-runs, so it counts from then on.
+A traced step continues to use the objects of its trace, and a checkpoint identifies variables by their
+position in Keras's lists. A resumed process has only the objects that the factory creates. So a model
+that is compiled again, a schedule in place of a number, or a variable that is added during training is
+refused by name at the next checkpoint. A step that runs eagerly creates variables when it first runs,
+so its parts are recorded then.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class KerasSettings:
         from keras.src.backend.common import global_state
 
         del tensors
-        # The attribute, not the setting: asking for that would create it.
+        # Reading the setting instead of the attribute would create it.
         policy = global_state.get_global_attribute(_POLICY)
         return {
             "floatx": keras.config.floatx(),
@@ -65,9 +65,6 @@ class KerasSettings:
         for name in _ATTRIBUTES:
             global_state.set_global_attribute(name, saved[name])
 
-    def describe(self) -> str:
-        return f"{keras.config.floatx()}, epsilon {keras.config.epsilon()}"
-
 
 _TWO_PHASES = (
     "for a training in two phases, make both in the factory: two optimizers of which the step "
@@ -76,11 +73,11 @@ _TWO_PHASES = (
 
 
 class FixedParts:
-    """Component with the classes of parts that must not be replaced during training.
+    """Component of the classes of parts that must not be replaced during training.
 
     Args:
         model: A compiled model.
-        reach: Its variables.
+        reach: Variables of the model.
     """
 
     name = "parts"
@@ -93,7 +90,7 @@ class FixedParts:
         self._unbuilt: list[Any] = []
 
     def begin(self) -> None:
-        """Record the start of training: objects that become reachable later are the user's state."""
+        """Record the start of training: `UserState` captures objects that become reachable later."""
         self._reach.begin()
 
     def settle(self) -> None:
@@ -102,28 +99,23 @@ class FixedParts:
         self._parts, self._lists = self._now(), self._variables()
         self._unbuilt = [o for _, o in self._reach.optimizers() if not o.built]
 
-    @property
-    def settled(self) -> bool:
-        """Return whether all variables have been made."""
-        return bool(self._lists)
-
     def capture(self, tensors: Tensors) -> Json:
         """Return the classes of the parts.
 
         Raises:
-            UncapturableError: One was exchanged; it is named, with what took its place.
+            UncapturableError: A part was replaced; names it and its replacement.
         """
         del tensors
-        if self.settled:
+        if self._lists:
             if self._unbuilt and any(o.built for o in self._unbuilt):
-                # Its variables are made where it is first used, in an eager step whenever that is.
+                # An eager step builds an optimizer when it first uses it.
                 self.settle()
             self._check()
         parts = {name: _shown(part) for name, part in self._now().items()}
         return {"parts": parts, "built": self._built_on()}
 
     def _built_on(self) -> dict[str, Json]:
-        """Return for each optimizer the positions of its variables in the model's; None if not built."""
+        """Return the positions of each optimizer's trained variables in the model's; None if not built."""
         indices = {id(variable): index for index, variable in enumerate(self._model.variables)}
         found: dict[str, Json] = {}
         for name, optimizer in self._reach.optimizers():
@@ -139,7 +131,7 @@ class FixedParts:
             indices = saved["built"].get(name)
             if indices is not None and not optimizer.built and max(indices) < len(variables):
                 optimizer.build([variables[index] for index in indices])
-                if self.settled:
+                if self._lists:
                     self.settle()
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
@@ -155,9 +147,6 @@ class FixedParts:
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         """Do nothing: classes cannot be restored."""
         del saved, tensors
-
-    def describe(self) -> str:
-        return ", ".join(_shown(part) for part in self._now().values() if part is not None)
 
     def _check(self) -> None:
         for name, part in self._now().items():

@@ -1,15 +1,15 @@
 """State of a training: a list of components that are captured and restored.
 
-What a component leaves out, a resumed trial gets wrong without a word, so a restore is complete or
-an error: every missing, extra or misshapen entry is named before anything is assigned. Capturing
-reads and changes nothing.
+An incomplete restore would make a resumed trial differ without an error. So a restore is complete or
+fails: it names every missing, superfluous or misshapen entry before anything is assigned. A capture
+changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import keras
 
@@ -32,9 +32,10 @@ from sweeper.train.state.tracked import Tracked
 from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import Roots, UserState
 
+_Kind = TypeVar("_Kind")
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
 _SEVERAL_PROCESSES = "processes"
-"""Component in checkpoints of trials that trained in several processes, which is no longer possible."""
+"""Component in checkpoints of trials in several processes, which are no longer supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,10 @@ class Position:
     Attributes:
         step: Optimizer steps finished, over the whole trial.
         epoch: Epochs finished.
-        step_in_epoch: Steps finished of the epoch that has begun; 0 between epochs.
+        step_in_epoch: Steps finished of the current epoch; 0 between epochs.
         stopped: Whether a callback has set ``model.stop_training``.
-        logs: What the last step reported in the epoch that has begun; between epochs, what the last
-            epoch did. Floats, and arrays where a metric is a vector.
+        logs: Logs of the last step of the current epoch; between epochs, logs of the last epoch.
+            Floats, or arrays for metrics that are arrays.
     """
 
     step: int = 0
@@ -68,7 +69,7 @@ class Position:
 
     @classmethod
     def restored(cls, saved: Json, tensors: Mapping[str, Any]) -> Position:
-        """Return the position that was captured."""
+        """Return the captured position."""
         logs = saved["logs"]
         if logs is not None:
             logs = {name: decode(value, tensors) for name, value in logs.items()}
@@ -79,7 +80,7 @@ class Position:
 
 
 class Component(Protocol):
-    """One kind of state. Names of its tensors begin with the component's."""
+    """One kind of state. Names of its tensors begin with its name."""
 
     @property
     def name(self) -> str: ...
@@ -89,23 +90,19 @@ class Component(Protocol):
         ...
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        """Return the mismatches of ``saved``, a sentence each, without changing anything."""
+        """Return a sentence for each mismatch of ``saved``, without changing anything."""
         ...
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         """Restore the captured state."""
         ...
 
-    def describe(self) -> str:
-        """Return a description of the captured state."""
-        ...
-
 
 class HistoryRecord:
     """Component of ``model.history`` and each epoch's logs, with the callbacks' additions.
 
-    Keras's history keeps one list a metric, and a metric that only some epochs report no longer
-    tells which; so the epochs are kept beside it.
+    The epochs are stored separately, because Keras's history does not show in which epochs a metric
+    was reported.
     """
 
     name = "history"
@@ -133,9 +130,6 @@ class HistoryRecord:
         self._history.history = decode(saved["logs"], tensors)
         self.epochs = [EpochRecord(epoch, metrics) for epoch, metrics in saved["epochs"]]
 
-    def describe(self) -> str:
-        return f"{len(self._history.epoch)} epochs"
-
 
 def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
     """Return the finished epochs in a checkpoint."""
@@ -155,21 +149,21 @@ def default_components(
     notice: Callable[[str], None] = lambda _: None,
     hidden: HiddenState | None = None,
 ) -> list[Component]:
-    """Return every component of a training, in the order in which they are restored.
+    """Return all components of a training, in the order in which they are restored.
 
-    Data come first: what is read again on the way runs the user's code, and everything that this
-    changes is then put back. The libraries' own counts come last, after all code of the user's.
+    Data come first, because reading them again runs the user's code, whose effects later components
+    overwrite. The state of the libraries comes last, after all code of the user.
 
     Args:
         model: A compiled model whose variables exist.
-        callbacks: The user's callbacks, in their order.
-        history: Of this training.
-        train: Runs the steps of training, and knows where its data stand; None without data.
-        validation: The same for validation, or None.
-        tracked: What the user registered by name.
-        roots: Where the walk over the user's objects begins; at model and callbacks by default.
-        notice: Called with what that walk leaves out.
-        hidden: State of the libraries themselves; None where nothing watches it.
+        callbacks: The user's callbacks, in order.
+        history: History of the training.
+        train: Runner of training steps; None without data.
+        validation: Runner of validation steps, or None.
+        tracked: Objects that the user registered, by name.
+        roots: Roots of the walk over the user's objects; by default model and callbacks.
+        notice: Called with notices for the user.
+        hidden: State of the libraries; None if it is not observed.
     """
     given = Roots(model, callbacks) if roots is None else roots
     reach = Reach(model, given.step)
@@ -220,7 +214,7 @@ class TrainingState:
 
     Args:
         components: In the order in which they are restored.
-        eager: Whether the step makes variables when it first runs, instead of when it is traced.
+        eager: Whether the step creates variables when it first runs, instead of when it is traced.
     """
 
     def __init__(self, components: Sequence[Component], *, eager: bool = False) -> None:
@@ -236,19 +230,18 @@ class TrainingState:
         """Return a snapshot of all components, with references to the variables' values.
 
         Args:
-            position: Where training stands.
-            metrics: The latest epoch's logs, for retention rules.
-            history: Those of every epoch that is over.
+            position: Position of the training.
+            metrics: Logs of the last epoch, for retention rules.
+            history: Logs of all finished epochs.
 
         Raises:
-            UncapturableError: A callback has come to hold what no checkpoint can.
+            UncapturableError: A part of the state cannot be captured.
         """
         tensors: Tensors = {}
         state: dict[str, Json] = {"position": position.capture(tensors)}
         for component in self.components:
             state[component.name] = component.capture(tensors)
         digested = tuple(n for n in tensors if n.startswith(_DIGESTED))
-        listed = [each for each in self.components if isinstance(each, Variables)]
         return Snapshot(
             step=position.step,
             epoch=position.epoch,
@@ -257,66 +250,59 @@ class TrainingState:
             metrics=dict(metrics),
             digest_names=digested,
             history=tuple(history),
-            repeated={key: names for each in listed for key, names in each.repeated.items()},
+            repeated={k: v for each in self._all(Variables) for k, v in each.repeated.items()},
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
         """Prepare for the callbacks' ``on_train_begin``.
 
         Args:
-            loaded: The checkpoint to go on from, or None when the training begins anew.
+            loaded: The checkpoint to resume from; None for a training from its start.
 
         Raises:
-            RestoreError: The checkpoint does not fit; every mismatch is named.
+            RestoreError: The checkpoint does not fit; names every mismatch.
         """
         if loaded is not None:
-            for component in self.components:
-                if isinstance(component, FixedParts) and component.name in loaded.state:
-                    component.build(loaded.state[component.name])
+            self._build(loaded)
             self._check(loaded)
-        for component in self.components:
-            if isinstance(component, CallbackStates):
-                saved = None if loaded is None else loaded.state[component.name]
-                component.before_train_begin(saved)
+        for component in self._all(CallbackStates):
+            saved = None if loaded is None else loaded.state[component.name]
+            component.before_train_begin(saved)
 
     def after_train_end(self) -> None:
-        """Called after the last snapshot of a training that has ended."""
-        for component in self.components:
-            if isinstance(component, CallbackStates):
-                component.after_train_end()
+        """Clean up after the last snapshot of a training that has ended."""
+        for component in self._all(CallbackStates):
+            component.after_train_end()
 
     def begin(self) -> None:
         """Record the initial state, after the callbacks' ``on_train_begin``."""
-        for component in self.components:
-            if isinstance(component, UserState):
-                component.begin()
-            elif isinstance(component, FixedParts):
-                component.begin()
-                if not self._makes_variables_late:
-                    component.settle()
+        for parts in self._all(FixedParts):
+            parts.begin()
+            if not self._makes_variables_late:
+                parts.settle()
+        for user_state in self._all(UserState):
+            user_state.begin()
 
     def first_step_done(self) -> None:
-        """Called after the first step, when all variables have been made."""
+        """Record that all variables exist, after the first step."""
         if self._makes_variables_late:
             self._makes_variables_late = False
-            for component in self.components:
-                if isinstance(component, FixedParts):
-                    component.settle()
+            for parts in self._all(FixedParts):
+                parts.settle()
 
     def prepared(self, prepare: Callable[[], None]) -> None:
-        """Run ``prepare``, a step that makes variables, and undo its other effects."""
+        """Run ``prepare``, a step that creates variables, and undo its other effects."""
         self.begin()
         prepare()
-        for component in self.components:
-            if isinstance(component, UserState):
-                component.undo()
+        for user_state in self._all(UserState):
+            user_state.undo()
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
         """Restore all components, and return the position.
 
         Raises:
-            RestoreError: The checkpoint does not fit; every mismatch is named.
+            RestoreError: The checkpoint does not fit; names every mismatch.
         """
         self.begin()
         self._check(loaded)
@@ -325,16 +311,19 @@ class TrainingState:
         return Position.restored(loaded.state["position"], loaded.tensors)
 
     def misfits(self, loaded: LoadedCheckpoint) -> list[str]:
-        """Return the mismatches of a checkpoint, a sentence each, without changing anything.
-
-        A step that runs eagerly makes its variables when it first runs: before, nothing is known.
-        """
+        """Return a sentence for each mismatch of a checkpoint; none before an eager step has run."""
         if self._makes_variables_late:
             return []
-        for component in self.components:
-            if isinstance(component, FixedParts) and component.name in loaded.state:
-                component.build(loaded.state[component.name])
+        self._build(loaded)
         return self._misfits(loaded)
+
+    def _build(self, loaded: LoadedCheckpoint) -> None:
+        for parts in self._all(FixedParts):
+            if parts.name in loaded.state:
+                parts.build(loaded.state[parts.name])
+
+    def _all(self, kind: type[_Kind]) -> list[_Kind]:
+        return [component for component in self.components if isinstance(component, kind)]
 
     def _misfits(self, loaded: LoadedCheckpoint) -> list[str]:
         found = []

@@ -22,6 +22,7 @@ from sweeper.train.codec import (
     hold_replicas,
     tells_its_state,
 )
+from sweeper.train.codec.form import form_of
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.values import Generator
 
@@ -132,15 +133,12 @@ class Tracked:
             where = path if node[TAG] == "variable" else f"{path}/{index}"
             _assign(variable, tensors, key, where, dry=dry)
 
-    def describe(self) -> str:
-        return ", ".join(self._objects) or "none"
-
 
 def check_trackable(name: str, value: object) -> None:
     """Refuse an object whose state cannot be restored.
 
     Raises:
-        UncapturableError: It is none of the kinds that can be tracked; ``name`` is in the message.
+        UncapturableError: ``value`` is of none of the kinds that can be tracked.
     """
     if (
         framework_variables(value) is not None
@@ -170,9 +168,7 @@ def _assign(variable: Any, tensors: Mapping[str, Any], key: str, path: str, *, d
     if key not in tensors:
         msg = f"the tensor {key!r} is missing"
         raise UnplaceableError(msg)
-    array, dtype = tensors[key], variable.dtype
-    was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-    now = f"{getattr(dtype, 'name', dtype)}{list(variable.shape)}"
+    was, now = form_of(tensors[key]), form_of(variable)
     if was != now:
         msg = f"{path} was a variable, {was}, and is {now} now"
         raise UnplaceableError(msg)

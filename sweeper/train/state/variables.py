@@ -1,8 +1,8 @@
 """Components of variables: the model's, the optimizer's, the metrics', and those found elsewhere.
 
-``model.variables`` has what Keras tracks. A GAN's second optimizer, a seed generator in a list of
-a plain object, a metric that ``metrics`` does not return or a `tf.random.Generator` are attributes
-only. They are found by walking the attributes, in the order in which the model's code set them,
+``model.variables`` has the variables that Keras tracks. A GAN's second optimizer, a seed generator in a
+list of a plain object, a metric that ``metrics`` does not return, or a `tf.random.Generator` is not
+tracked. They are found by a walk over attributes, in the order in which the model's code set them,
 which is the same in every process.
 """
 
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
-import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError
@@ -29,6 +28,7 @@ from sweeper.inspection.sorts import (
 )
 from sweeper.inspection.walk import Edge, ObjectPath
 from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
+from sweeper.train.codec.form import form_of
 from sweeper.train.step import TrainingStep
 
 
@@ -36,12 +36,12 @@ class Variables:
     """Component of a list of variables by position, because Keras's names differ between processes.
 
     Args:
-        name: ``model``, ``optimizer`` or ``metrics``.
-        variables: Gives the list; called at each capture, since a model can still grow. With a
-            `Found`, its path stands in errors.
+        name: Name of the component, such as ``model``.
+        variables: Returns the list of variables, or of `Found` with a path for errors; called at
+            each capture, because a model can still grow.
 
     Attributes:
-        repeated: Of the last capture, as `Snapshot.repeated` has it.
+        repeated: `Snapshot.repeated` of the last capture.
     """
 
     def __init__(self, name: str, variables: Callable[[], Sequence[Any]]) -> None:
@@ -79,10 +79,8 @@ class Variables:
             if array is None:
                 found.append(f"{shown}: its tensor {self._key(index)!r} is missing")
                 continue
-            forms = {(a.dtype, a.shape) for a in held_tensors(self._key(index), tensors)}
-            was = " and ".join(f"{np.dtype(d).name}{list(shape)}" for d, shape in forms)
-            dtype = keras.backend.standardize_dtype(each.value.dtype)
-            now = f"{dtype}{list(each.value.shape)}"
+            was = " and ".join({form_of(a) for a in held_tensors(self._key(index), tensors)})
+            now = form_of(each.value)
             if was != now:
                 found.append(f"{shown} is {now}, and {was} in it")
         return found
@@ -97,15 +95,8 @@ class Variables:
         index_of = {path: index for index, path in enumerate(saved)}
         for each in self._labelled():
             key = self._key(index_of.get(each.path, -1))
-            array = tensors.get(key)
-            dtype = keras.backend.standardize_dtype(each.value.dtype)
-            if array is None or np.dtype(array.dtype).name != dtype:
-                continue
-            if tuple(array.shape) == tuple(each.value.shape):
+            if key in tensors and form_of(tensors[key]) == form_of(each.value):
                 assign_replicas(each.value, key, tensors)
-
-    def describe(self) -> str:
-        return f"{len(self._variables())} variables"
 
     def _key(self, index: int) -> str:
         return f"{self.name}/{index:05d}"
@@ -116,15 +107,15 @@ def _path(variable: Any) -> str:
 
 
 def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Assign the checkpoint's model variables, all of them or none.
+    """Assign all of the checkpoint's model variables, or none.
 
     Args:
-        model: Built; its variables are in the order in which training had them.
+        model: A built model, with its variables in the order that they had in training.
         loaded: A checkpoint of the same model.
 
     Raises:
-        RestoreError: A variable is missing, is one too many, or has another shape or type; each is
-            named, and nothing was assigned.
+        RestoreError: A variable is missing, superfluous, or has another shape or dtype; names each,
+            and nothing was assigned.
     """
     variables = Variables("model", lambda: model.variables)
     saved = loaded.state[variables.name]
@@ -155,14 +146,13 @@ class Found:
 
 @dataclass(frozen=True)
 class _Map:
-    """Result of one walk, with a check whether it is out of date."""
+    """Result of one walk, with the sizes that show whether it is out of date."""
 
     own_optimizer: list[Any]
-    optimizers: list[tuple[str, Any]]
+    optimizers: list[Found]
     other_optimizers: list[Found]
     loose: list[Found]
     covered: frozenset[int]
-    custom_parts: list[Found]
     watched: list[Any]
     sizes: list[int]
 
@@ -170,11 +160,11 @@ class _Map:
 class Reach:
     """Assignment of the objects reachable from a model to components.
 
-    A walk costs milliseconds and a capture must not, so one walk serves until something grows.
+    A walk takes milliseconds, too long for a capture, so its result is used until an object grows.
 
     Args:
         model: A compiled model.
-        step: The training step that is taken instead of the model's own, if there is one.
+        step: The training step that replaces the model's own, if any.
     """
 
     def __init__(self, model: keras.Model, step: TrainingStep | None = None) -> None:
@@ -185,7 +175,7 @@ class Reach:
         self._began: frozenset[int] | None = None
 
     def begin(self) -> None:
-        """Record the start of training: later objects are the user's state, unless they are in Keras's lists."""
+        """Record the start of training: `UserState` captures later objects, except those in Keras's lists."""
         if self._began is None:
             self._began = frozenset(id(found.value) for found in self._current().loose)
 
@@ -206,46 +196,27 @@ class Reach:
         model = self._model
         found = walk(model, self._step)
         optimizer = getattr(model, "optimizer", None)
-        own = [] if optimizer is None else _once(optimizer.variables)
+        own = [] if optimizer is None else list({id(v): v for v in optimizer.variables}.values())
         known = {id(v) for v in (*model.variables, *model.metrics_variables, *own)}
-        others: list[Found] = []
-        for each in found:
-            if isinstance(each.value, keras.optimizers.Optimizer):
-                others += _new(each, known)
-        loose: list[Found] = []
+        optimizers = [each for each in found if isinstance(each.value, keras.optimizers.Optimizer)]
+        others = [new for each in optimizers for new in _new(each, known)]
         listed = set(known)
-        for each in found:
-            if each.value is not model:
-                loose += _new(each, known)
+        loose = [new for each in found if each.value is not model for new in _new(each, known)]
         if self._began is not None:
             loose = [each for each in loose if id(each.value) in self._began]
             known = listed | {id(each.value) for each in loose}
-        custom = [
-            each
-            for each in found
-            if isinstance(each.value, _PARTS) and not is_library_class(type(each.value))
+        things = [each.value for each in found]
+        watched = [thing for thing in things if not isinstance(thing, keras.layers.Layer)]
+        watched += [
+            thing
+            for thing in things
+            if isinstance(thing, _PARTS) and not is_library_class(type(thing))
         ]
-        layers = keras.layers.Layer
-        watched = [each.value for each in found if not isinstance(each.value, layers)]
-        watched += [each.value for each in custom]
-        optimizers = [
-            (each.path, each.value)
-            for each in found
-            if isinstance(each.value, keras.optimizers.Optimizer)
-        ]
-        return _Map(
-            own,
-            optimizers,
-            others,
-            loose,
-            frozenset(known),
-            custom,
-            watched,
-            _sizes(model, watched),
-        )
+        sizes = _sizes(model, watched)
+        return _Map(own, optimizers, others, loose, frozenset(known), watched, sizes)
 
     def own_optimizer(self) -> list[Any]:
-        """Return the variables of the model's own optimizer; of `LossScaleOptimizer`, both."""
+        """Return the variables of the model's own optimizer."""
         return self._current().own_optimizer
 
     def other_optimizers(self) -> list[Found]:
@@ -254,19 +225,15 @@ class Reach:
 
     def optimizers(self) -> list[tuple[str, Any]]:
         """Return every optimizer reachable from the model, with its path; the model's own first."""
-        return self._current().optimizers
+        return [(each.path, each.value) for each in self._current().optimizers]
 
     def loose(self) -> list[Found]:
-        """Return every other variable: generators' states, metrics', and those of untracked parts."""
+        """Return all other variables: of generators, of metrics, and of untracked parts."""
         return self._current().loose
 
     def covered(self) -> frozenset[int]:
         """Return the ids of all variables that the components of the model capture."""
         return self._current().covered
-
-    def custom_parts(self) -> list[Found]:
-        """Return the model, layers, optimizers and metrics with classes of the user."""
-        return self._current().custom_parts
 
 
 def _sizes(model: keras.Model, watched: list[Any]) -> list[int]:
@@ -286,15 +253,15 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
         return list(_parts(edge.thing, edge.path))
 
     roots = [Edge(ObjectPath("model"), model), Edge(ObjectPath("step"), step)]
-    # A variable that is left out would be wrong after a resume without a word, so nothing is cut.
+    # No limit: a missing variable would be wrong after a resume, and nothing would report it.
     objects.walk(roots, visit, most=sys.maxsize)
     return found
 
 
 def _parts(value: Any, path: ObjectPath) -> Iterator[Edge]:
-    """Yield the attributes of ``value`` that may have variables; Keras's own lists come last.
+    """Yield the attributes of ``value`` that may have variables, in the order of checkpoints.
 
-    A name that the user gave reads better. The order is that of the variables in checkpoints.
+    Keras's own lists come last, because paths through the user's attributes are easier to read.
     """
     if isinstance(value, Mapping):
         for key, item in value.items():
@@ -337,7 +304,3 @@ def _new(each: Found, known: set[int]) -> list[Found]:
             own = is_variable(each.value)
             found.append(Found(each.path if own else f"{each.path}: {label}", variable))
     return found
-
-
-def _once(variables: Any) -> list[Any]:
-    return list({id(v): v for v in variables}.values())

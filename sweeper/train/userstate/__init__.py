@@ -1,10 +1,10 @@
 """State of the user's objects: walk, comparison, capture and restore.
 
-One walk (`walk`) goes from everything that the factories gave through attributes, containers,
-closures, classes and module variables, and makes a holder of each object that can hold state. As
-training begins each holder remembers its contents; at a checkpoint those that have changed are
-captured, in the terms of the objects that were there at the beginning, which a fresh process has
-again in the same places.
+A walk (`walk`) starts at the objects that the factories returned, follows attributes, containers,
+closures, classes and module variables, and creates a holder for each object with state. When training
+begins, each holder records its contents. A checkpoint has the holders whose contents have changed.
+Objects that existed when training began are referred to by their paths, which are the same in every
+process.
 """
 
 from sweeper.train.userstate.component import UserState

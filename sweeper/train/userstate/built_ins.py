@@ -1,8 +1,7 @@
-"""Keras's own callbacks: the attributes that training changes in each, and those that cannot be used.
+"""Keras's own callbacks: attributes that training changes in each, and callbacks that cannot be used.
 
-Their ``__dict__`` cannot be captured as a whole, because it contains open files, writers and a
-comparison function that changes the sign of ``min_delta``. A test compares the names with the
-installed Keras.
+Their ``__dict__`` cannot be captured completely, because it contains open files, writers and a
+comparison function. A test compares the names with the installed Keras.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ class BuiltIn:
 
     Attributes:
         attributes: Names of attributes that training changes.
-        handles: Names of open files and similar, which ``on_train_begin`` makes again.
-        note: State outside of these attributes, for the table in the documentation.
+        handles: Names of open files and the like, which ``on_train_begin`` creates.
+        note: Other state, for the table in the documentation.
     """
 
     attributes: tuple[str, ...] = ()
@@ -87,7 +86,7 @@ LEFT_OUT: Mapping[type[keras.callbacks.Callback], str] = {
         "sweeper checkpoints and resumes every training; its backup_dir is neither read nor written"
     ),
 }
-"""Keras's own callbacks that are left out of the training, and why; subclasses are refused."""
+"""Keras's own callbacks that are left out of the training, with reasons; subclasses are refused."""
 
 REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
     keras.callbacks.OrbaxCheckpoint: (
@@ -95,7 +94,7 @@ REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
         "every trial, or use ModelCheckpoint"
     ),
 }
-"""Keras's own callbacks that cannot be used, and why."""
+"""Keras's own callbacks that cannot be used, with reasons."""
 
 
 def base_of(callback: keras.callbacks.Callback) -> type[keras.callbacks.Callback] | None:

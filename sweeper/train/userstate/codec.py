@@ -1,8 +1,9 @@
-"""Codec of changed objects, with references to objects from the start of training.
+"""Codec of changed objects, with references to objects that existed when training began.
 
-An object of the beginning is written as its path, so that whoever else holds it finds it again. One that came
-during the training is written in full where it is first held. To what the plain codec knows come references,
-functions and classes by name, and the objects of libraries that can be made anew from a state of their own.
+Such an object is encoded as its path, so it stays the same object for all that refer to it. An object
+made during training is encoded completely where it first occurs. In addition to the plain codec, this
+one encodes references, functions and classes by name, and objects of libraries that can be created from
+their state.
 """
 
 from __future__ import annotations
@@ -20,14 +21,20 @@ import tensorflow as tf
 from keras.src.utils import tracking
 
 from sweeper.inspection.sorts import fields_of
-from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, hold
+from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, replicas_of
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
 from sweeper.train.codec.sets import Filling, fill_set, has_an_order
-from sweeper.train.userstate.foreign import is_pandas, put_pandas, take_pandas
+from sweeper.train.userstate.foreign import (
+    is_output,
+    is_pandas,
+    put_output,
+    put_pandas,
+    take_output,
+    take_pandas,
+)
 from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
-from sweeper.train.userstate.outputs import is_output, put_output, take_output
 from sweeper.train.userstate.values import IteratorState, Value, reduced_iterator
 from sweeper.train.userstate.walk import Node
 
@@ -40,11 +47,11 @@ class UserEncoder(Encoder):
 
     Args:
         tensors: Receives the arrays.
-        prefix: What their names begin with.
-        nodes: What was there at the beginning, by identity.
+        prefix: Prefix of the names of arrays.
+        nodes: Objects that existed when training began, by identity.
         covered: Returns the ids of the variables that other components capture.
         exempt: Ids of objects that only write.
-        shrinking: Returns the name of a function that may take members from a set, or an empty string.
+        shrinking: Returns the name of a function that may remove members from a set, or an empty string.
     """
 
     def __init__(
@@ -64,13 +71,13 @@ class UserEncoder(Encoder):
         self._exempt = exempt
         self._trackers: dict[int, str] | None = None
         self.placed: set[int] = set()
-        """The encoded iterators that replace the original ones."""
+        """Ids of iterators that were encoded because they have advanced."""
 
     def holder(self, holder: Holder) -> Json:
         """Return the encoded contents of a changed holder.
 
         Raises:
-            NotPlainError: It came to hold what has no plain form.
+            NotPlainError: A value in it cannot be encoded.
         """
         path = holder.path
         if isinstance(holder, Value):
@@ -141,7 +148,7 @@ class UserEncoder(Encoder):
     def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
         function = self._shrinking(thing) if has_an_order(members) else ""
         if function:
-            # The place of a member that has left stays taken, and nothing tells whether there is one.
+            # The slot of a removed member stays occupied, and no API shows it.
             what = (
                 f"a set, and {function} may remove members from it, after which its later order "
                 "cannot be restored (a dict keeps its order: dict.fromkeys(…))"
@@ -164,7 +171,7 @@ class UserEncoder(Encoder):
             node.update(state)
 
     def _state(self, value: Any, path: str) -> Json:
-        """Return the node of an object that can be made again from its state, or None."""
+        """Return the node of an object that can be created from its state, or None."""
         if is_output(value):
             return put_output(value, path, lambda cls: self._class(cls, path))
         if is_pandas(value):
@@ -201,7 +208,7 @@ class UserEncoder(Encoder):
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
-        self._tensors[key] = hold(variable)
+        self._tensors[key] = replicas_of(variable)[0].read_value()
         return key
 
 
@@ -228,7 +235,7 @@ class UserDecoder(Decoder):
 
     Args:
         tensors: The arrays, by name.
-        nodes: What was there at the beginning of this training, by path.
+        nodes: Objects that existed when training began, by path.
     """
 
     def __init__(self, tensors: Mapping[str, Any], nodes: Mapping[str, Node]) -> None:
@@ -250,7 +257,7 @@ class UserDecoder(Decoder):
         elif holder.shape == KEYED:
             pairs = [(self.decode(key), self.decode(item)) for key, item in saved["items"]]
             present = dict(zip(*holder.read(), strict=True))
-            # What only writes is made again where it is first used.
+            # An object that only writes is created again where it is first used.
             pairs = [(key, item) for key, item in pairs if item is not _KEPT or key in present]
             holder.write(
                 [key for key, _ in pairs],

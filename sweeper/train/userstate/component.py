@@ -1,30 +1,38 @@
 """Component of the state of the user's objects.
 
-As training begins, everything that the code reaches is walked once and remembered. A capture looks
-at what was found then, writes down what has changed and nothing else, and refuses what has changed
-to something with no plain form, by its name. A restore puts back both: what was captured, and, where
-a fresh process has come to differ before it, what was there at the beginning.
+When training begins, a walk records everything that the user's code reaches. A capture encodes the
+objects that have changed since, and refuses by name those that cannot be encoded. A restore sets the
+captured objects, and resets others that have changed in the new process before the restore.
 """
 
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from types import FunctionType
 from typing import Any
 
 import keras
+import numpy as np
+import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.code import functions_of, may_shrink_sets, only_grows
-from sweeper.inspection.sorts import is_users_class, is_users_module
+from sweeper.inspection.code import (
+    closure_of,
+    functions_of,
+    globals_of,
+    may_shrink_sets,
+    names_in,
+    only_grows,
+)
+from sweeper.inspection.sorts import fields_of, is_users_class, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.decoder import EARLIER
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.randomness.generators import global_seed_generator
-from sweeper.train.userstate.baked import BakedFunctions
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
 from sweeper.train.userstate.holders import Attributes, Holder, ModuleVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
@@ -50,9 +58,9 @@ class UserState:
     """Component of the state of the user's objects.
 
     Args:
-        roots: What the training was given.
-        covered: Gives the ids of the variables that other components capture.
-        notice: Called when there is more than one walk looks at.
+        roots: Roots of the walk.
+        covered: Returns the ids of the variables that other components capture.
+        notice: Called if the walk reaches its maximum number of objects.
     """
 
     name = "user_state"
@@ -74,9 +82,9 @@ class UserState:
         self._baked = BakedFunctions()
         self._users: tuple[FunctionType, ...] | None = None
         self.in_flight: Callable[[], frozenset[str]] = frozenset
-        """The uses of data whose pass is open; see `Reopening`."""
+        """Returns the uses of data whose pass is open; see `Reopening`."""
 
-    def begin(self) -> None:
+    def begin(self) -> Walk:
         """Record the initial state, before training or a restore."""
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
@@ -99,12 +107,13 @@ class UserState:
                 f"the study's code reaches more than {MOST:,} objects; the state of the others is "
                 "not in the checkpoints"
             )
+        return walk
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
         """Return the variables that only functions of the data use, by use.
 
-        Such is Keras's global seed generator that a dataset at the top of a file was traced with: the
-        trial's seed has made another one since. The one that is there now is the process's.
+        An example is the global seed generator that a dataset at a file's top level was traced with,
+        which setting the trial's seed has replaced since.
         """
         now = global_seed_generator()
         others = [*self._roots.model.variables, *([] if now is None else [now.state])]
@@ -119,7 +128,7 @@ class UserState:
         }
 
     def _refuse_written(self, in_step: set[int]) -> None:
-        """Refuse a variable that reading data ahead writes, and that is also used elsewhere."""
+        """Refuse a variable that a dataset read ahead writes and that other code uses as well."""
         written = list(chain.from_iterable(self._roots.written.values()))
         found = _variables_of(self._holders)
         for each in written:
@@ -137,22 +146,14 @@ class UserState:
     @property
     def walk(self) -> Walk:
         """Return the walk at the start of training."""
-        if self._walk is None:
-            self.begin()
-        if self._walk is None:
-            msg = "the walk was not begun"
-            raise RuntimeError(msg)
-        return self._walk
+        return self.begin() if self._walk is None else self._walk
 
     def changed(self) -> list[str]:
         """Return the paths of changed values."""
         return [holder.path for holder in self.walk.holders if holder.changed()]
 
     def undo(self) -> None:
-        """Undo all changes, but keep objects that were made where nothing was.
-
-        A step that is only run for the variables that it creates changes whatever it counts on.
-        """
+        """Undo the changes of a step that was run for its variables; keep layers and variables that it created."""
         covered = self._covered()
         for holder in self._holders:
             if not holder.changed():
@@ -171,9 +172,9 @@ class UserState:
                 raise UncapturableError(_cannot(holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
-        """Record a function that TensorFlow has traced.
+        """Record a function that TensorFlow traced after the beginning of training.
 
-        Before training begins, a trace finds the same values in every process.
+        Earlier traces see the same values in every process.
         """
         if self._walk is not None:
             self._baked.traced(function)
@@ -196,7 +197,7 @@ class UserState:
         ahead = self._read_ahead()
         holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders
         saved = self._capture(holders, tensors)
-        # For comparisons alone: a restore reads none of it.
+        # Only compared, never restored.
         saved["left_out"] = [] if self._left_out is None else self._left_out.fingerprints()
         return saved
 
@@ -214,7 +215,7 @@ class UserState:
         return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
 
     def _read_ahead(self) -> set[int]:
-        """Return the holders without a definite position, because threads read ahead."""
+        """Return the ids of holders whose position is unknown, because threads read ahead."""
         return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
@@ -252,7 +253,8 @@ class UserState:
     def _removing_function(self, thing: object) -> str:
         """Return the name of a user's function that may remove members from ``thing``, or an empty string.
 
-        Functions beside those that were reached count as well: a factory may have done it.
+        Other functions in the modules of reached functions count as well, because a factory may call
+        them.
         """
         if self._users is None:
             reached = [n.thing for n in self.walk.nodes.values() if type(n.thing) is FunctionType]
@@ -271,9 +273,9 @@ class UserState:
         return f"{found.__module__}.{found.__qualname__}"
 
     def _names_of(self, thing: object) -> frozenset[str]:
-        """Return the names of the attributes with ``thing``; none if it is also referred to elsewhere.
+        """Return the names of the attributes that hold ``thing``; none if other objects hold it, too.
 
-        What a module's or a class's own code did with a set of theirs is not known any more.
+        The code of a module's or a class's top level may have removed members, and cannot be read.
         """
         names: set[str] = set()
         for holder in self._holders:
@@ -303,7 +305,7 @@ class UserState:
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         if self._walk is None:
-            # Callbacks have yet to make what they make when training begins.
+            # Callbacks create objects when training begins.
             return []
         if saved.get("new"):
             return [f"it contains objects made during training in an old format: {EARLIER}"]
@@ -353,9 +355,6 @@ class UserState:
                 )
                 raise RestoreError(msg) from error
 
-    def describe(self) -> str:
-        return f"{len(self._holders)} objects watched"
-
     def _by_path(self) -> dict[str, Holder]:
         return {holder.path: holder for holder in self.walk.holders}
 
@@ -389,3 +388,90 @@ def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
 def _cannot(where: str, what: str) -> str:
     advice = _OF_CALLBACK if where.startswith("callback ") else _MAKES_ANEW
     return f"{where} changed during training, and is {what}, which cannot be saved; {advice}"
+
+
+_MOST_READ = 2_000
+"""Maximum number of recorded values of a traced function."""
+
+_LEAVES = (bool, int, float, str, np.generic)
+
+
+class BakedFunctions:
+    """Functions that were traced during training, with the Python values that they read.
+
+    A trace stores each number, string and flag that the code reads as a constant in the graph. A
+    resumed process traces the function again, with the values of that time. So the values are
+    recorded at the trace and compared at each checkpoint.
+    """
+
+    def __init__(self) -> None:
+        self._traced: list[tuple[Any, dict[str, Any]]] = []
+
+    def traced(self, function: Any) -> None:
+        """Record a newly traced ``function``."""
+        if isinstance(getattr(function, "__code__", None), types.CodeType) or hasattr(
+            function, "__func__"
+        ):
+            values = _values_read(function)
+            if values:
+                self._traced.append((function, values))
+
+    def changed(self) -> tuple[str, str, Any, Any] | None:
+        """Return the first function with a changed value: its name, the value's name, and both values."""
+        for function, values in self._traced:
+            now = _values_read(function)
+            for path, was in values.items():
+                if not same(was, now.get(path, MISSING)):
+                    name = str(getattr(function, "__qualname__", function))
+                    return name, path, was, now.get(path, MISSING)
+        return None
+
+
+def _values_read(function: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    waiting: list[tuple[str, Any, frozenset[str]]] = [("", function, frozenset())]
+    while waiting and len(found) < _MOST_READ:
+        path, value, names = waiting.pop()
+        if isinstance(value, _LEAVES):
+            found[path] = value
+            continue
+        if value is None or id(value) in seen or isinstance(value, _UNREAD):
+            continue
+        seen.add(id(value))
+        waiting += reversed(_inside(path, value, names))
+    return found
+
+
+_UNREAD = (
+    type,
+    types.ModuleType,
+    keras.Model,
+    keras.layers.Layer,
+    keras.Variable,
+    tf.Variable,
+    tf.Tensor,
+    np.ndarray,
+)
+"""Classes of values that a graph reads when it runs, or that are not compared."""
+
+
+def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:
+    if isinstance(value, types.MethodType):
+        function, owner = value.__func__, value.__self__
+        own = names_in(function) if isinstance(function, types.FunctionType) else frozenset()
+        return [(path, function, own), (f"{path}self", owner, own)]
+    if isinstance(value, types.FunctionType):
+        return _of_function(value) if is_users_module(value.__module__ or "") else []
+    if isinstance(value, dict):
+        return [(f"{path}[{k!r}]", v, names) for k, v in list(dict.items(value))[:_MOST_READ]]
+    if isinstance(value, list | tuple):
+        return [(f"{path}[{i}]", v, names) for i, v in enumerate(value[:_MOST_READ])]
+    fields = fields_of(value)
+    return [(f"{path}.{name}", fields[name], names) for name in fields if name in names]
+
+
+def _of_function(function: types.FunctionType) -> list[tuple[str, Any, frozenset[str]]]:
+    names = names_in(function)
+    read = (*closure_of(function), *globals_of(function))
+    return [(name, value, names) for name, value in read]

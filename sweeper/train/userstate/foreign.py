@@ -1,23 +1,27 @@
-"""Objects of libraries in C: pandas frames, writable buffers, and objects known by their pickles.
+"""Objects of libraries whose state is not in attributes: pandas frames, buffers, progress bars and logs.
 
-Nothing in their attributes tells that such an object has changed. A frame and a buffer are read, and
-written back in place. Of everything else its pickle tells whether it is what it was; it is compared
-and never loaded, so a change is refused by name.
+A frame and a buffer are read, and restored in place. Other objects written in C are compared by their
+pickles, which are never loaded, so a change is refused by name. Progress bars and logs only write, and
+no result depends on them.
 """
 
 from __future__ import annotations
 
 import array
 import io
+import logging
 import pickle
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 
 from sweeper.inspection.sorts import class_name, module_of
 from sweeper.train.codec import (
+    TAG,
     Json,
     NotPlainError,
     Tensors,
@@ -31,11 +35,11 @@ from sweeper.train.codec import (
 from sweeper.train.userstate.values import SMALL, Value
 
 _MOST_PICKLED = 4 << 20
-"""Size of a pickle in bytes above which an object counts as data and is not compared."""
+"""Size of a pickle in bytes above which an object is not compared."""
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
 _HARMLESS: tuple[type, ...] = (object, threading.local)
-"""Classes written in C whose objects have only attributes."""
+"""Classes written in C whose objects have no other state than attributes."""
 
 
 def hides_state(cls: type) -> bool:
@@ -50,7 +54,7 @@ def hides_state(cls: type) -> bool:
 
 
 class Opaque(Value):
-    """An object whose changes are found only by its pickle."""
+    """An object whose changes are found by its pickle."""
 
     __slots__ = ()
 
@@ -60,7 +64,7 @@ class Opaque(Value):
     def begin(self) -> None:
         super().begin()
         if self.began != self.token():
-            # Its pickle is another one each time, and tells nothing.
+            # Its pickle differs each time, so it cannot be compared.
             self.began = None
 
     def changed(self) -> bool:
@@ -189,7 +193,7 @@ class PandasObject(Value):
     def begin(self) -> None:
         super().begin()
         thing, arrays = self.thing, arrays_in(self.thing)
-        # What has an id keeps it only as long as it lives.
+        # References, so that the ids in the token are not reused.
         self.kept = [*arrays, thing.index, getattr(thing, "columns", None)]
         size = sum(array.nbytes for array in arrays)
         self.copy = thing.copy(deep=True) if size <= SMALL else None
@@ -216,7 +220,7 @@ def _layout(column: Any) -> Any:
 
 
 def _become(thing: Any, other: Any) -> None:
-    """Initialize ``thing`` again by its constructor, with the content of ``other``."""
+    """Call the constructor of ``thing`` again, with the content of ``other``."""
     noted, unique = thing.attrs, thing.flags.allows_duplicate_labels
     type(thing).__init__(thing, other)
     thing.attrs = noted
@@ -227,7 +231,7 @@ def put_pandas(thing: Any, tensors: Tensors, key: str) -> Json:
     """Encode a frame or a series.
 
     Raises:
-        NotPlainError: It has columns or labels of other types than NumPy's and text.
+        NotPlainError: It has values or labels that are neither text nor of a NumPy dtype.
     """
     if type(thing).__name__ == "Series":
         values = [_put_values(thing, tensors, f"{key}/values")]
@@ -297,3 +301,66 @@ def _take_index(saved: Json, tensors: Mapping[str, Any]) -> Any:
     if "range" in saved:
         return pd.RangeIndex(*saved["range"], name=name)
     return pd.Index(_take_values(saved["values"], tensors), name=name)
+
+
+_OUTPUT: tuple[type, ...] = (
+    keras.utils.Progbar,
+    logging.Handler,
+    logging.Logger,
+    logging.LoggerAdapter,
+    tf.summary.SummaryWriter,
+)
+
+_OF_BAR = ("total", "n", "desc", "unit", "leave", "disable")
+
+
+def is_output(value: object) -> bool:
+    """Return whether ``value`` is a progress bar or a log."""
+    return isinstance(value, _OUTPUT) or _is_bar(value)
+
+
+def _is_bar(value: object) -> bool:
+    cls = type(value)
+    return module_of(cls).partition(".")[0] == "tqdm" and hasattr(cls, "set_postfix")
+
+
+def put_output(value: Any, where: str, class_of: Callable[[type], Json]) -> Json:
+    """Encode a progress bar or a logger made during training: its settings, not its output.
+
+    Raises:
+        NotPlainError: Its target is unknown.
+    """
+    if type(value) is logging.Logger and logging.getLogger(value.name) is value:
+        return {TAG: "logger", "v": value.name}
+    if type(value) is keras.utils.Progbar:
+        shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
+        return {
+            TAG: "progress",
+            "v": {**shown, "stateful_metrics": sorted(value.stateful_metrics)},
+        }
+    if _is_bar(value) and value.iterable is None:
+        shown = {name: getattr(value, name, None) for name in _OF_BAR}
+        return {TAG: "bar", "class": class_of(type(value)), "v": shown}
+    what = f"a {class_name(type(value))} made during training; make it in the factory"
+    raise NotPlainError(where, value, what)
+
+
+def take_output(body: Mapping[str, Any], class_of: Callable[[Json], Any]) -> Any:
+    """Return the inverse of `put_output`."""
+    shown = body["v"]
+    if body[TAG] == "logger":
+        return logging.getLogger(shown)
+    if body[TAG] == "progress":
+        return keras.utils.Progbar(**shown)
+    cls = class_of(body["class"])
+    if not module_of(cls).startswith("tqdm"):
+        msg = f"it contains a progress bar, and {cls.__name__} is not one now"
+        raise UnplaceableError(msg)
+    return cls(
+        total=shown["total"],
+        initial=shown["n"],
+        desc=(shown["desc"] or "").removesuffix(": ") or None,
+        unit=shown["unit"],
+        leave=shown["leave"],
+        disable=shown["disable"],
+    )

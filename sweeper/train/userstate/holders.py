@@ -1,11 +1,11 @@
 """Holders of objects: reading, comparison and restore in place of their contents.
 
-Nothing of the user's is run: attributes are read and written below properties and ``__setattr__``,
-containers by their built-in classes. What stood where as training began is remembered by reference;
-an object that is unchanged holds the very same objects, which is what makes looking cheap.
+No code of the user is run: attributes are read and written without properties and ``__setattr__``,
+containers by methods of their built-in classes. The initial contents are stored by reference, so
+comparing an unchanged object is cheap.
 
-A name of a closure, a module, a class, the environment or a context may be unbound, and no others than those that
-the reached code uses, or that the user's own class has, are touched.
+Variables of closures, modules, classes, the environment or contexts may be unbound. Only those that the
+reached code uses, or that the user's own class has, are changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from sweeper.inspection.sorts import delete_field, fields_of, set_field
+from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.codec.sets import fill_set
 
@@ -36,7 +36,7 @@ class Holder:
     """An object with state, and its contents at the start of training.
 
     Attributes:
-        path: Where it is, in the user's terms; unique, and the same in every process.
+        path: Path of the object for the user; unique, and the same in every process.
         thing: The object.
     """
 
@@ -47,15 +47,15 @@ class Holder:
         self.path = path
 
     def begin(self) -> None:
-        """Record the present contents."""
+        """Record the current contents as the initial ones."""
         raise NotImplementedError
 
     def changed(self) -> bool:
-        """Return whether the contents have changed since the start."""
+        """Return whether the contents differ from the initial ones."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Restore the contents of the start, as far as they are recorded."""
+        """Restore the initial contents, as far as they are recorded."""
         raise NotImplementedError
 
 
@@ -63,10 +63,9 @@ class Structure(Holder):
     """A holder of other objects, by keys.
 
     Attributes:
-        shape: How its contents are written down: attributes by their names, an order, or keys in
-            an order.
-        keys: What it had at the beginning.
-        values: The values of these.
+        shape: Form of the contents: by name, in an order, or by keys in an order.
+        keys: Initial keys.
+        values: Initial values.
     """
 
     __slots__ = ("iterators", "keys", "values")
@@ -77,7 +76,7 @@ class Structure(Holder):
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.iterators: list[Holder] = []
-        """Iterators in it, which are replaced if they have advanced."""
+        """Iterators among the values, which are replaced if they have advanced."""
 
     def read(self) -> Contents:
         raise NotImplementedError
@@ -109,8 +108,8 @@ class Attributes(Structure):
     """The attributes of an object.
 
     Args:
-        ignored: Names that are not the user's, and made anew.
-        watched: The only names that are looked at; None for all.
+        ignored: Names that are not the user's.
+        watched: The only names that are compared; None for all.
     """
 
     __slots__ = ("as_before", "ignored", "watched")
@@ -127,8 +126,8 @@ class Attributes(Structure):
         self.ignored = ignored
         self.watched = watched
         self.as_before: tuple[list[str], Sequence[Any]] | None = None
-        """All names, and the values that count, as they were last found unchanged: where both are
-        the very same, so is everything."""
+        """All names and the compared values when the object was last found unchanged: if both are
+        identical, it is unchanged."""
 
     def _fields(self) -> dict[str, Any]:
         thing = self.thing
@@ -138,7 +137,7 @@ class Attributes(Structure):
         fields, before = self._fields(), self.as_before
         if before is not None:
             names, values = before
-            # A model of 200 layers has 12,000 attributes: few of them are to be touched.
+            # Fast path: a model of 200 layers has 12,000 attributes.
             if [*fields] == names and all(map(is_, self._compared_values(fields), values)):
                 return self._gone_on()
         if super().changed():
@@ -147,7 +146,7 @@ class Attributes(Structure):
         return False
 
     def _compared_values(self, fields: dict[str, Any]) -> Iterable[Any]:
-        """Return the values that are looked at while the names are the same."""
+        """Return the values to compare while the names are the same."""
         return fields.values() if self.watched is None else map(fields.get, self.watched)
 
     def reset(self) -> None:
@@ -179,7 +178,7 @@ class Attributes(Structure):
 
 @functools.cache
 def _shared_names(names: tuple[str, ...]) -> list[str]:
-    """Return the names as a list, one for all objects that have the same: it is not to be changed."""
+    """Return the names as a list that is shared by objects with equal names, and must not be changed."""
     return list(names)
 
 
@@ -201,7 +200,7 @@ class ListItems(Structure):
     def read(self) -> Contents:
         if self.kind is np.ndarray:
             return [], list(self.thing.ravel())
-        stored = _storage(self.thing)
+        stored = list_in_wrapper(self.thing)
         return [], list(self.kind.__iter__(self.thing if stored is None else stored))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
@@ -216,18 +215,10 @@ class ListItems(Structure):
             deque.clear(self.thing)
             deque.extend(self.thing, values)
             return
-        stored = _storage(self.thing)
+        stored = list_in_wrapper(self.thing)
         if stored is not None:
             stored[:] = values
         list.__setitem__(self.thing, slice(None), list(values))
-
-
-def _storage(thing: Any) -> list[Any] | None:
-    """TensorFlow's wrapper of a list that is an attribute keeps the items beside itself."""
-    if type(thing).__name__ != "ListWrapper":
-        return None
-    stored = fields_of(thing).get("_storage")
-    return stored if type(stored) is list else None
 
 
 class DictItems(Structure):
@@ -247,7 +238,7 @@ class DictItems(Structure):
 
 
 class WeakItems(Structure):
-    """The items of a mapping that holds its keys or values weakly."""
+    """The items of a mapping with weak references to keys or values."""
 
     __slots__ = ()
     shape = KEYED
@@ -263,7 +254,7 @@ class WeakItems(Structure):
 
 
 class SetItems(Structure):
-    """The members of a set, in the order in which it gives them."""
+    """The members of a set, in its order of iteration."""
 
     __slots__ = ()
 
@@ -296,7 +287,7 @@ class Cell(Structure):
 
 
 class ModuleVariables(Structure):
-    """Variables of a module of the user's that the reached code uses."""
+    """Variables of a user's module that the reached code uses."""
 
     __slots__ = ("names",)
     shape = NAMED
@@ -319,7 +310,7 @@ class ModuleVariables(Structure):
 
 
 class ClassAttributes(Structure):
-    """Attributes that a class of the user's holds itself."""
+    """Attributes of a user's class, without those of its bases."""
 
     __slots__ = ()
     shape = NAMED
@@ -350,7 +341,7 @@ class Environment(Structure):
         self.stored = dict(self.thing._data)
 
     def changed(self) -> bool:
-        # As it is stored: reading a variable decodes it.
+        # The stored bytes, because reading a variable decodes it.
         return bool(self.thing._data != self.stored)
 
     def read(self) -> Contents:

@@ -1,8 +1,8 @@
-"""Fingerprints of what training changes in callbacks that keep their state by get_state and set_state.
+"""Fingerprints of changed attributes of callbacks with their own ``get_state`` and ``set_state``.
 
-Nobody walks such a callback: its own methods say what a checkpoint has to hold. What they leave out is
-lost on resume, and nothing in a checkpoint would tell. So its attributes are walked for themselves, and a
-checkpoint has a fingerprint of each that has changed: to be compared with a replay's, never restored.
+Such a callback's state is the result of its ``get_state``. State that this leaves out is lost on resume
+without an error. So a separate walk covers the callback's attributes, and a checkpoint has a
+fingerprint of each changed one. Fingerprints are compared with those of a replay, never restored.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from sweeper.train.userstate.walk import Roots, Walk
 
 _SHORT = 40
 _MOST_ELEMENTS = 64
-"""Elements of a list up to which each has a fingerprint of its own."""
+"""Maximum length of a list whose elements have their own fingerprints."""
 
 _SEQUENCES = ("list", "deque", "set", "tuple", "frozenset")
-"""Kinds that a callback's methods often turn into one another, without effect."""
+"""Kinds that a callback's methods often convert into one another, which has no effect."""
 
 _MUTABLE = frozenset({list, set, deque, dict, OrderedDict, defaultdict, np.ndarray})
-"""Built-in containers and arrays; to copy them runs none of the user's code."""
+"""Built-in containers and arrays, which can be copied without running the user's code."""
 
 Ids = tuple[int, ...]
 
@@ -50,7 +50,7 @@ class Parts:
 
 
 class _Comparing(UserEncoder):
-    """Encoder of what is compared and never restored: each set may be written."""
+    """Encoder of values that are compared and never restored, so any set can be encoded."""
 
     def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
         del thing, path
@@ -58,11 +58,11 @@ class _Comparing(UserEncoder):
 
 
 class LeftOut:
-    """Attributes of callbacks with their own get_state, watched beside the walk of all else.
+    """Attributes of callbacks with their own ``get_state``.
 
     Args:
-        walk: The walk of everything else, which knows these callbacks and looks into none of them.
-        roots: What the training was given.
+        walk: The walk of all other objects, which does not enter these callbacks.
+        roots: Roots of that walk.
         covered: Returns the ids of the variables that other components capture.
     """
 
@@ -97,7 +97,7 @@ class LeftOut:
         ]
 
     def _of(self, holder: Holder) -> Iterator[tuple[str, str]]:
-        """Yield what differs in one object that is the same as when training began."""
+        """Yield the differences in an object that existed when training began."""
         now = _contents(holder.thing, holder)
         if now is None:
             whole = _copied(holder.thing)
@@ -113,7 +113,7 @@ class LeftOut:
     def _parts(
         self, path: str, began: Parts, now: Parts, holder: Holder | None, within: Ids = ()
     ) -> Iterator[tuple[str, str]]:
-        """Yield the parts that are not as they were; those that changed in place have a holder."""
+        """Yield the replaced parts; objects that changed in place have their own holder."""
         for key in dict.fromkeys([*began.values, *now.values]):
             one, two = began.values.get(key, MISSING), now.values.get(key, MISSING)
             if same(one, two):
@@ -133,16 +133,16 @@ class LeftOut:
     def _replaced(
         self, leaf: str, inner: str, one: Any, two: Any, within: Ids
     ) -> Iterator[tuple[str, str]]:
-        """Yield what differs where ``two`` stands where ``one`` was: named as if changed in place.
+        """Yield the differences between ``one`` and its replacement ``two``, as if changed in place.
 
-        A callback's set_state makes objects anew which training changes in place.
+        A callback's ``set_state`` creates objects that training changes in place.
 
         Args:
             leaf: Path of a value without parts.
             inner: Path of an object that may change in place.
-            one: What was there as training began.
-            two: What is there now.
-            within: Identities of the objects around it.
+            one: The initial object.
+            two: The current object.
+            within: Ids of the objects that contain it.
         """
         held = self._held.get(id(one))
         alike = isinstance(held, Structure) and type(one) is type(two) and held.shape == NAMED
@@ -159,7 +159,7 @@ class LeftOut:
             yield path, text
 
     def _began(self, thing: Any) -> Parts:
-        """Return the parts that ``thing`` had as training began; none of what has no parts."""
+        """Return the initial parts of ``thing``; none if it has no parts."""
         held = self._held.get(id(thing))
         if isinstance(held, Structure):
             return Parts(held.shape, _by_key(held.shape, held.keys, held.values))
@@ -170,7 +170,7 @@ class LeftOut:
         return self._fingerprint(lambda encoder: encoder.encode(plain, path))
 
     def _fingerprint(self, write: Callable[[UserEncoder], Json]) -> str | None:
-        """Return a short value as text, another's digest, and None for what has no plain form."""
+        """Return a short value as text, the digest of another value; None if it cannot be encoded."""
         tensors: Tensors = {}
         encoder = _Comparing(
             tensors,
@@ -182,7 +182,7 @@ class LeftOut:
         try:
             plain = relocated(_plain(write(encoder), {}), self._directory, "…")
         except NotPlainError:
-            # An open file, a thread, a compiled function: nobody could put it back, or compare it.
+            # An open file, a thread, a compiled function: it can be neither restored nor compared.
             return None
         text = json.dumps(plain, sort_keys=True)
         if not isinstance(plain, list | dict) and len(text) <= _SHORT:
@@ -199,12 +199,12 @@ class LeftOut:
 def _contents(
     thing: Any, holder: Holder | None = None, *, attributes: bool = False
 ) -> Parts | None:
-    """Return the parts of ``thing`` that have a name each; None where it is one value.
+    """Return the parts of ``thing`` by name; None if it is compared as one value.
 
     Args:
         thing: Any object.
-        holder: What reads its parts; None for one that came during training.
-        attributes: Whether its attributes are parts, whatever class it is of.
+        holder: Its holder; None for an object made during training.
+        attributes: Whether its attributes are its parts, whatever its class.
     """
     if isinstance(holder, Structure):
         shape, (keys, values) = holder.shape, holder.read()
@@ -229,7 +229,7 @@ def _by_key(shape: str, keys: Sequence[Any], values: Sequence[Any]) -> dict[Any,
 
 
 def _copied(thing: Any) -> Any:
-    """Return a container or an array as another object, which is written by what is in it."""
+    """Return a copy of a container or an array, which is encoded by content instead of by reference."""
     return copy.copy(thing) if type(thing) in _MUTABLE else thing
 
 
@@ -238,11 +238,11 @@ def _token(array: Any) -> Any:
 
 
 def _plain(node: Json, shared: dict[str, Json]) -> Json:
-    """Return an encoded value with each shared object where it is held, and sequences of one kind.
+    """Return an encoded value with references replaced by objects, and all sequences of one kind.
 
     Args:
         node: The value.
-        shared: What the objects that others refer to are, by their ids; it is filled on the way.
+        shared: Objects that references refer to, by their ids; filled by this function.
     """
     if isinstance(node, list):
         return [_plain(each, shared) for each in node]

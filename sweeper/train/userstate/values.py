@@ -1,8 +1,8 @@
-"""Objects whose state is a value of their own: arrays, generators, variables, positions, tables.
+"""Holders of objects whose state is one value: arrays, generators, variables, positions, tables.
 
-Each tells its state as a token that is compared, writes it into a checkpoint and takes it back in
-place. Of iterators, files, tables, queues and caches only their own interface tells it. Where there is a token
-and no way to write it down, or none to put it back, a change is refused by name.
+Each has a token, which is compared, and captures and restores its state in place. Iterators, files,
+tables, queues and caches are read through their own API. If the state can be compared but not captured
+or restored, a change is refused by name.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from sweeper.train.codec import (
 )
 from sweeper.train.codec.decoder import set_state_of_generator
 from sweeper.train.codec.encoder import state_of_generator
-from sweeper.train.codec.form import MISSING, is_plain
+from sweeper.train.codec.form import MISSING, form_of, is_plain
 from sweeper.train.userstate.holders import Holder
 
 SMALL = 1 << 16
-"""Bytes up to which a value is kept to be put back, beside its digest."""
+"""Maximum size in bytes of a value that is copied for `Holder.reset`."""
 
 
 class Value(Holder):
@@ -49,7 +49,7 @@ class Value(Holder):
     __slots__ = ("began",)
 
     def token(self) -> Any:
-        """Return what is equal while nothing has changed."""
+        """Return a value that is equal as long as the object is unchanged."""
         raise NotImplementedError
 
     def begin(self) -> None:
@@ -59,18 +59,18 @@ class Value(Holder):
         return bool(self.token() != self.began)
 
     def reset(self) -> None:
-        """Nothing is kept that could be put back."""
+        """Do nothing: no copy is recorded."""
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        """Return the value now; arrays go into ``tensors`` under names that begin with ``key``.
+        """Return the current value; arrays go into ``tensors`` under names that begin with ``key``.
 
         Raises:
-            NotPlainError: It has no form that could be brought back.
+            NotPlainError: It cannot be captured, or not restored.
         """
         raise NotImplementedError
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        """Return what of ``saved`` does not fit, in words; None where all does."""
+        """Return a description of the mismatch of ``saved``; None if it fits."""
         del saved, tensors
         return None
 
@@ -79,7 +79,7 @@ class Value(Holder):
 
 
 class Array(Value):
-    """A NumPy array that can be written to, in any type but Python's objects."""
+    """A NumPy array of any dtype but Python objects."""
 
     __slots__ = ("copy",)
 
@@ -113,7 +113,7 @@ class Array(Value):
 
 
 class Generator(Value):
-    """A random generator of NumPy's or Python's."""
+    """A random generator of NumPy or Python."""
 
     __slots__ = ()
 
@@ -132,7 +132,7 @@ class Generator(Value):
 
 
 class SeedSequence(Value):
-    """A seed sequence of NumPy's: how many children it has spawned, which only ever rises."""
+    """A seed sequence of NumPy: its number of spawned children, which can only increase."""
 
     __slots__ = ()
 
@@ -218,7 +218,7 @@ class Variable(Value):
         return saved
 
     def _values(self) -> list[Any]:
-        """Return what the variable holds, on each replica."""
+        """Return the variable's value on each replica."""
         return [each.read_value() for each in replicas_of(self.thing)]
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
@@ -227,9 +227,7 @@ class Variable(Value):
         array = tensors.get(saved["t"])
         if array is None:
             return f"the tensor {saved['t']!r} is missing"
-        was = f"{np.dtype(array.dtype).name}{list(array.shape)}"
-        dtype = keras.backend.standardize_dtype(self.thing.dtype)
-        now = f"{dtype}{list(self.thing.shape)}"
+        was, now = form_of(array), form_of(self.thing)
         return None if was == now else f"was a variable, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -242,7 +240,7 @@ class Variable(Value):
 
 
 def _has_value(variable: Any) -> bool:
-    """Keras's variables have none before they are initialized, in a stateless scope say."""
+    """Return whether the variable is initialized; in a stateless scope, Keras's are not."""
     return not isinstance(variable, keras.Variable) or variable._value is not None
 
 
@@ -252,7 +250,7 @@ def _digest_of_tensor(value: Any) -> str:
 
 
 class IteratorState(Value):
-    """An iterator of a container, or of `itertools`; one that has gone on is made again."""
+    """An iterator of a container, or of `itertools`; one that has advanced is created again."""
 
     __slots__ = ()
 
@@ -275,9 +273,9 @@ _DEEPEST = 12
 
 
 def reduced_iterator(value: Any) -> tuple[Any, ...] | None:
-    """Return what makes the iterator again: a function, its arguments, and a state; None for others.
+    """Return a function, its arguments and a state that create the iterator again; None for other objects.
 
-    Only types of Python's own are asked, which answer without running anything or going on.
+    Only for Python's own types, whose ``__reduce__`` runs no other code and does not advance them.
     """
     if type(value).__module__ not in ("builtins", "itertools", "collections", "_collections"):
         return None
@@ -291,10 +289,7 @@ def reduced_iterator(value: Any) -> tuple[Any, ...] | None:
 
 
 class Frame(Value):
-    """A generator or coroutine: where its frame stands, and with which values.
-
-    No interface could bring that back.
-    """
+    """A generator or coroutine: the position and the values of its frame, which cannot be restored."""
 
     __slots__ = ()
 
@@ -302,8 +297,8 @@ class Frame(Value):
         frame = frame_of(self.thing)
         if frame is None:
             return None
-        # A loop comes back to the same position. What it counts by is among the frame's values, and
-        # an iterator that it goes over lies on the frame's stack, which no attribute shows.
+        # A loop returns to the same position. Its counter is among the frame's values; its iterator
+        # is on the frame's stack, which only the garbage collector shows.
         held = [v for v in gc.get_referents(self.thing) if v is not frame]
         return frame.f_lasti, tuple(_token_of(value, 0) for value in held)
 
@@ -314,7 +309,7 @@ class Frame(Value):
 
 
 class File(Value):
-    """An open file: where it is read, or all that a stream in memory holds."""
+    """An open file: its position, and the content of a stream in memory."""
 
     __slots__ = ()
 
@@ -328,7 +323,7 @@ class File(Value):
         try:
             return self.thing.tell()
         except (OSError, ValueError):
-            # A text file that is being iterated over tells no position, and one of a pipe has none.
+            # A text file in an iteration does not tell its position, and a pipe has none.
             return _raw_position(self.thing)
 
     def capture(self, tensors: Tensors, key: str) -> Json:
@@ -362,7 +357,7 @@ def _raw_position(file: Any) -> Any:
 
 
 class LookupTable(Value):
-    """A mutable lookup table of TensorFlow's."""
+    """A mutable lookup table of TensorFlow."""
 
     __slots__ = ()
 
@@ -386,7 +381,7 @@ class LookupTable(Value):
 
 
 class Queue(Value):
-    """A queue of TensorFlow's, which tells how much is in it and not what."""
+    """A queue of TensorFlow, of which only the length can be read."""
 
     __slots__ = ()
 
@@ -425,7 +420,7 @@ class DatasetIterator(Value):
                 "save; make a new one where it is used"
             )
             raise NotPlainError(key, self.thing, what)
-        # Comparisons know by this name what also says how far tf.data had read ahead.
+        # Comparisons recognize by this name a state that includes how far tf.data has read ahead.
         name = f"{key}/iterator"
         tensors[name] = np.frombuffer(token, np.uint8)
         return {"t": name}
@@ -442,7 +437,7 @@ class DatasetIterator(Value):
 
 
 class Cache(Value):
-    """A cache of `functools`: what it keeps can be worked out again, unless that has changed."""
+    """A cache of `functools`, whose results can be computed again unless their inputs have changed."""
 
     __slots__ = ()
 

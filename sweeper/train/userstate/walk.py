@@ -1,8 +1,8 @@
-"""The walk from what the factories gave to every object that can hold state, each once.
+"""Walk from the factories' results to every object that can have state, each once.
 
-What leads where is decided by `inspection.walk`; here each object gets its path and its holder. The order is
-that in which the user's code set things, which is the same in every process, and so are the paths:
-what is captured in one process finds its place in another by them.
+`sweeper.inspection.walk` yields the objects that an object leads to; this module gives each its path and
+its holder. The order is that in which the user's code set attributes. It is the same in every process,
+and so are the paths, by which captured state is restored.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ from sweeper.train.userstate.foreign import (
     arrays_in,
     hides_state,
     is_buffer,
+    is_output,
     is_pandas,
 )
 from sweeper.train.userstate.holders import (
@@ -81,7 +82,6 @@ from sweeper.train.userstate.holders import (
     Structure,
     WeakItems,
 )
-from sweeper.train.userstate.outputs import is_output
 from sweeper.train.userstate.values import (
     Array,
     Cache,
@@ -104,16 +104,15 @@ class Roots:
 
     Attributes:
         model: The compiled model.
-        callbacks: The user's, in their order.
-        step: The training step that is taken instead of the model's own, if there is one.
-        data: What is trained and validated on, by ``train`` and ``validation``: an object or a
-            function of the user's, not bare arrays, which training copies.
-        read_ahead: Those of ``data`` that are read by threads ahead of the training.
-        written: By use, the TensorFlow variables that reading these data writes, ahead of the training,
-            by identity.
-        exempt: Objects that tell their state by methods of their own.
-        output: Objects that only write; it may grow.
-        directory: The trial's own, which another attempt or a replay may have elsewhere.
+        callbacks: The user's callbacks, in order.
+        step: The training step that replaces the model's own, if any.
+        data: Objects or functions of data, by ``train`` and ``validation``; no arrays, which training
+            copies.
+        read_ahead: The uses of ``data`` that threads read ahead of the training.
+        written: Variables that reading the data ahead writes, by use and identity.
+        exempt: Objects with their own methods for their state.
+        output: Objects that only write; may grow.
+        directory: Directory of the trial, which differs between attempts and replays.
     """
 
     model: keras.Model
@@ -127,7 +126,7 @@ class Roots:
     step: Any = None
 
     def ids_exempt(self) -> frozenset[int]:
-        """Return the ids of all that is not looked into."""
+        """Return the ids of all objects that the walk does not enter."""
         return frozenset(map(id, (*self.exempt, *self.output)))
 
     def ids_of_output(self) -> frozenset[int]:
@@ -135,12 +134,12 @@ class Roots:
         return frozenset(map(id, self.output))
 
     def keeping_own_state(self) -> list[keras.callbacks.Callback]:
-        """Return the callbacks that tell their state by methods of their own."""
+        """Return the callbacks with their own methods for their state."""
         exempt = {id(thing) for thing in self.exempt}
         return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
-        """Return everything that is used in step with the training."""
+        """Return all roots, without data that are read ahead of the training."""
         counts = Counter(type(callback).__qualname__ for callback in self.callbacks)
         found: list[tuple[ObjectPath, Any]] = []
         for index, callback in enumerate(self.callbacks):
@@ -154,7 +153,7 @@ class Roots:
         return found + [part for use, part in self._data() if use not in self.read_ahead]
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        """Return what each kind of data is made of."""
+        """Return the roots of the data, by use."""
         found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
         for use, part in self._data():
             found[use].append(part)
@@ -174,19 +173,16 @@ _CLOSED: tuple[type, ...] = (
     *(tf.Graph, tf.distribute.Strategy, tf.io.TFRecordWriter, weakref.ref),
     weakref.WeakSet,
 )
-"""Classes of objects that cannot be saved and mostly do not change: known by identity alone."""
-
+"""Classes of objects that cannot be saved and rarely change: compared by identity alone."""
 
 _OPENED = frozenset({"numpy", "scipy", "threading"})
-"""Libraries whose objects, where they are written in Python, are made of attributes."""
-
+"""Libraries whose objects, if written in Python, have all their state in attributes."""
 
 _OF_TENSORFLOW = frozenset({"keras", "ml_dtypes", "sweeper", "tensorflow"})
-"""Libraries whose objects written in C are looked at by their sorts alone."""
-
+"""Libraries whose objects written in C are handled by their sorts alone."""
 
 _WITHOUT_STATE = frozenset({"grain"})
-"""Libraries whose objects only describe what is read; where a reader stands, its iterator says."""
+"""Libraries whose objects have no position of reading; their iterators have it."""
 
 
 @dataclass(slots=True)
@@ -194,9 +190,9 @@ class Reached:
     """Description of an object for the walk.
 
     Attributes:
-        holder: Holds its state; None where it has none, or none of its own.
-        edges: What it leads to, beside the holder's contents.
-        variables: Variables of modules that its code uses.
+        holder: Holder of its state; None if it has no own state.
+        edges: Edges to other objects, besides the holder's contents.
+        variables: Module variables that its code uses.
         follow: Whether the holder's contents are walked as well.
         named: Whether it can be referred to by its path.
     """
@@ -212,14 +208,14 @@ Reacher = Callable[[Any, ObjectPath], Reached]
 
 
 class OwnAttributes:
-    """Stand-in for the attributes of a container, whose items are a holder of their own."""
+    """Attributes of an object whose items or content have their own holder."""
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
 
 
 def reach(edge: Edge, covered: frozenset[int]) -> Reached | None:
-    """Return what ``edge.thing`` is to the walk; None for a leaf that is known by its value."""
+    """Return the description of ``edge.thing`` for the walk; None for a leaf."""
     thing = edge.thing
     if is_plain(thing) or isinstance(thing, tf.Tensor):
         return None
@@ -301,12 +297,12 @@ def _walked_through(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _attributes_alone(thing: Any, path: ObjectPath) -> Reached:
-    """TensorFlow's record of a generator: the user's function in it."""
+    """Return TensorFlow's record of a generator, with the user's functions in it."""
     return Reached(None, tuple(Edge(path, v) for v in fields_of(thing).values() if callable(v)))
 
 
 def _traced(thing: Any, path: ObjectPath) -> Reached:
-    """Return a ``tf.function``: what it was made of."""
+    """Return a ``tf.function``, with its Python function."""
     python = getattr(thing, "python_function", None)
     return Reached(None, () if python is None else (Edge(path, python),))
 
@@ -325,7 +321,7 @@ def _iterator(thing: Any, path: ObjectPath) -> Reached:
         value = waiting.pop()
         nested = None if is_plain(value) else reduced_iterator(value)
         if nested is not None:
-            # It is named by the one around it; where it is held by itself, it is met there.
+            # Its path is that of the outer iterator; if other objects hold it, the walk finds it there.
             waiting += nested[1:3]
         elif isinstance(value, tuple):
             waiting += value
@@ -335,12 +331,12 @@ def _iterator(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _is_fresh(iterator: object) -> bool:
-    """Return whether the iterator tells its items by a list that it makes for the answer."""
+    """Return whether the iterator's ``__reduce__`` creates a list of its items."""
     return type(iterator).__name__.startswith(("dict", "set", "cycle", "groupby"))
 
 
 def _pandas(thing: Any, path: ObjectPath) -> Reached:
-    """Return a frame or series, and the arrays that it is made of; anything else of pandas."""
+    """Return a frame or series with its arrays, or another object of pandas."""
     if not is_pandas(thing):
         return _foreign(thing, path)
     arrays = tuple(Edge(path, array) for array in arrays_in(thing))
@@ -348,14 +344,14 @@ def _pandas(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _foreign(thing: Any, path: ObjectPath) -> Reached:
-    """Return an object that is written in C, or a part of it."""
+    """Return an object with state in C."""
     edges: list[Edge] = []
     if may_have_fields(type(thing)):
         edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
         edges += users_classes(type(thing))
     if is_buffer(thing):
         return Reached(Buffer(thing, path.text), tuple(edges))
-    # The pickle of one with attributes would tell theirs as well, which are captured.
+    # The pickle of an object with attributes would include them, and they are captured separately.
     return Reached(None if edges else Opaque(thing, path.text), tuple(edges))
 
 
@@ -365,10 +361,10 @@ def _python_frame(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _keras_of(sort: Sort) -> Reacher:
-    """Return what looks at a Keras object of that sort.
+    """Return the reacher of Keras objects of ``sort``.
 
-    Everything that the user's own class assigns is looked at, and every name that Keras does not know; of what
-    Keras assigns, plain values alone, such as a rate that a callback changes.
+    It covers attributes that the user's own class assigns or that Keras does not assign. Of those that
+    Keras assigns it covers plain values, such as a rate that a callback changes.
     """
 
     def reacher(thing: Any, path: ObjectPath) -> Reached:
@@ -383,7 +379,7 @@ def _keras_of(sort: Sort) -> Reacher:
             if edge.how is How.FIELD
             and (edge.name not in own or edge.name in users or is_plain(edge.thing))
         ]
-        # A callback of Keras's makes some of its attributes as it goes.
+        # Keras's callbacks create some of their attributes during training.
         made_late = frozenset() if sort is Sort.CALLBACK else own
         ignored = frozenset({*fields_of(thing), *made_late, *BOOKKEEPING, *skipped})
         holder = Attributes(thing, path.text, ignored, tuple(watched))
@@ -450,7 +446,7 @@ def _set(thing: Any, path: ObjectPath) -> Reached:
 
 
 def _container(holder: Structure, exact: bool, path: ObjectPath) -> Reached:
-    """Return a container; one of a class of the user's has attributes and code beside its items."""
+    """Return a container; one of a user's class has attributes and code besides its items."""
     keys, values = holder.read()
     follow = not PLAIN_TYPES.issuperset({*map(type, values), *map(type, keys)})
     edges: list[Edge] = []
@@ -465,7 +461,7 @@ def _container(holder: Structure, exact: bool, path: ObjectPath) -> Reached:
 def _led_by(
     sort: Sort, kind: Callable[[Any, str], Holder] | None = None, *, named: bool = True
 ) -> Reacher:
-    """Return what looks at an object of that sort, which holds no contents beside its edges."""
+    """Return the reacher of objects of ``sort`` whose contents are their edges."""
 
     def reacher(thing: Any, path: ObjectPath) -> Reached:
         holder = None if kind is None else kind(thing, path.text)
@@ -525,11 +521,12 @@ _BY_SORT: dict[Sort, Reacher] = {
 
 @dataclass(slots=True)
 class Node:
-    """An object that was there as training began.
+    """An object that existed when training began.
 
     Attributes:
-        path: Unique among all nodes.
-        holder: What it holds; None for an object that can only be referred to.
+        thing: The object.
+        path: Path, unique among all nodes.
+        holder: Its holder; None for an object without own state.
     """
 
     thing: Any
@@ -538,11 +535,11 @@ class Node:
 
 
 class Walk:
-    """Everything that was reached, by identity and by path.
+    """All reached objects, by identity and by path.
 
     Args:
         covered: Ids of the variables that other components capture.
-        exempt: Ids of objects that only write; nothing in them is looked at.
+        exempt: Ids of objects that the walk does not enter.
     """
 
     def __init__(self, covered: frozenset[int], exempt: frozenset[int]) -> None:
@@ -561,22 +558,22 @@ class Walk:
 
     @property
     def modules(self) -> list[ModuleVariables]:
-        """Return the modules with variables that the code on the way uses."""
+        """Return the modules with variables that reached code uses."""
         return list(self._modules.values())
 
     def module(self, name: str) -> ModuleVariables | None:
-        """Return the variables of the module of that name, by its path."""
+        """Return the module with the path ``name``."""
         return next((m for m in self._modules.values() if m.path == name), None)
 
     def visit(
         self, roots: Iterable[tuple[ObjectPath, Any]], used: set[tuple[int, str]] | None = None
     ) -> set[int]:
-        """Walk from ``roots``; return the ids of all that they lead to, known before or not.
+        """Walk from ``roots``; return the ids of all objects that they lead to, new or not.
 
         Args:
-            roots: Where to begin.
-            used: Receives the module variables that the code on the way uses: the id of their
-                holder, and their name.
+            roots: Paths and objects to start from.
+            used: Receives the module variables that reached code uses: the id of the module's holder,
+                and the variable's name.
         """
         seen: set[int] = set()
 
@@ -605,7 +602,7 @@ class Walk:
         return seen
 
     def reached_from(self, path: str, thing: Any, used: set[tuple[int, str]]) -> set[int]:
-        """Return the ids of all that ``thing`` leads to; ``used`` as in `visit`. Nothing is added."""
+        """Return the ids of all objects that ``thing`` leads to, without adding any; see `visit`."""
         nodes, by_path = self.nodes, self.by_path
         self.nodes, self.by_path = dict(nodes), dict(by_path)
         try:
@@ -614,7 +611,7 @@ class Walk:
             self.nodes, self.by_path = nodes, by_path
 
     def begin(self) -> None:
-        """Remember everything as it is now."""
+        """Record the current contents of all holders as the initial ones."""
         iterators = {
             id(node.thing): node.holder
             for node in self.nodes.values()
@@ -658,7 +655,7 @@ class Walk:
                 inside.append(Edge(where, own[variable.name]))
         if isinstance(reached.holder, Structure) and reached.follow:
             inside += _contents(edge.path, reached.holder)
-        # A layer's name may be one that Keras made up, and another in the next process.
+        # Keras may have generated a layer's name, which then differs between processes.
         return [each._replace(path=each.path._replace(label="")) for each in inside]
 
 
@@ -680,7 +677,7 @@ class Watch:
     """Snapshot of an object and of all that is reachable from it.
 
     Args:
-        shown: What the user calls it.
+        shown: Name of the object for the user.
         thing: The object.
     """
 
@@ -690,5 +687,5 @@ class Watch:
         self._walk.begin()
 
     def changed(self) -> list[str]:
-        """Return the paths of what has changed."""
+        """Return the paths of changed objects."""
         return [holder.path for holder in self._walk.holders if holder.changed()]

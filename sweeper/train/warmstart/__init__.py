@@ -1,1 +1,1 @@
-"""Training that begins from another training's values: where they lie, and which of them fit."""
+"""Initial values of a training from a file: formats, matching with the model's variables, assignment."""

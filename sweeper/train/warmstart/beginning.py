@@ -1,22 +1,21 @@
-"""A training's beginning from a warm start: variables matched once, all compared, then assigned.
+"""Warm start of a training: variables are matched, compared, and then assigned.
 
-All is compared before anything is assigned: a model is begun with all that was asked for, or the
-trial fails with every mismatch named. Values are copied into the variables that are there; nothing
-of the file's is held by the model afterwards.
+All variables are compared before any is assigned, so the model gets all requested values, or the trial
+fails with all mismatches. Values are copied into the existing variables.
 
-Readers of the formats are imported only for a file of their format.
+The reader of a format is imported only for a file of this format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
 
 from sweeper.errors import CheckpointError, WarmStartError
-from sweeper.spec.warm_start import Mismatch, WarmStart, WarmStartReport
+from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
 from sweeper.train.warmstart.source import (
     Candidate,
     LocatedFile,
@@ -28,10 +27,10 @@ from sweeper.train.warmstart.source import (
 
 
 def open_source(located: LocatedFile) -> WarmStartSource:
-    """Return the file, opened.
+    """Open a file.
 
     Raises:
-        WarmStartError: It is damaged, or not what it seemed to be.
+        WarmStartError: It is damaged, or has another content than its format.
         CheckpointError: It cannot be read.
     """
     path = located.path
@@ -67,11 +66,7 @@ _MOST_NAMES = 3
 
 @dataclass(frozen=True)
 class WarmValues:
-    """A warm start that fits, before it is applied.
-
-    Attributes:
-        report: What fits and what does not.
-    """
+    """A matched warm start, before it is assigned."""
 
     report: WarmStartReport
     _source: WarmStartSource = field(repr=False)
@@ -79,11 +74,11 @@ class WarmValues:
     _located: LocatedFile = field(repr=False)
 
     def assign(self) -> None:
-        """Copy the values into the variables, and let go of the file.
+        """Copy the values into the variables, and close the file.
 
         Raises:
-            WarmStartError: It is damaged; the trial must not go on, since some have new values.
-            CheckpointError: It was changed meanwhile.
+            WarmStartError: The file is damaged. The trial must end, because some variables were assigned.
+            CheckpointError: The file was changed while it was read.
         """
         try:
             for variable, key in self._pairs:
@@ -96,16 +91,16 @@ class WarmValues:
 
 
 def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
-    """Find the values of the model's variables in what ``options`` names.
+    """Find the values of the model's variables in the file of a warm start.
 
     Args:
-        options: The trial's.
-        model: Built, with every variable that training has.
+        options: The warm start.
+        model: A built model, with all variables of the training.
 
     Raises:
-        WarmStartError: The model has variables still to be made; the file is not there, is damaged or
-            of another kind; or does not fit.
-        CheckpointError: It cannot be read, or is not what it was when the study was created.
+        WarmStartError: The model has variables that are not created yet; the file is missing, damaged
+            or of an unknown format; or it does not fit.
+        CheckpointError: The file cannot be read, or was changed since the study was created.
     """
     _check_built(model)
     located = locate(options)
@@ -135,15 +130,17 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
             mismatches=tuple(comparison.mismatches),
             optimizer=len(comparison.pairs) - taken,
         )
-        _check_fit(report, taken, strict=options.strict)
     except BaseException:
         source.close()
         raise
+    if (options.strict and report.mismatches) or not taken:
+        source.close()
+        raise WarmStartError(report.refusal(strict=options.strict))
     return WarmValues(report, source, tuple(comparison.pairs), located)
 
 
 class _Comparison:
-    """Comparison of matched variables: shapes and types."""
+    """Comparison of the shapes and dtypes of matched variables."""
 
     def __init__(self, options: WarmStart, source: WarmStartSource) -> None:
         self._options = options
@@ -153,28 +150,28 @@ class _Comparison:
         self.mismatches: list[Mismatch] = []
 
     def compare(self, matched: Matched, *, complete: bool) -> None:
-        """Add what is in ``matched``; with ``complete``, what the file has more is a mismatch."""
+        """Compare ``matched``; with ``complete``, further values in the file are mismatches."""
         for each in matched.candidates:
             if each.key is None:
                 self.mismatches.append(Mismatch("missing", each.name, _why_missing(each)))
                 continue
             shown = matched.shown.get(each.key, each.key)
-            stored, own = self._source.stored(each.key), _stored_as(each.variable)
-            if stored.shape != own.shape:
-                what = f"{own}, and {stored} in it ({shown})"
-                self.mismatches.append(Mismatch("other shape", each.name, what))
-            elif stored.dtype != own.dtype:
-                what = f"{own}, and {stored} in it ({shown})"
-                self.mismatches.append(Mismatch("other dtype", each.name, what))
-            else:
+            dtype = keras.backend.standardize_dtype(each.variable.dtype)
+            own = Stored(tuple(each.variable.shape), dtype)
+            stored = self._source.stored(each.key)
+            if stored == own:
                 self.pairs.append((each.variable, each.key))
                 self.names.append((each.name, shown))
+            else:
+                what = f"{own}, and {stored} in it ({shown})"
+                kind: MismatchKind = "other dtype" if stored.shape == own.shape else "other shape"
+                self.mismatches.append(Mismatch(kind, each.name, what))
         for key, name in matched.extra.items() if complete else ():
             self.mismatches.append(Mismatch("extra", name, str(self._source.stored(key))))
 
 
 def _chosen(matched: Matched, options: WarmStart, located: LocatedFile) -> Matched:
-    """Return what ``only`` leaves; all where it names nothing."""
+    """Return the candidates that ``only`` selects; all if it is empty."""
     if not options.only:
         return matched
     chosen, used = [], set()
@@ -193,11 +190,11 @@ def _chosen(matched: Matched, options: WarmStart, located: LocatedFile) -> Match
             f"a name that begins so; its variables are {some}…"
         )
         raise WarmStartError(msg)
-    return Matched(tuple(chosen), matched.extra, matched.shown)
+    return replace(matched, candidates=tuple(chosen))
 
 
 def _optimizer_of(model: keras.Model, source: WarmStartSource) -> Matched:
-    """Return the optimizer's variables, but for its learning rate."""
+    """Return the optimizer's variables without its learning rate."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
@@ -209,25 +206,14 @@ def _optimizer_of(model: keras.Model, source: WarmStartSource) -> Matched:
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     rate = inner._learning_rate
     kept = tuple(each for each in matched.candidates if each.variable is not rate)
-    extra = dict(matched.extra)
-    return Matched(kept, extra, matched.shown)
-
-
-def _check_fit(report: WarmStartReport, taken: int, *, strict: bool) -> None:
-    """Refuse what does not fit as it was asked for.
-
-    Raises:
-        WarmStartError: It does not; all mismatches are named.
-    """
-    if (strict and report.mismatches) or not taken:
-        raise WarmStartError(report.refusal(strict=strict))
+    return replace(matched, candidates=kept)
 
 
 def _check_built(model: keras.Model) -> None:
-    """Refuse a model whose variables a first batch would still make.
+    """Refuse a model whose variables are created by the first batch.
 
     Raises:
-        WarmStartError: It is one; its layers are named.
+        WarmStartError: Names layers without variables.
     """
     inner = model._flatten_layers(include_self=False)
     late = [layer.name for layer in inner if not layer.built]
@@ -249,22 +235,17 @@ def _why_missing(each: Candidate) -> str:
     return f"not in it; looked for {' or '.join(each.looked_for[:_MOST_NAMES])}"
 
 
-def _stored_as(variable: Any) -> Stored:
-    dtype = keras.backend.standardize_dtype(variable.dtype)
-    return Stored(tuple(variable.shape), dtype)
-
-
 def _begins(name: str, beginning: str) -> bool:
     return name == beginning or name.startswith(f"{beginning.rstrip('/')}/")
 
 
 class WarmBeginning:
-    """Initial values of one training.
+    """Warm start of one training.
 
     Args:
-        options: Of the training; None where it begins with what its factory made.
-        model: Its model, with every variable that training has by the time of `match`.
-        notice: Called with what fits and what does not.
+        options: The warm start; None for the factory's values.
+        model: The model, with all variables of the training when `match` is called.
+        notice: Called with a summary of the report.
     """
 
     def __init__(
@@ -276,12 +257,7 @@ class WarmBeginning:
         self._values: WarmValues | None = None
 
     def match(self) -> WarmStartReport | None:
-        """Find the values, and assign nothing yet; None where there is nothing to begin from.
-
-        Raises:
-            WarmStartError: The file is not there, is of another kind, or does not fit.
-            CheckpointError: It cannot be read, or has changed.
-        """
+        """Find the values, and return the report; None without a warm start. See `match_warm_start`."""
         if self._options is None:
             return None
         if self._values is None:
@@ -290,7 +266,7 @@ class WarmBeginning:
         return self._values.report
 
     def apply(self) -> None:
-        """Copy the values into the model's variables; errors as `match` has them."""
+        """Copy the values into the model's variables."""
         self.match()
         if self._values is not None:
             self._values.assign()

@@ -1,8 +1,8 @@
-"""Files that are lists of names: sweeper's checkpoints and ``.safetensors``.
+"""Files with a list of named values: sweeper's checkpoints and ``.safetensors``.
 
-A layer that was given no name is called after its class and a count (``dense_7``), and the count is
-of the process: it is another one where other models were made before. So names are compared as they
-are and, where fewer of those fit, with the counts taken anew within the model.
+Keras names a layer without a name by its class and a count (``dense_7``). The process counts, so the
+number depends on models that were created before. Names are therefore compared unchanged, and if more
+fit, with counts that start again in each model.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.tensors import Array, NamedTensors
 from sweeper.errors import CorruptCheckpointError, WarmStartError
 from sweeper.spec.warm_start import WarmStart
-from sweeper.train.warmstart.source import Candidate, Matched, Stored, by_names, variables_of
+from sweeper.train.warmstart.source import (
+    Candidate,
+    Matched,
+    Stored,
+    by_names,
+    variables_of,
+    with_extra,
+)
 
 _COUNTED = re.compile(r"([a-z][a-z0-9_]*?)(?:_(\d+))?")
 
 
 def match_flat(model: Any, keys: Mapping[str, str], rename: Mapping[str, str]) -> Matched:
-    """Match the model's variables with ``keys``, names to keys."""
+    """Match the model's variables with ``keys``, which has the file's keys by name."""
     variables = variables_of(model)
     paths = unique([v.path for v in variables])
     exact = _matched(variables, paths, keys, rename)
@@ -38,18 +45,18 @@ def match_flat(model: Any, keys: Mapping[str, str], rename: Mapping[str, str]) -
     return exact
 
 
-def unique(names: Sequence[str]) -> list[str]:
-    """Return the names, with ``#2`` and so on behind those that came before."""
+def unique(names: Sequence[str], mark: str = "#") -> list[str]:
+    """Return the names; a repeated name gets a suffix ``#2``, ``#3``, …, with ``mark`` as the sign."""
     counts: dict[str, int] = {}
     found = []
     for name in names:
         counts[name] = counts.get(name, 0) + 1
-        found.append(name if counts[name] == 1 else f"{name}#{counts[name]}")
+        found.append(name if counts[name] == 1 else f"{name}{mark}{counts[name]}")
     return found
 
 
 def recounted(paths: Sequence[str]) -> list[str]:
-    """Return the paths, with each part's count taken in the order in which the parts come."""
+    """Return the paths with the count in each part replaced by one that starts again."""
     known: dict[tuple[str, str], str] = {}
     counts: dict[tuple[str, str], int] = {}
     found = []
@@ -87,7 +94,7 @@ def _fitting(matched: Matched) -> int:
 
 
 class SafetensorsFile:
-    """A file of tensors by name.
+    """A ``.safetensors`` file.
 
     Raises:
         WarmStartError: It is damaged.
@@ -126,11 +133,11 @@ class SafetensorsFile:
 
 
 class SweeperCheckpoint:
-    """A checkpoint, read and verified whole.
+    """A checkpoint of sweeper, read and verified completely.
 
     Raises:
         WarmStartError: It is damaged.
-        CheckpointError: It cannot be read, or is of a later format.
+        CheckpointError: It cannot be read, or has a later format.
     """
 
     kind = "checkpoint of sweeper's"
@@ -158,9 +165,8 @@ class SweeperCheckpoint:
             Candidate(v, v.path, keys[i] if i < len(keys) else None, (f"optimizer variable {i}",))
             for i, v in enumerate(optimizer.variables)
         ]
-        rest = dict(zip(keys, names, strict=True))
-        extra = {key: name for key, name in rest.items() if key not in {c.key for c in candidates}}
-        return Matched(tuple(candidates), extra, rest)
+        shown = dict(zip(keys, names, strict=True))
+        return with_extra(candidates, shown, shown)
 
     def stored(self, key: str) -> Stored:
         array = self._loaded.tensors[key]

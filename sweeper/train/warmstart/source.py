@@ -1,19 +1,18 @@
-"""A file to begin from: where it lies, its format and digest, and the values under its names.
+"""File of a warm start: location, format and digest, and the interface of its readers.
 
-A format is known by what a file begins with, never by how it is called. TensorFlow is not needed:
-a study's definition takes the digest as well, so that a file that changes is noticed like changed
-code.
+A format is recognized by a file's first bytes, not by its name. This module needs no TensorFlow: the
+digest is also part of a study's definition, so a changed file is reported like changed code.
 
-A format is one class with these methods. Names are the format's business: each derives, from the
-model, under which of its own keys a variable's value is; comparing shapes and types, strictness and
-reports are the same for all, in `matching`.
+Each format has one reader class, which finds the key of each variable of a model. Comparison of shapes and
+dtypes, strictness and reports are the same for all formats, in `sweeper.train.warmstart.beginning`.
 """
 
 from __future__ import annotations
 
+import glob
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -29,7 +28,7 @@ from sweeper.spec.warm_start import WarmStart
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A value in a file: its shape, and NumPy's name of its dtype."""
+    """Shape and NumPy's dtype name of a value in a file."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -40,14 +39,14 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A variable of the model, and where a file has its value.
+    """A variable of the model, and its key in a file.
 
     Attributes:
-        variable: Keras's, or a ``tf.Variable``.
-        name: What it is called in reports.
-        key: The file's; None where it has none.
-        looked_for: The names under which it was looked for.
-        reason: Why it has no key, where there is more to say than that.
+        variable: A Keras variable or a ``tf.Variable``.
+        name: Name in reports.
+        key: Key in the file, or None.
+        looked_for: Names under which it was searched.
+        reason: Reason for a missing key, if known.
     """
 
     variable: Any = field(repr=False)
@@ -59,11 +58,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """Each variable of a model with its key in a file, and what else the file has of a model.
+    """Variables of a model with their keys in a file, and further values in the file.
 
     Attributes:
-        extra: Names of values for which the model has no variable, by their keys.
-        shown: What a key is called for a person, where that is not the key itself.
+        candidates: The variables.
+        extra: Names of values without a variable in the model, by key.
+        shown: Names of keys in reports; others are shown unchanged.
     """
 
     candidates: tuple[Candidate, ...]
@@ -76,11 +76,11 @@ class WarmStartSource(Protocol):
 
     @property
     def kind(self) -> str:
-        """Return the name of the format for people: ``"Keras weights"``."""
+        """Return the name of the format for reports, such as ``"Keras weights"``."""
         ...
 
     def match(self, model: Any, options: WarmStart) -> Matched:
-        """Return where the values of the model's variables are; nothing is read yet.
+        """Return the keys of the model's variables, without reading values.
 
         Raises:
             WarmStartError: More than one part of the file could be the model.
@@ -88,10 +88,10 @@ class WarmStartSource(Protocol):
         ...
 
     def match_optimizer(self, optimizer: Any) -> Matched:
-        """Return where the values of the optimizer's variables are.
+        """Return the keys of the optimizer's variables.
 
         Raises:
-            WarmStartError: The file has none, or not in a form that can be recognized.
+            WarmStartError: The file has no optimizer state in a known form.
         """
         ...
 
@@ -100,31 +100,31 @@ class WarmStartSource(Protocol):
         ...
 
     def read(self, key: str) -> Array:
-        """Return the value under ``key``, in memory of its own.
+        """Return the value under ``key``.
 
         Raises:
-            WarmStartError: The file is damaged there.
+            WarmStartError: The file is damaged.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         ...
 
 
 def variables_of(model: Any) -> list[Any]:
-    """Return the model's variables, each once, but for the states of random generators."""
+    """Return the model's variables, each once, without the states of random generators."""
     found = {id(v): v for v in model.variables if not is_random_state(v.path)}
     return list(found.values())
 
 
 def is_random_state(name: str) -> bool:
-    """Return whether a variable of this name is a random generator's, which is the trial's own."""
+    """Return whether a variable of this name is the state of a random generator."""
     return name.rpartition("/")[2] in ("seed_generator_state", "_state_var")
 
 
 def renamed(name: str, rename: Mapping[str, str]) -> str:
-    """``name`` with the longest of its beginnings that ``rename`` has replaced."""
+    """Return ``name`` with its longest prefix in ``rename`` replaced."""
     for old in sorted(rename, key=len, reverse=True):
         if name == old or name.startswith(f"{old}/"):
             return f"{rename[old]}{name[len(old) :]}"
@@ -136,23 +136,30 @@ def by_names(
     keys: Mapping[str, str],
     rename: Mapping[str, str],
 ) -> Matched:
-    """Match variables by names of which each has several, the first that is there counts.
+    """Match variables by name.
 
     Args:
-        variables: Each with its names, the likeliest first.
-        keys: The file's names, with their keys.
-        rename: As `WarmStart` has it.
+        variables: Variables with their possible names; the first one in the file counts.
+        keys: Keys of the file, by name.
+        rename: `WarmStart.rename`.
     """
     candidates = []
     for variable, names in variables:
         wanted = tuple(dict.fromkeys(renamed(name, rename) for name in names))
         key = next((keys[name] for name in wanted if name in keys), None)
         candidates.append(Candidate(variable, variable.path, key, wanted))
-    taken = {candidate.key for candidate in candidates}
-    extra = {
-        key: name for name, key in keys.items() if key not in taken and not is_random_state(name)
-    }
-    return Matched(tuple(candidates), extra, {key: name for name, key in keys.items()})
+    shown = {key: name for name, key in keys.items()}
+    return with_extra(candidates, shown, shown)
+
+
+def with_extra(
+    candidates: Iterable[Candidate], names: Mapping[str, str], shown: Mapping[str, str]
+) -> Matched:
+    """Return the match in which ``names``, by key, are all values that the file has of the model."""
+    matched = tuple(candidates)
+    taken = {candidate.key for candidate in matched}
+    rest = {key: n for key, n in names.items() if key not in taken and not is_random_state(n)}
+    return Matched(matched, rest, shown)
 
 
 Format = Literal["hdf5", "keras", "safetensors", "sweeper", "tf-checkpoint"]
@@ -175,8 +182,9 @@ class LocatedFile:
     """File that a warm start reads.
 
     Attributes:
-        path: The file; of a TensorFlow checkpoint the prefix, of sweeper's the directory.
-        files: Those whose content is the warm start's.
+        format: Format of the file.
+        path: The file; the prefix of a TensorFlow checkpoint; the directory of sweeper's checkpoint.
+        files: The files whose content determines the digest.
     """
 
     format: Format
@@ -184,10 +192,10 @@ class LocatedFile:
     files: tuple[Path, ...]
 
     def digest(self) -> str:
-        """XXH3-128 (hex) of the files' content.
+        """Return the XXH3-128 (hex) of the files' content.
 
         Raises:
-            CheckpointError: One cannot be read.
+            CheckpointError: A file cannot be read.
         """
         hashed = xxhash.xxh3_128()
         try:
@@ -207,7 +215,7 @@ def locate(options: WarmStart) -> LocatedFile:
     """Return the files that ``options`` names.
 
     Raises:
-        WarmStartError: There are none, or of no format that can be begun from.
+        WarmStartError: They do not exist, or have no known format.
     """
     path = options.file
     try:
@@ -228,10 +236,10 @@ def locate(options: WarmStart) -> LocatedFile:
 
 
 def describe_warm_start(options: WarmStart) -> dict[str, Any]:
-    """Return what a definition's settings say of a file that all trials begin from.
+    """Return the settings of a warm start of all trials, for the definition, with the file's digest.
 
     Raises:
-        DefinitionError: The file is not there, of no known format, or cannot be read.
+        DefinitionError: The file does not exist, has no known format, or cannot be read.
     """
     try:
         digest = locate(options).digest()
@@ -241,7 +249,7 @@ def describe_warm_start(options: WarmStart) -> dict[str, Any]:
 
 
 def digest_now(options: WarmStart, notice: Callable[[str], None]) -> dict[str, str]:
-    """Return the digest of what a resumed trial began from, by its path; none, and a notice, where it is gone."""
+    """Return the digest of a resumed trial's warm start by path; empty, with a notice, if it is missing."""
     try:
         located = locate(options)
         return {str(located.path): located.digest()}
@@ -296,7 +304,7 @@ def _in_directory(path: Path, options: WarmStart) -> LocatedFile:
 
 
 def _steps_below(path: Path) -> Iterator[tuple[CheckpointName, str, Path]]:
-    """The whole checkpoints in a trial's, an attempt's or a checkpoints' directory."""
+    """Yield the checkpoints in the directory of a trial, of an attempt or of checkpoints."""
     for pattern in ("step-*", "checkpoints/step-*", "attempt-*/checkpoints/step-*"):
         for found in path.glob(pattern):
             name = CheckpointName.parse(found.name)
@@ -316,21 +324,17 @@ def _at(path: Path, steps: list[tuple[CheckpointName, str, Path]], options: Warm
 
 
 def _of_sweeper(path: Path) -> LocatedFile:
-    # The manifest has the digests of the other files, which are compared when they are read.
+    # The manifest has the digests of the other files, which are verified when they are read.
     return LocatedFile("sweeper", path, (path / MANIFEST_FILE,))
 
 
 def _prefix(path: Path) -> LocatedFile | None:
-    """Return the TensorFlow checkpoint of this prefix, if there is one."""
+    """Return the TensorFlow checkpoint with the prefix ``path``, or None."""
     index = path.with_name(f"{path.name}.index")
     if not index.is_file():
         return None
-    data = sorted(path.parent.glob(f"{_escaped(path.name)}.data-?????-of-?????"))
+    data = sorted(path.parent.glob(f"{glob.escape(path.name)}.data-?????-of-?????"))
     return LocatedFile("tf-checkpoint", path, (index, *data))
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?\[])", r"[\1]", name)
 
 
 def _some(names: list[str]) -> str:

@@ -1,19 +1,19 @@
-"""An object-based TensorFlow checkpoint, written by Keras 3, Keras 2, an Estimator or by hand.
+"""Reader of object-based TensorFlow checkpoints of Keras 3, Keras 2, Estimators or user code.
 
-A checkpoint files each variable once, under one of the ways that lead to it, and that way may go
-through the optimizer (``optimizer/_trainable_variables/3``). So names are not read off its keys:
-like TensorFlow's own restore, this walks the model and the graph in it side by side, by the names of
-attributes. Keras 3's names differ from Keras 2's and an Estimator's (``_kernel`` and ``kernel``,
-``_operations/2`` and ``layer-2``); the walk takes either.
+A checkpoint stores each variable once, under one of the paths to it, which may lead through the optimizer
+(``optimizer/_trainable_variables/3``). So keys are not used as names. Like TensorFlow's own restore, the
+reader walks the model and the checkpoint's object graph together, by names of attributes. Keras 3's names
+differ from those of Keras 2 and Estimators (``_kernel`` and ``kernel``, ``_operations/2`` and
+``layer-2``); the walk accepts both.
 
-What TensorFlow leaves out is walked on the model's side all the same: layers in lists and
-dictionaries, which Keras 3 does not show it, and Keras 2 did.
+The walk also covers layers in lists and dictionaries of the model, which Keras 2 tracked for TensorFlow
+and Keras 3 does not.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ from sweeper.errors import WarmStartError
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import is_variable
 from sweeper.spec.warm_start import WarmStart
-from sweeper.train.warmstart.source import Candidate, Matched, Stored, is_random_state, variables_of
+from sweeper.train.warmstart.source import Candidate, Matched, Stored, variables_of, with_extra
 
 _VALUE = "VARIABLE_VALUE"
 
@@ -41,12 +41,12 @@ _NOT_OF_THE_MODEL = frozenset().union(
     keras_names.LISTS,
     keras_names.IN_TF_CHECKPOINTS,
 )
-"""Edges of Keras's bookkeeping: positions in its lists say less than names, and may be others."""
+"""Edges of Keras's bookkeeping, such as positions in its lists, which may differ between versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An object in a checkpoint: its children by name, and the key of its value if it has one."""
+    """An object in a checkpoint: its children by name, and the key of its value, if any."""
 
     children: Mapping[str, int]
     key: str | None
@@ -54,13 +54,13 @@ class Node:
 
 @dataclass(frozen=True)
 class ObjectGraph:
-    """The objects in a checkpoint; the first is what was saved."""
+    """The objects in a checkpoint; the first is the saved root."""
 
     nodes: tuple[Node, ...]
 
     @classmethod
     def parse(cls, content: bytes) -> ObjectGraph:
-        """Read what a checkpoint holds under ``_CHECKPOINTABLE_OBJECT_GRAPH``."""
+        """Parse the value of ``_CHECKPOINTABLE_OBJECT_GRAPH`` in a checkpoint."""
         from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
         graph = TrackableObjectGraph()
@@ -76,7 +76,7 @@ class ObjectGraph:
         )
 
     def at(self, path: str, start: int = 0) -> int | None:
-        """Return the object at ``path``, names with slashes, from ``start`` on; None if there is none."""
+        """Return the object at ``path``, names with slashes, below ``start``; None if there is none."""
         node = start
         for name in filter(None, path.split("/")):
             found = self.child(node, name)
@@ -86,12 +86,13 @@ class ObjectGraph:
         return node
 
     def child(self, node: int, name: str) -> int | None:
-        """Return the child called ``name``, with or without an underscore before it."""
+        """Return the child ``name``, with or without a leading underscore, or None."""
         children = self.nodes[node].children
-        return next((children[n] for n in _spellings(name) if n in children), None)
+        other = name[1:] if name.startswith("_") else f"_{name}"
+        return children.get(name, children.get(other))
 
     def values_below(self, node: int) -> dict[str, str]:
-        """Return the keys of all values of a model's below ``node``, with a path to each."""
+        """Return the paths of all values of a model below ``node``, by key."""
         found: dict[str, str] = {}
         seen, waiting = {node}, [(node, "")]
         for each, path in waiting:
@@ -110,9 +111,9 @@ class Walked:
     """Result of a walk.
 
     Attributes:
-        keys: The key of each variable, by the variable's ``id``.
-        paths: The attributes that lead to each variable, by its ``id``.
-        variables: All variables that were come by.
+        keys: Keys of variables, by id.
+        paths: Paths of attributes to variables, by id.
+        variables: All visited variables, by id.
     """
 
     keys: dict[int, str] = field(default_factory=dict)
@@ -121,13 +122,13 @@ class Walked:
 
 
 def walk(graph: ObjectGraph, node: int, root: Any, rename: Mapping[str, str]) -> Walked:
-    """Walk ``root`` and the objects below ``node`` side by side; of several ways the shortest counts.
+    """Walk ``root`` and the objects below ``node`` together; the shortest path to a variable counts.
 
     Args:
-        graph: The checkpoint's.
-        node: What ``root`` was when it was saved.
-        root: A model, or an optimizer.
-        rename: Paths in ``root`` whose objects are elsewhere in the graph, from ``node`` on.
+        graph: Object graph of the checkpoint.
+        node: Object in the graph that corresponds to ``root``.
+        root: A model or an optimizer.
+        rename: Paths in ``root`` to other paths below ``node``.
     """
     found = Walked()
     paths = {_plain(old): new for old, new in rename.items()}
@@ -162,7 +163,7 @@ def walk(graph: ObjectGraph, node: int, root: Any, rename: Mapping[str, str]) ->
 
 
 def _children(thing: Any) -> Iterator[tuple[list[str], Any]]:
-    """Yield an object's children, each with the names under which a checkpoint may have it."""
+    """Yield an object's children, each with its possible names in a checkpoint."""
     if isinstance(thing, Mapping):
         yield from (([str(key)], value) for key, value in thing.items() if _leads_on(value))
         return
@@ -185,7 +186,7 @@ def _children(thing: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
-    """The layers of a model without attributes of its own, as Keras 2 counted them."""
+    """Yield the layers of a functional or sequential model with Keras 2's names."""
     weighted = 0
     for index, layer in enumerate(model.layers):
         names = [f"layer-{index}"]
@@ -196,19 +197,15 @@ def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
 
 
 def _names(name: str, child: Any) -> list[str]:
-    """Return the child's own name, and for a variable what Keras calls it."""
+    """Return the child's attribute name, and for a variable also its Keras name."""
     called = getattr(child, "name", None)
     if is_variable(child) and isinstance(called, str) and "/" not in called:
         return [name, called.partition(":")[0]]
     return [name]
 
 
-def _spellings(name: str) -> tuple[str, str]:
-    return name, name[1:] if name.startswith("_") else f"_{name}"
-
-
 def _plain(path: str) -> str:
-    """Return a path as a person writes it: ``head/kernel`` for ``head/_kernel``."""
+    """Return a path without leading underscores: ``head/kernel`` for ``head/_kernel``."""
     return "/".join(part.lstrip("_") for part in path.split("/"))
 
 
@@ -238,10 +235,10 @@ _IN_A_LIST = (
 
 
 class TensorFlowCheckpoint:
-    """A checkpoint by its prefix.
+    """A checkpoint with the prefix ``prefix``.
 
     Raises:
-        WarmStartError: It is damaged, or is no object-based checkpoint.
+        WarmStartError: It is damaged, or not an object-based checkpoint.
     """
 
     kind = "TensorFlow checkpoint"
@@ -280,7 +277,7 @@ class TensorFlowCheckpoint:
         walked = walk(self._graph, self._root, model, options.rename)
         listed = variables_of(model)
         known = {id(v) for v in model.variables}
-        # A tf.Variable of the user's is no variable of Keras's, and is in the checkpoint all the same.
+        # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
         own = [v for i, v in walked.variables.items() if i not in known and i in walked.keys]
         candidates = []
         for variable in [*listed, *own]:
@@ -289,17 +286,15 @@ class TensorFlowCheckpoint:
             reason = "" if key or not paths else self._in_a_list(paths[0])
             name = getattr(variable, "path", None) or variable.name
             candidates.append(Candidate(variable, name, key, tuple(paths), reason))
-        taken = {candidate.key for candidate in candidates}
-        below = self._graph.values_below(self._root)
-        extra = {
-            key: path
-            for key, path in below.items()
-            if key not in taken and not is_random_state(path)
-        }
-        return Matched(tuple(candidates), extra, {**self._shown_keys(), **below})
+        return self._matched(candidates, self._root)
+
+    def _matched(self, candidates: Iterable[Candidate], node: int) -> Matched:
+        below = self._graph.values_below(node)
+        shown = {key: key.removesuffix(_SUFFIX) for key in self._shapes}
+        return with_extra(candidates, below, {**shown, **below})
 
     def _in_a_list(self, path: str) -> str:
-        """Why a variable cannot be there, if it is below a list that the checkpoint lacks."""
+        """Return the reason if a variable is missing because the checkpoint lacks a list."""
         parts = path.split("/")
         for index, part in enumerate(parts):
             before = "/".join(parts[: index - 1])
@@ -310,10 +305,10 @@ class TensorFlowCheckpoint:
         return ""
 
     def _root_of(self, model: Any, options: WarmStart) -> int:
-        """Return where the model is in the checkpoint.
+        """Return the object in the checkpoint that corresponds to the model.
 
         Raises:
-            WarmStartError: Not where ``root`` says, or in more than one place.
+            WarmStartError: `WarmStart.root` does not exist, or several objects fit.
         """
         if options.root is not None:
             node = self._graph.at(options.root)
@@ -342,7 +337,7 @@ class TensorFlowCheckpoint:
         return next(iter(best.values()))[0] if best else 0
 
     def _objects_to_try(self) -> Iterator[tuple[int, str]]:
-        """The objects that a model may have been saved as: the outermost, and what they hold."""
+        """Yield the outer objects of the graph, as which a model may have been saved."""
         seen, waiting = {0}, [(0, "", 0)]
         for node, path, depth in waiting:
             yield node, path
@@ -371,17 +366,11 @@ class TensorFlowCheckpoint:
             )
             raise WarmStartError(msg)
         walked = walk(self._graph, node, optimizer, {})
-        candidates = tuple(
+        candidates = (
             Candidate(v, v.path, walked.keys.get(id(v)), tuple(walked.paths.get(id(v), ())))
             for v in optimizer.variables
         )
-        taken = {candidate.key for candidate in candidates}
-        below = self._graph.values_below(node)
-        extra = {key: path for key, path in below.items() if key not in taken}
-        return Matched(candidates, extra, {**self._shown_keys(), **below})
-
-    def _shown_keys(self) -> dict[str, str]:
-        return {key: key.removesuffix(_SUFFIX) for key in self._shapes}
+        return self._matched(candidates, node)
 
     def stored(self, key: str) -> Stored:
         return Stored(tuple(self._shapes[key]), tf.as_dtype(self._dtypes[key]).name)

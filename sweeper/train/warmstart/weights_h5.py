@@ -1,12 +1,12 @@
-"""Weights in HDF5: ``.weights.h5``, the weights inside a ``.keras`` file, and Keras 2's own layout.
+"""Reader of weights in HDF5: ``.weights.h5``, the weights in a ``.keras`` file, and Keras 2's layout.
 
-The model in a ``.keras`` file is not built: its configuration may name code, and the study's own factory makes the
-model anyway.
+The model in a ``.keras`` file is not built, because its configuration may name code, and the study's
+factory creates the model anyway.
 
-Keras 3 files values by where a layer is in its model (``layers/dense_1/vars/0``, or
-``block/norms/…`` by attributes), not by name. Which variable goes where is asked of Keras's own
-walk over the model, run with a store that records and writes nothing. Keras 2 files them by the
-layers' names. No link out of the file is followed, and nothing in it can run.
+Keras 3 stores values by the layer's position in its model (``layers/dense_1/vars/0``, or ``block/norms/…``
+by attributes). The positions come from Keras's own walk over the model, run with a store that records and
+writes nothing. Keras 2 stores values by the layers' names. Links out of the file are not followed, and no
+code in it is run.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from sweeper.train.warmstart.source import (
     is_random_state,
     renamed,
     variables_of,
+    with_extra,
 )
 
 _COUNTED = re.compile(r"(.+?)(?:_\d+)?")
@@ -43,15 +44,15 @@ class HDF5Weights:
     """A file of Keras 3's or Keras 2's weights.
 
     Args:
-        file: Its path, or the file itself.
-        shown: What it is called in errors.
+        file: Path of the file, or the file.
+        shown: Name of the file in errors.
 
     Attributes:
-        kind: Its format, for the user.
-        legacy: Whether it is in the layout of Keras 2.
+        kind: Format of the file, for reports.
+        legacy: Whether it has the layout of Keras 2.
 
     Raises:
-        WarmStartError: It is damaged, or holds no weights of Keras's.
+        WarmStartError: It is damaged, or has no weights of Keras.
     """
 
     kind: str
@@ -73,10 +74,10 @@ class HDF5Weights:
             raise
 
     def _survey(self) -> None:
-        """Look at what the file has, and in which layout.
+        """Determine the layout of the file.
 
         Raises:
-            WarmStartError: It has no weights of Keras's.
+            WarmStartError: It has no weights of Keras.
         """
         self._root = self._file.get("model_weights", self._file)
         self._datasets = dict(_datasets(self._root, "", self._shown))
@@ -84,7 +85,10 @@ class HDF5Weights:
         self.legacy = "layer_names" in self._root.attrs
         if self.legacy:
             self.kind = "HDF5 weights in the layout of Keras 2"
-            self._by_weight_name()
+            for key in self._datasets:
+                if not key.startswith(("optimizer_weights/", "top_level_model_weights/")):
+                    # The layer's group, then the weight's own name, ``dense/kernel``.
+                    self._named[re.sub(r":\d+$", "", key.partition("/")[2])] = key
         elif any("/vars/" in f"/{key}" for key in self._datasets):
             self.kind = "Keras weights"
         else:
@@ -94,16 +98,6 @@ class HDF5Weights:
                 "weights, a file of model.save_weights('….weights.h5')"
             )
             raise WarmStartError(msg)
-
-    def _by_weight_name(self) -> None:
-        """Keep Keras 2's values by their weights' names, ``dense/kernel``."""
-        named = {}
-        for key in self._datasets:
-            # The layer's group, then the weight's own name, which begins with the layer's.
-            name = re.sub(r":\d+$", "", key.partition("/")[2])
-            if not key.startswith(("optimizer_weights/", "top_level_model_weights/")):
-                named[name] = key
-        self._named = named
 
     def match(self, model: Any, options: WarmStart) -> Matched:
         variables = variables_of(model)
@@ -134,10 +128,10 @@ class HDF5Weights:
         return Matched(tuple(candidates), extra)
 
     def _other_layer(self, filed: str, key: str, recorded: _Recorder) -> str:
-        """Say that the value is another layer's, where both layers were given names."""
+        """Return the reason if the value belongs to another layer and both layers have the user's names."""
         group, there = filed.rpartition("/")[0], key.rpartition("/")[0]
         parts = group.split("/")
-        # Behind an attribute, the attribute is the name; among ``layers`` only a class and a count.
+        # A path through an attribute has its name; a path through ``layers`` has a class and a count.
         kind = _COUNTED.fullmatch(parts[-2]) if "layers" in parts[-3:-2] else None
         ours = recorded.names.get(group)
         theirs = self._root[there].attrs.get("name")
@@ -160,8 +154,7 @@ class HDF5Weights:
             key = f"{_OPTIMIZER}vars/{index}"
             there = key if key in self._datasets else None
             candidates.append(Candidate(variable, variable.path, there, (key,)))
-        taken = {each.key for each in candidates}
-        return Matched(tuple(candidates), {key: key for key in keys if key not in taken})
+        return with_extra(candidates, {key: key for key in keys}, {})
 
     def stored(self, key: str) -> Stored:
         dataset = self._datasets[key]
@@ -181,7 +174,7 @@ class HDF5Weights:
 
 
 class _Recorder(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
-    """Store that records where Keras would write each variable of a model, and writes nothing."""
+    """Store that records the key under which Keras would write each variable, and writes nothing."""
 
     def __init__(self) -> None:
         self.keys: dict[int, str] = {}
@@ -204,7 +197,7 @@ class _Recorder(H5IOStore):  # type: ignore[misc] # Keras asks for its own class
 
 
 def _datasets(group: Any, path: str, shown: str) -> Iterator[tuple[str, Any]]:
-    """Every value below ``group`` with its path; what leads out of the file is refused."""
+    """Yield the path and value of each dataset below ``group``; refuse links out of the file."""
     for name in group:
         where = f"{path}/{name}" if path else name
         link = group.get(name, getlink=True)
@@ -223,7 +216,7 @@ def _datasets(group: Any, path: str, shown: str) -> Iterator[tuple[str, Any]]:
 
 
 def _dtype(dataset: Any) -> np.dtype[Any]:
-    """Return the value's dtype; Keras writes bfloat16 as bytes and says so beside them."""
+    """Return the value's dtype; Keras writes bfloat16 as bytes with an attribute."""
     named = dataset.attrs.get("dtype")
     if named is not None and dataset.dtype.kind == "V":
         import ml_dtypes
@@ -243,7 +236,7 @@ class KerasFile(HDF5Weights):
     """The weights in a ``.keras`` file.
 
     Raises:
-        WarmStartError: It is no whole ``.keras`` file, or its weights are in another form.
+        WarmStartError: It is not a complete ``.keras`` file, or its weights have another form.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,29 +1,35 @@
-"""Keras's own files: ``.keras`` and ``.weights.h5``.
+"""Files with a model's variables: ``.keras``, ``.weights.h5`` and ``.safetensors``.
 
-A ``.keras`` file has architecture, weights and how the model is compiled, and is read by
-``keras.saving.load_model``. It has the names of classes but not their code. Readers have to import
-or register the study's own classes, so the card lists every class that is not Keras's.
+A ``.keras`` file has architecture, weights and the arguments of ``compile``, and is read by
+``keras.saving.load_model``. It has the names of classes but not their code. Readers have to import or
+register the study's own classes, so the card lists all classes that are not Keras's.
 
-A ``.weights.h5`` file has the weights alone, for ``model.load_weights`` of a model of the same
-code. Keras leaves out the states of seed generators (such as dropout's), which predictions do not
-use.
+A ``.weights.h5`` file has the weights alone, for ``model.load_weights`` of a model of the same code. Keras
+leaves out the states of seed generators (such as dropout's), which predictions do not use.
+
+A ``.safetensors`` file has the variables by their paths in the trial's process, for any reader of the
+format.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 
+from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper.checkpoint.tensors import TensorEntry, TensorFile, as_array, hash_tensor, read_tensors
 from sweeper.errors import ExportError
 from sweeper.models.formats import Leaving, Written
 from sweeper.models.signature import predict
+from sweeper.train.warmstart.flat_files import unique
 
 
 class KerasFile:
-    """See `ExportFormat`."""
+    """``.keras`` format; see `ExportFormat`."""
 
     name = "keras"
     suffix = ".keras"
@@ -77,7 +83,7 @@ def _own_classes(config: Any) -> Iterator[str]:
 
 
 class WeightsFile:
-    """See `ExportFormat`."""
+    """``.weights.h5`` format; see `ExportFormat`."""
 
     name = "weights"
     suffix = ".weights.h5"
@@ -92,3 +98,47 @@ class WeightsFile:
         model = leaving.rebuilt()
         model.load_weights(path)
         return predict(model, leaving.batch)
+
+
+class SafetensorsFile:
+    """``.safetensors`` format; see `ExportFormat`."""
+
+    name = "safetensors"
+    suffix = ".safetensors"
+    tolerance = 0.0
+
+    def write(self, leaving: Leaving, path: Path) -> Written:
+        tensors = TensorFile(_by_path(leaving.loaded))
+        with path.open("xb") as file:
+            tensors.write(lambda chunk: _write_whole(file, chunk))
+        return Written({"variables": len(leaving.loaded.state["model"])})
+
+    def predict(self, leaving: Leaving, path: Path, written: Written) -> list[Any]:
+        del written
+        entries = [
+            TensorEntry(name, array.dtype.name, tuple(array.shape), hash_tensor(array))
+            for name, value in _by_path(leaving.loaded).items()
+            for array in [as_array(name, value)]
+        ]
+        try:
+            with path.open("rb", buffering=0) as file:
+                read = read_tensors(file, path.stat().st_size, entries, lambda _: None)
+        except ValueError as error:
+            msg = f"the exported file differs from the model: {error}"
+            raise ExportError(msg) from error
+        model = leaving.rebuilt()
+        for variable, name in zip(model.variables, _names(leaving.loaded), strict=True):
+            variable.assign(read[name])
+        return predict(model, leaving.batch)
+
+
+def _by_path(loaded: LoadedCheckpoint) -> Mapping[str, np.ndarray[Any, Any]]:
+    return {name: loaded.tensors[f"model/{index:05d}"] for index, name in enumerate(_names(loaded))}
+
+
+def _names(loaded: LoadedCheckpoint) -> list[str]:
+    return unique(loaded.state["model"], ":")
+
+
+def _write_whole(file: Any, chunk: memoryview) -> None:
+    file.write(chunk)
