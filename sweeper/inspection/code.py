@@ -230,10 +230,11 @@ def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
         if not is_users_class(base):
             continue
         for name, member in list(type.__dict__["__dict__"].__get__(base).items()):
-            for part in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
-                function = getattr(part, "__func__", part)
-                if type(function) is types.FunctionType:
-                    yield name, function
+            around = getattr(member, "__func__", member)
+            functions = [around] if type(around) is types.FunctionType else []
+            functions += (each for each in functions_of(member) if each is not around)
+            for function in functions:
+                yield name, function
 
 
 def assigned_by(cls: type, *, library: bool) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """Inline trials: the same trial code in the worker's process, for a debugger.
 
-They lack the isolation of a process: a crash ends the whole run, and global state that one trial
-changes affects the next. Each trial starts with a cleared Keras session and its own seeds, and its guard
-knows the objects of earlier trials.
+They lack the isolation of a process: a crash ends the whole run, and changes in libraries remain. Each
+trial starts with a cleared Keras session and its own seeds, its guard knows the objects of earlier trials,
+and what it changes in objects that the study's code reaches is undone at its end.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from sweeper.run.protocol.messages import (
     Started,
     Suggest,
     Suggested,
+    Warned,
 )
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.run.trial.link import failure_of
@@ -42,7 +43,9 @@ class InlineTrials:
         import keras
 
         from sweeper.guard.guard import Earlier
+        from sweeper.guard.owned import name_of
         from sweeper.run.trial.run import run_trial
+        from sweeper.train.userstate.undoing import changes_undone
 
         if self._earlier is None:
             self._earlier = Earlier()
@@ -58,8 +61,12 @@ class InlineTrials:
                 "or use isolation='fork' or 'spawn'"
             )
             raise ExecutionError(msg) from error
+        factories = [
+            (name_of(each), each) for each in self._definition.makers() if each is not None
+        ]
         try:
-            run_trial(self._definition, assignment, link, self._earlier)
+            with changes_undone(factories, lambda message: link.send(Warned(message))):
+                run_trial(self._definition, assignment, link, self._earlier)
         except (Exception, SystemExit, _WorkerError) as error:
             link.check()
             link.send(failure_of(error, asked=link.asked))

@@ -1,0 +1,55 @@
+"""Undoing of the changes that a trial makes in objects of the user's that its process's next trial sees too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sweeper.inspection.walk import ObjectPath
+from sweeper.train.codec.form import UnplaceableError
+from sweeper.train.userstate.values import Cache
+from sweeper.train.userstate.walk import Walk
+
+
+@contextmanager
+def changes_undone(
+    factories: Iterable[tuple[str, Callable[..., Any]]], notice: Callable[[str], None]
+) -> Iterator[None]:
+    """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
+
+    That is everything of the study's modules, classes and closures, and the environment. A cache of
+    `functools` is kept: its results are computed from arguments.
+
+    Args:
+        factories: The study's factories, each with its name.
+        notice: Called with a notice about objects that cannot be restored.
+    """
+    walk = Walk(frozenset(), frozenset())
+    walk.visit([(ObjectPath(name), factory) for name, factory in factories])
+    walk.visit([(ObjectPath("os.environ"), os.environ)])
+    walk.begin()
+    try:
+        yield
+    finally:
+        left = list(_not_restored(walk))
+        if left:
+            notice(
+                f"this trial changed {', '.join(left)}, which cannot be restored, so later trials of this "
+                "process begin with the change; run the study without isolation='inline'"
+            )
+
+
+def _not_restored(walk: Walk) -> Iterable[str]:
+    """Restore what has changed, and yield the paths of what cannot be restored."""
+    for holder in walk.holders:
+        if isinstance(holder, Cache) or not holder.changed():
+            continue
+        try:
+            holder.reset()
+        except UnplaceableError:
+            yield holder.path
+        else:
+            if holder.changed():
+                yield holder.path
