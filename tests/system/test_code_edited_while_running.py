@@ -10,7 +10,7 @@ from sweeps import database_url, trials_in
 
 from sweeper.errors import DefinitionChangedError
 from sweeper.records.code import CodeFingerprint
-from sweeper.records.events import AttemptEnded, Event
+from sweeper.records.events import AttemptEnded, Event, Notice, TrainingStarted
 from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.sources import target_source
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -34,6 +34,25 @@ def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path:
         run_sweep(request)
     states = [trial.state for trial in trials_in(tmp_path, "small")]
     assert states == ["complete", "interrupted"]
+
+
+def test_an_audit_under_edited_code_gives_no_verdict(tmp_path: Path) -> None:
+    text = StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"')
+    file = text.write(tmp_path / "edited.py")
+    notices: list[str] = []
+
+    def edit(event: Event) -> None:
+        if isinstance(event, TrainingStarted):
+            file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
+        elif isinstance(event, Notice):
+            notices.append(event.message)
+
+    options = WorkerOptions(1, database_url(tmp_path), tmp_path, isolation="spawn")
+    run_sweep(RunRequest(options, edit, source=str(file), trials=1))
+    assert [trial.state for trial in trials_in(tmp_path, "small")] == ["complete"]
+    said = [notice for notice in notices if "gives no verdict" in notice]
+    assert said, notices
+    assert all("was edited while it runs: build_model has changed" in notice for notice in said)
 
 
 def test_a_server_that_starts_again_compares_the_code(tmp_path: Path) -> None:

@@ -250,6 +250,14 @@ def test_parts_of_one_shuffle_for_training_and_validation_are_refused() -> None:
     shuffled = numbers().shuffle(8)
     with pytest.raises(DataError, match="samples move from one part to the other"):
         opened(Data(train=shuffled.skip(3).batch(2), validation=shuffled.take(3).batch(2)))
+    # As in a siamese network's triplets: one shuffle in a part, and one of the whole.
+    pairs = tf.data.Dataset.zip((numbers(), numbers().shuffle(9))).shuffle(10)
+    with pytest.raises(DataError, match=r"give each of shuffle\(10\), shuffle\(9\) reshuffle"):
+        opened(Data(train=pairs.skip(3).batch(2), validation=pairs.take(3).batch(2)))
+    partly = tf.data.Dataset.zip((numbers(), numbers().shuffle(9)))
+    partly = partly.shuffle(10, reshuffle_each_iteration=False)
+    with pytest.raises(DataError, match=r"before shuffle\(9\), or give that shuffle"):
+        opened(Data(train=partly.skip(3).batch(2), validation=partly.take(3).batch(2)))
     kept = numbers().shuffle(8, reshuffle_each_iteration=False)
     opened(Data(train=kept.skip(3).batch(2), validation=kept.take(3).batch(2)))
 

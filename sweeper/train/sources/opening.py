@@ -197,11 +197,17 @@ def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
 
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
-    if set(train.reshuffling) & set(test.reshuffling):
+    shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
+    if shared:
+        # A zip may have several, and the one that is named alone would be mended alone.
+        sizes = [getattr(node, "_buffer_size", None) for node in shared]
+        calls = sorted({f"shuffle({'…' if size is None else int(size)})" for size in sizes})
+        that = "that shuffle" if len(shared) == 1 else f"each of {', '.join(calls)}"
         msg = (
             "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
             "every epoch, so samples move from one part to the other; split it before "
-            "shuffle(…), or give that shuffle reshuffle_each_iteration=False"
+            f"{calls[0] if len(shared) == 1 else 'every shuffle'}, or give {that} "
+            "reshuffle_each_iteration=False"
         )
         raise DataError(msg)
 
