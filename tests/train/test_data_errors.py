@@ -246,20 +246,37 @@ def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_war
         assert opened(Data(train=fine))[2] == []
 
 
-def test_parts_of_one_shuffle_for_training_and_validation_are_refused() -> None:
-    shuffled = numbers().shuffle(8)
-    with pytest.raises(DataError, match="samples move from one part to the other"):
-        opened(Data(train=shuffled.skip(3).batch(2), validation=shuffled.take(3).batch(2)))
+def split(whole: Any, **options: Any) -> Data:
+    return Data(train=whole.skip(3).batch(2), validation=whole.take(3).batch(2), **options)
+
+
+def test_parts_of_one_shuffle_for_training_and_validation_are_told_of() -> None:
+    [notice] = opened(split(numbers().shuffle(8)))[2]
+    assert "samples move from one part to the other" in notice
     # As in a siamese network's triplets: one shuffle in a part, and one of the whole.
     pairs = tf.data.Dataset.zip((numbers(), numbers().shuffle(9))).shuffle(10)
-    with pytest.raises(DataError, match=r"give each of shuffle\(10\), shuffle\(9\) reshuffle"):
-        opened(Data(train=pairs.skip(3).batch(2), validation=pairs.take(3).batch(2)))
+    [notice] = opened(split(pairs))[2]
+    assert "give each of shuffle(10), shuffle(9) reshuffle" in notice
     partly = tf.data.Dataset.zip((numbers(), numbers().shuffle(9)))
     partly = partly.shuffle(10, reshuffle_each_iteration=False)
-    with pytest.raises(DataError, match=r"before shuffle\(9\), or give that shuffle"):
-        opened(Data(train=partly.skip(3).batch(2), validation=partly.take(3).batch(2)))
-    kept = numbers().shuffle(8, reshuffle_each_iteration=False)
-    opened(Data(train=kept.skip(3).batch(2), validation=kept.take(3).batch(2)))
+    [notice] = opened(split(partly))[2]
+    assert "before shuffle(9), or give that shuffle" in notice
+    assert opened(split(numbers().shuffle(8, reshuffle_each_iteration=False)))[2] == []
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        lambda: split(numbers().shuffle(8), validation_steps=1),
+        lambda: split(numbers().shuffle(8), steps_per_epoch=2),
+        lambda: split(numbers().shuffle(8).cache()),
+    ],
+)
+def test_parts_of_one_shuffle_whose_order_cannot_be_saved_are_refused(
+    data: Callable[[], Data],
+) -> None:
+    with pytest.raises(DataError, match="could not split them as before; split it before shuffle"):
+        opened(data())
 
 
 def test_a_shuffle_without_any_seed_is_refused() -> None:

@@ -37,6 +37,7 @@ from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.sources import tfdata
 
 X, Y = digits(50)
 BATCHES = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 50, 8)]
@@ -209,6 +210,41 @@ def test_leaving_out_the_data_is_noticed(
     leave_out(monkeypatch, left_out)
     loop = quiet(planner(KINDS[kind])(), Watcher(), loaded=without_component(loaded, left_out))
     assert not same(outcome(loop), expected)
+
+
+def parts_of_one_shuffle(**options: Any) -> Callable[[], Data]:
+    def make() -> Data:
+        whole = untuned(tf.data.Dataset.from_tensor_slices((X, Y))).shuffle(20)
+        part = whole.skip(12).batch(8)
+        return Data(train=part, validation=whole.take(12).batch(8), **options)
+
+    return make
+
+
+@pytest.mark.parametrize("options", [{}, {"validation_freq": 2}], ids=str)
+def test_parts_of_one_shuffle_are_split_as_before_wherever_training_stops(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    make = planner(parts_of_one_shuffle(**options), epochs=4)
+    every = Watcher(tmp_path / "whole", lambda _: True, block=1)
+    expected = outcome(quiet(make(), every))
+    checkpoints = [load_checkpoint(kept) for kept in every.kept]
+    assert len({each.step for each in checkpoints}) > 8
+    for loaded in checkpoints:
+        assert same(outcome(quiet(make(), Watcher(), loaded=loaded)), expected), loaded.step
+    stops = [3, 4, 7]
+    assert same(resumed(make, tmp_path / "stopped", stops), expected)
+
+
+def test_control_without_their_order_the_parts_of_one_shuffle_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = planner(parts_of_one_shuffle())
+    watcher = Watcher(tmp_path, lambda position: position.step == 5, block=1)
+    expected = outcome(quiet(make(), watcher))
+    monkeypatch.setattr(tfdata._SharedShuffles, "restore", lambda *_: None)
+    loaded = load_checkpoint(watcher.kept[0])
+    assert not same(outcome(quiet(make(), Watcher(), loaded=loaded)), expected)
 
 
 class Holding(Batches):

@@ -68,7 +68,7 @@ def open_sources(
     if validation is None:
         return source, None
     test = _open_validation(data, validation, notice)
-    _refuse_shared_shuffle(source, test)
+    _share_shuffles(source, test, data, notice)
     return source, test
 
 
@@ -191,25 +191,38 @@ def _open(
     raise DataError(msg)
 
 
-def _refuse_shared_shuffle(train: DataSource, test: DataSource) -> None:
-    """Refuse training and validation data that are parts of one dataset reshuffled every epoch."""
+def _share_shuffles(
+    train: DataSource, test: DataSource, data: Data, notice: Callable[[str], None]
+) -> None:
+    """Have parts of one dataset that is reshuffled every epoch draw its seeds in one order.
+
+    Raises:
+        DataError: The order cannot be saved.
+    """
     from sweeper.train.sources.tfdata import TfDataSource
 
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
-    if shared:
-        # A zip may have several, and the one that is named alone would be mended alone.
-        sizes = [getattr(node, "_buffer_size", None) for node in shared]
-        calls = sorted({f"shuffle({'…' if size is None else int(size)})" for size in sizes})
-        that = "that shuffle" if len(shared) == 1 else f"each of {', '.join(calls)}"
-        msg = (
-            "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
-            "every epoch, so samples move from one part to the other; split it before "
-            f"{calls[0] if len(shared) == 1 else 'every shuffle'}, or give {that} "
-            "reshuffle_each_iteration=False"
-        )
+    if not shared:
+        return
+    # A zip may have several, and the one that is named alone would be mended alone.
+    sizes = [getattr(node, "_buffer_size", None) for node in shared]
+    calls = sorted({f"shuffle({'…' if size is None else int(size)})" for size in sizes})
+    that = "that shuffle" if len(shared) == 1 else f"each of {', '.join(calls)}"
+    found = (
+        "Data(train=…) and Data(validation=…) are parts of one dataset that is reshuffled in "
+        "every epoch, so samples move from one part to the other"
+    )
+    advice = (
+        f"split it before {calls[0] if len(shared) == 1 else 'every shuffle'}, or give {that} "
+        "reshuffle_each_iteration=False"
+    )
+    limited = data.steps_per_epoch is not None or data.validation_steps is not None
+    if limited or not train.share(test):
+        msg = f"{found}, and a resumed trial could not split them as before; {advice}"
         raise DataError(msg)
+    notice(f"{found}, and the validation measures samples that were trained on; {advice}")
 
 
 def _what(value: object) -> str:

@@ -377,6 +377,18 @@ class TfDataSource:
         self._undo: list[tuple[Any, Any]] = []
         self._open: TfDataPass | None = None
         self._restored: tuple[int, Any] | None = None
+        self._shared: _SharedShuffles | None = None
+
+    def share(self, other: TfDataSource) -> bool:
+        """Draw the seeds of shuffles that both sources contain in one order; return whether it can be saved.
+
+        It can if each pass of both is read to its end before the other's next one begins.
+        """
+        sources = (self, other)
+        if any(each.endless or each.is_read_again or not each._captures for each in sources):
+            return False
+        self._shared = other._shared = _SharedShuffles(sources)
+        return True
 
     @property
     def steps(self) -> int | None:
@@ -405,10 +417,12 @@ class TfDataSource:
         return self._open
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        position = self._position(name, tensors)
-        if self._processors is None:
-            return position
-        return {**(position or {}), "processors": self._processors}
+        position: Any = self._position(name, tensors)
+        if self._processors is not None:
+            position = {**(position or {}), "processors": self._processors}
+        if self._shared is not None:
+            position = {**(position or {}), "draws": self._shared.draws}
+        return position
 
     def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
         """Return the position of the open iterator, if TensorFlow can save it."""
@@ -447,6 +461,8 @@ class TfDataSource:
                 "processors, or begin a new study with cycle_length=…"
             )
             raise RestoreError(msg)
+        if self._shared is not None:
+            self._shared.restore(saved["draws"])
         if "pass" in saved:
             self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
 
@@ -472,9 +488,11 @@ class TfDataSource:
             )
             raise DataError(msg)
         self._leave_open_pass(pass_)
+        if self._shared is not None:
+            self._shared.catch_up(self, pass_)
         while self._made < pass_:
             self._pass_over()
-        self._made += 1
+        self._count_pass()
         if self._rewinding is not None:
             self._rewinding.begin_pass()
         return iter(self._dataset)
@@ -492,9 +510,14 @@ class TfDataSource:
             deserialize(iter(dataset), state, self._name)
         self._undo = []
 
+    def _count_pass(self) -> None:
+        self._made += 1
+        if self._shared is not None:
+            self._shared.drawn_by(self)
+
     def _pass_over(self) -> None:
         """Draw a pass's seeds without reading it, if possible."""
-        self._made += 1
+        self._count_pass()
         if self._rewinding is not None:
             self._rewinding.begin_pass()
             return
@@ -558,6 +581,38 @@ def _origin(op: Any) -> str:
     # A layer's call is a name scope.
     scope, found, _ = op.name.partition("/")
     return f"state of {scope!r}" if found else "a variable"
+
+
+class _SharedShuffles:
+    """Order in which two sources draw seeds of the shuffles that both contain.
+
+    Attributes:
+        draws: A character for each iterator that was made: the index of its source.
+    """
+
+    def __init__(self, sources: tuple[TfDataSource, TfDataSource]) -> None:
+        self._sources = sources
+        self._before = ""
+        self.draws = ""
+
+    def drawn_by(self, source: TfDataSource) -> None:
+        """Record that an iterator of ``source`` is made."""
+        self.draws += str(self._sources.index(source))
+
+    def restore(self, draws: str) -> None:
+        """Prepare for making the iterators of ``draws`` again."""
+        self._before = draws
+
+    def catch_up(self, source: TfDataSource, pass_: int) -> None:
+        """Draw the seeds before ``pass_`` of ``source``, after the passes of both were left."""
+        for each in self._sources:
+            each._leave_open_pass(each._made)
+        before, self._before = self._before, ""
+        for index in before:
+            drawing = self._sources[int(index)]
+            if drawing is source and source._made == pass_:
+                return
+            drawing._pass_over()
 
 
 class TfDataPass:
