@@ -425,7 +425,8 @@ def layer_changes(layer: Any) -> bool:
         return False
     plain = keras.layers.Layer.__dict__["build"]
     for base in type(layer).__mro__:
-        if base.__dict__.get("build") is plain or base is keras.Model:
+        # A Sequential makes no weights but those of its layers, which are judged themselves.
+        if base.__dict__.get("build") is plain or base in (keras.Model, keras.Sequential):
             return False
         if "build" in vars(base):
             return True
