@@ -230,7 +230,7 @@ def test_parts_of_one_shuffle_are_split_as_before_wherever_training_stops(
     expected = outcome(quiet(make(), every))
     checkpoints = [load_checkpoint(kept) for kept in every.kept]
     assert len({each.step for each in checkpoints}) > 8
-    for loaded in checkpoints:
+    for loaded in checkpoints[:: 5 if options else 2]:
         assert same(outcome(quiet(make(), Watcher(), loaded=loaded)), expected), loaded.step
     stops = [3, 4, 7]
     assert same(resumed(make, tmp_path / "stopped", stops), expected)
