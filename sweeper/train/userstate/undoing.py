@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sweeper.inspection.walk import ObjectPath
+from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec.form import UnplaceableError
 from sweeper.train.userstate.values import Cache
 from sweeper.train.userstate.walk import Walk
@@ -34,10 +34,12 @@ def changes_undone(
         yield
     finally:
         left = list(_not_restored(walk))
+        if walk.cut:
+            left.append(f"objects beyond the first {MOST:,} that the study's code reaches")
         if left:
             notice(
-                f"this trial changed {', '.join(left)}, which cannot be restored, so later trials of this "
-                "process begin with the change; run the study without isolation='inline'"
+                f"this trial may have changed {', '.join(left)}, which cannot be restored, so later trials of "
+                "this process begin with the change; run the study without isolation='inline'"
             )
 
 
