@@ -16,7 +16,7 @@ from sweeper.guard import guard
 REFUSED_BY_KIND = {
     "callback": (1, 1),
     "layer": (15, 9),
-    "model": (10, 5),
+    "model": (11, 6),
     "optimizer": (3, 3),
     "training step": (1, 1),
     "variable": (1, 1),

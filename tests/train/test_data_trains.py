@@ -245,6 +245,10 @@ def test_control_without_their_order_the_parts_of_one_shuffle_are_others(
     monkeypatch.setattr(tfdata._SharedShuffles, "restore", lambda *_: None)
     loaded = load_checkpoint(watcher.kept[0])
     assert not same(outcome(quiet(make(), Watcher(), loaded=loaded)), expected)
+    monkeypatch.undo()
+    del loaded.state["data"]["train"]["state"]["own"]["draws"]
+    with pytest.raises(RestoreError, match="has no order of the seeds"):
+        quiet(make(), Watcher(), loaded=loaded)
 
 
 class Holding(Batches):

@@ -462,6 +462,13 @@ class TfDataSource:
             )
             raise RestoreError(msg)
         if self._shared is not None:
+            if "draws" not in saved:
+                msg = (
+                    f"Data({self._name}=…): the checkpoint has no order of the seeds that training and "
+                    "validation data draw from their common shuffle; the data were made in another way "
+                    "when it was written: undo the change"
+                )
+                raise RestoreError(msg)
             self._shared.restore(saved["draws"])
         if "pass" in saved:
             self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
