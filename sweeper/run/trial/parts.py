@@ -126,7 +126,8 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds; those of a branch are its first ancestor's."""
     branch = assignment.branch
-    return TrialSeeds(assignment.seed, assignment.number if branch is None else branch.seeded_as)
+    position = assignment.numbering.seed_position(assignment.number)
+    return TrialSeeds(assignment.seed, position if branch is None else branch.seeded_as)
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
@@ -141,7 +142,13 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
     except OSError as error:
         msg = f"the trial's directory {directory} cannot be made: {error}; check the disk, then resume"
         raise CheckpointError(msg) from error
-    return Trial(number=assignment.number, seed=seeds.root, directory=directory, ask=link.suggest)
+    return Trial(
+        number=assignment.number,
+        seed=seeds.root,
+        directory=directory,
+        ask=link.suggest,
+        repeat=assignment.numbering.place(assignment.number).repeat,
+    )
 
 
 def make_plan(

@@ -35,9 +35,9 @@ from sweeper.replay.reports import Finding, Level, Line, RehearsalReport, Spent,
 from sweeper.replay.tracing import WatchedTraining
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment, Rehearsal, Rehearsed, Rehearsing
-from sweeper.run.trial.parts import make_plan, make_trial
+from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.state.callbacks import CallbackStates
 
 _TIMED_SECONDS = 0.4
@@ -200,7 +200,7 @@ class _Rehearsal:
         assignment = replace(
             self._assignment, number=number, files=f"{self._assignment.files}-{number}"
         )
-        seeds = TrialSeeds(assignment.seed, number)
+        seeds = seeds_of(assignment)
         with self._doing(what, asked, "build"):
             trial = make_trial(assignment, seeds, self._link)
             plan = make_plan(
@@ -219,7 +219,7 @@ class _Rehearsal:
 
     def _seed_training(self, number: int) -> None:
         """Seed the global generators as trial ``number`` does before it trains."""
-        seed_everything(TrialSeeds(self._assignment.seed, number).child("training"))
+        seed_everything(seeds_of(replace(self._assignment, number=number)).child("training"))
 
     def _watch(self, plan: TrainingPlan) -> WatchedTraining:
         began = time.perf_counter()
