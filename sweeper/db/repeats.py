@@ -134,7 +134,8 @@ def _next_of_race(
             if numbering.number(configuration, latest) not in results:
                 return numbering.number(configuration, latest)
     standing = race(values, study.direction, **limits)
-    if standing.round is None or not standing.running:
+    if standing.round is None or standing.round <= latest:
+        # Without a value of the latest round, all of its trainings have failed.
         return None
     connection.execute(
         sa.update(Study)
@@ -223,7 +224,7 @@ def other_parameters(connection: Connection, study_id: int, number: int) -> str 
     own = next(params.get(row.optuna_trial_id, {}) for row in alike if row.number == number)
     for row in alike:
         other = params.get(row.optuna_trial_id, {})
-        names = sorted({*own, *other} - {*own} & {*other})
+        names = sorted({*own} ^ {*other})
         if names:
             shown = ", ".join(map(repr, names))
             missing = "and does not ask" if set(names) <= set(other) else "asks"
