@@ -79,7 +79,7 @@ class Study(StudyDefinition, CanBranch):
             fail_fast: Stop with an error as soon as a trial fails; the others checkpoint.
             gpus: ``"all"``, or ids such as ``"0,1"``: every slot is bound to one of them.
             trials_per_gpu: Parallel trials on one GPU, which share its memory; 1 by default.
-            checkpoints_dir: Place of checkpoints, a directory or ``"s3://bucket/prefix"``; below
+            checkpoints_dir: Repeat of checkpoints, a directory or ``"s3://bucket/prefix"``; below
                 ``runs_dir`` by default.
             accept_inexact: Run although an audit found a difference; it is recorded, and every
                 command that reads the study says so.

@@ -421,7 +421,7 @@ class _Verifier:
         findings = list(outcome.findings)
         findings += check_rungs(record, self.all_trials, self.settings)
         if record.parent is None:
-            drawn_for = self.settings.numbering.place(number).configuration
+            drawn_for = self.settings.numbering.repeat_of(number).configuration
             redrawn = redraw(self.search, drawn_for, finished)
             findings = [*self._parameters(stored, redrawn, outcome), *findings]
             # The pruner's decisions were about this trial, among the configurations before it.

@@ -18,7 +18,7 @@ from sqlalchemy.engine import Connection, Row
 
 from sweeper.db import optuna_rows
 from sweeper.db.branches import last_and_beside, next_generation, parents_of
-from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_place
+from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
@@ -141,7 +141,8 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
             "no trial under the old one; start it again to continue"
         )
         raise DefinitionChangedError(msg)
-    if lease is not None and lease.changes not in (None, number_of_changes(connection, study.id)):
+    known = None if lease is None else lease.changes
+    if known is not None and known != number_of_changes(connection, study.id):
         msg = (
             f"another run has changed the search of study {name!r}, so this run begins no trial with "
             "the old one; start it again to continue"
@@ -321,7 +322,7 @@ def _begin(
         msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
         raise DefinitionError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
-    shown = shown_place(study, number)
+    shown = shown_repeat(study, number)
     if shown:
         optuna_rows.set_attributes(connection, optuna_id, shown)
     return connection.execute(

@@ -71,7 +71,7 @@ def _next_of_search(
     numbering = Numbering.of(definition)
     total = study.target // numbering.repeats
     one_by_one = definition.get("pruner") is not None
-    lowest = numbering.place(open_trials[0]).configuration if open_trials else None
+    lowest = numbering.repeat_of(open_trials[0]).configuration if open_trials else None
     waiting: str | None = None
     # Earlier configurations are complete.
     first = _first_incomplete(results, numbering, total)
@@ -124,7 +124,7 @@ def _next_of_race(
     if unfinished:
         return f"the next round waits for {unfinished} running trial{'s' * (unfinished > 1)}"
     values = race_values(connection, study, numbering)
-    latest = numbering.place(max(results)).repeat
+    latest = numbering.repeat_of(max(results)).repeat
     before = {c: {r: v for r, v in own.items() if r < latest} for c, own in values.items()}
     limits = {"repeats": confirmation.repeats, "at_most": confirmation.at_most}
     # The members of the latest round are decided by the rounds before it.
@@ -157,21 +157,21 @@ def race_values(
     values = optuna_rows.values(connection, [row.optuna_trial_id for row in rows])
     found: dict[int, dict[int, float]] = {c: {} for c in range(numbering.confirmed)}
     for row in rows:
-        place = numbering.place(row.number)
-        found[place.configuration][place.repeat] = values[row.optuna_trial_id]
+        trained = numbering.repeat_of(row.number)
+        found[trained.configuration][trained.repeat] = values[row.optuna_trial_id]
     return found
 
 
-def shown_place(study: AnyRow, number: int) -> dict[str, int]:
+def shown_repeat(study: AnyRow, number: int) -> dict[str, int]:
     """Return the trial's configuration and repeat for Optuna's tools; empty without repeats."""
     definition = json.loads(study.definition)
     numbering = Numbering.of(definition)
     if numbering.is_plain:
         return {}
-    place = numbering.place(number)
+    trained = numbering.repeat_of(number)
     confirm = definition.get("confirm")
-    shown = confirm["configurations"][place.configuration] if confirm else place.configuration
-    return {"configuration": shown, "repeat": place.repeat}
+    shown = confirm["configurations"][trained.configuration] if confirm else trained.configuration
+    return {"configuration": shown, "repeat": trained.repeat}
 
 
 def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
@@ -180,17 +180,17 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
     numbering = numbering_of(study)
     if numbering.repeats == 1 or numbering.confirmed:
         return
-    place = numbering.place(number)
+    trained = numbering.repeat_of(number)
     seed = connection.scalar(
         sa.select(Trial.seed).where(Trial.study_id == study_id, Trial.number == number)
     )
     results = _results(connection, study)
-    for repeat in range(place.repeat + 1, numbering.repeats):
-        skipped = numbering.number(place.configuration, repeat)
+    for repeat in range(trained.repeat + 1, numbering.repeats):
+        skipped = numbering.number(trained.configuration, repeat)
         if skipped in results:
             continue
         optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, skipped)
-        optuna_rows.set_attributes(connection, optuna_id, shown_place(study, skipped))
+        optuna_rows.set_attributes(connection, optuna_id, shown_repeat(study, skipped))
         optuna_rows.finish_trial(connection, optuna_id, "pruned")
         connection.execute(
             sa.insert(Trial).values(
@@ -211,7 +211,7 @@ def other_parameters(connection: Connection, study_id: int, number: int) -> str 
     numbering = numbering_of(study)
     if numbering.is_plain:
         return None
-    place = numbering.place(number)
+    trained = numbering.repeat_of(number)
     rows = connection.execute(
         sa.select(Trial.number, Trial.optuna_trial_id)
         .where(
@@ -219,7 +219,9 @@ def other_parameters(connection: Connection, study_id: int, number: int) -> str 
         )
         .order_by(Trial.number)
     ).all()
-    alike = [r for r in rows if numbering.place(r.number).configuration == place.configuration]
+    alike = [
+        r for r in rows if numbering.repeat_of(r.number).configuration == trained.configuration
+    ]
     params = optuna_rows.drawn_values(connection, [row.optuna_trial_id for row in alike])
     own = next(params.get(row.optuna_trial_id, {}) for row in alike if row.number == number)
     for row in alike:
@@ -229,7 +231,7 @@ def other_parameters(connection: Connection, study_id: int, number: int) -> str 
             shown = ", ".join(map(repr, names))
             missing = "and does not ask" if set(names) <= set(other) else "asks"
             return (
-                f"trial {number} is repeat {place.repeat} of the same configuration as trial "
+                f"trial {number} is repeat {trained.repeat} of the same configuration as trial "
                 f"{row.number}, {missing} for {shown}, unlike that trial; a configuration's repeats "
                 "have the same parameters: do not let a parameter depend on trial.repeat"
             )

@@ -259,7 +259,7 @@ def _check_same_points(
     if last is None:
         return
     numbering = Numbering.of(stored.definition)
-    for number in range(numbering.place(last).configuration + 1):
+    for number in range(numbering.repeat_of(last).configuration + 1):
         if list(before) != list(now) or grid_point(before, number) != grid_point(now, number):
             msg = (
                 f"the grid of study {row.name!r} has changed, and its point {number}, which has been "
@@ -314,7 +314,7 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
         last = connection.scalar(
             sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
         )
-        begun = numbering.number(numbering.place(last or 0).configuration + 1, 0)
+        begun = numbering.number(numbering.repeat_of(last or 0).configuration + 1, 0)
     if target < max(begun, 1):
         msg = (
             f"trials={target}, but {begun} trials of study {name!r} have begun; raise the total, "

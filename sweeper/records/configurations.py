@@ -103,8 +103,8 @@ def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
     half = (interval[1] - interval[0]) / 2
     if not half or not math.isfinite(half):
         return f"{mean:.6g} ± {half:.2g}"
-    places = max(0, 1 - math.floor(math.log10(half)))
-    return f"{mean:.{places}f} ± {half:.{places}f}"
+    digits = max(0, 1 - math.floor(math.log10(half)))
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def configurations_of(
@@ -127,12 +127,12 @@ def configurations_of(
     confirmation = Confirmation.from_json(confirm) if confirm else None
     groups: dict[int, list[_Training]] = {}
     for trial in sorted(trials, key=lambda each: each.number):
-        groups.setdefault(numbering.place(trial.number).configuration, []).append(trial)
+        groups.setdefault(numbering.repeat_of(trial.number).configuration, []).append(trial)
     least = numbering.repeats if confirmation is None else confirmation.repeats
     states = {c: _state(group, least) for c, group in groups.items()}
     values = {
         c: {
-            numbering.place(t.number).repeat: t.value
+            numbering.repeat_of(t.number).repeat: t.value
             for t in group
             if t.state == "complete" and t.value is not None
         }
@@ -187,7 +187,7 @@ def _record(
     if values:
         sign = -1.0 if direction == "maximize" else 1.0
         repeat = min(values, key=lambda each: (sign * values[each], each))
-        best = next(t.number for t in trials if numbering.place(t.number).repeat == repeat)
+        best = next(t.number for t in trials if numbering.repeat_of(t.number).repeat == repeat)
     return ConfigurationRecord(
         number=number,
         state=trials[0].state,
@@ -218,12 +218,14 @@ def _whole_rounds(
 ) -> dict[int, Values]:
     """Return the values of the rounds of a confirmation in which every begun training has ended."""
     open_rounds = [
-        numbering.place(trial.number).repeat
+        numbering.repeat_of(trial.number).repeat
         for group in groups.values()
         for trial in group
         if trial.state not in ("complete", "failed")
     ]
-    latest = max((numbering.place(t.number).repeat for g in groups.values() for t in g), default=0)
+    latest = max(
+        (numbering.repeat_of(t.number).repeat for g in groups.values() for t in g), default=0
+    )
     end = min([latest + 1, *open_rounds])
     return {
         c: {r: v for r, v in values.get(c, {}).items() if r < end}
@@ -252,12 +254,8 @@ def leader_sentence(configurations: Sequence[ConfigurationRecord]) -> str | None
         names.append(f"{len(alike) - _SHOWN} more")
     which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     said += f"; {which} {'is' if len(alike) == 1 else 'are'} not distinguishable from it"
-    needed = [each.comparison.needed for each in alike if each.comparison]
-    known = [number for number in needed if number is not None]
+    known = sorted(e.comparison.needed for e in alike if e.comparison and e.comparison.needed)
     if known:
-        said += (
-            f" (about {max(known)} repeats would tell, at the spread seen)"
-            if len(known) == len(needed)
-            else f" (about {min(known)} repeats or more would tell, at the spread seen)"
-        )
+        count = str(known[0]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+        said += f" (about {count} repeats would tell, at the spread seen)"
     return said

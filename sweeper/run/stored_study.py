@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ from sweeper.run.worker.checkpoints import (
     locate,
 )
 from sweeper.search.spec import search_window
-from sweeper.spec.repeating import Confirmation, Numbering
+from sweeper.spec.repeating import Confirmation, Numbering, confirmation_name
 from sweeper.support.paths import (
     BRANCH_START,
     END_MODEL,
@@ -87,7 +88,7 @@ def study_directories(
 
 
 def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
-    """Remove a study with its rows and files; return the deleted directories.
+    """Remove a study with its confirmation, rows and files; return the deleted directories.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -98,19 +99,12 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     study = paths.study
     trials = repository.trials(study)
     directories = study_directories(repository, trials, paths)
+    beside: tuple[Path, ...] = ()
+    if confirmation_name(study) in repository.study_names():
+        repository.removal.check_at_rest(study, "removed")
+        beside = remove_study(repository, replace(paths, study=confirmation_name(study)))
     repository.removal.delete(study)
-    ends: set[RemotePath] = set()
-    for trial in trials:
-        for checkpoint in trial.checkpoints:
-            location = parse_location(checkpoint.path)
-            if isinstance(location, RemotePath):
-                delete_remote(location)
-                ends.add(location.parent.parent.parent / END_MODEL)
-                if trial.parent is not None:
-                    ends.add(location.parent.parent.parent / BRANCH_START)
-    for end in sorted(ends):
-        for kept in list_remote(end):
-            delete_remote(kept)
+    _delete_remote_files(trials)
     for directory in directories:
         try:
             if directory.is_symlink():
@@ -123,11 +117,30 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
                 f"deleted: {error}; remove it by hand"
             )
             raise CheckpointError(msg) from error
-    return directories
+    return (*beside, *directories)
+
+
+def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
+    """Delete the trials' files in object stores."""
+    ends: set[RemotePath] = set()
+    for trial in trials:
+        for checkpoint in trial.checkpoints:
+            location = parse_location(checkpoint.path)
+            if isinstance(location, RemotePath):
+                delete_remote(location)
+                ends.add(location.parent.parent.parent / END_MODEL)
+                if trial.parent is not None:
+                    ends.add(location.parent.parent.parent / BRANCH_START)
+    for end in sorted(ends):
+        for kept in list_remote(end):
+            delete_remote(kept)
 
 
 def set_aside(repository: Repository, paths: RunPaths) -> str:
-    """Rename a study and its directories to ``study~1`` or the next free name; return the name.
+    """Rename a study, its confirmation and directories to ``study~1`` or the next free name.
+
+    Returns:
+        The new name.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -139,6 +152,10 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     study = paths.study
     removal = repository.removal
     removal.check_at_rest(study, "set aside")
+    beside = confirmation_name(study)
+    confirmed = beside in repository.study_names()
+    if confirmed:
+        removal.check_at_rest(beside, "set aside")
     trials = repository.trials(study)
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
@@ -155,12 +172,22 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     ):
         number += 1
     new = check_name(f"{study}~{number}")
+    _rename(repository, study, new, directories)
+    if confirmed:
+        own = replace(paths, study=beside)
+        there = study_directories(repository, repository.trials(beside), own)
+        _rename(repository, beside, confirmation_name(new), there)
+    return new
+
+
+def _rename(repository: Repository, study: str, new: str, directories: Sequence[Path]) -> None:
+    """Rename a study and its directories; nothing is changed if a directory cannot be renamed."""
     moved: dict[Path, Path] = {}
     try:
         for directory in directories:
             directory.rename(directory.with_name(new))
             moved[directory] = directory.with_name(new)
-        removal.rename(study, new, {str(was): str(now) for was, now in moved.items()})
+        repository.removal.rename(study, new, {str(was): str(now) for was, now in moved.items()})
     except BaseException as error:
         for was, now in moved.items():
             with contextlib.suppress(OSError):
@@ -169,7 +196,6 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
             msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
             raise CheckpointError(msg) from error
         raise
-    return new
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:

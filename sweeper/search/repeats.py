@@ -23,8 +23,8 @@ def of_configurations(
         return tuple(observations)
     groups: dict[int, list[Observation]] = {}
     for observation in observations:
-        place = numbering.place(observation.number)
-        groups.setdefault(place.configuration, []).append(observation)
+        trained = numbering.repeat_of(observation.number)
+        groups.setdefault(trained.configuration, []).append(observation)
     return tuple(_configuration(groups[number], number) for number in sorted(groups))
 
 

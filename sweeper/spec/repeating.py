@@ -36,8 +36,8 @@ def confirmed_name(study: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Place of a trial in its study.
+class Repeat:
+    """Repeat of a trial in its study.
 
     Attributes:
         configuration: Number of its configuration; in a confirmation, its index among those confirmed.
@@ -72,15 +72,15 @@ class Numbering:
         """Return whether each configuration is trained once."""
         return self.repeats == 1 and not self.confirmed
 
-    def place(self, number: int) -> Place:
-        """Return the place of trial ``number``."""
+    def repeat_of(self, number: int) -> Repeat:
+        """Return the configuration and repeat of trial ``number``."""
         if self.confirmed:
             repeat, configuration = divmod(number, self.confirmed)
-            return Place(configuration, repeat)
-        return Place(*divmod(number, self.repeats))
+            return Repeat(configuration, repeat)
+        return Repeat(*divmod(number, self.repeats))
 
     def number(self, configuration: int, repeat: int) -> int:
-        """Return the number of the trial at a place."""
+        """Return the number of the trial of a configuration and repeat."""
         if self.confirmed:
             return repeat * self.confirmed + configuration
         return configuration * self.repeats + repeat
@@ -88,8 +88,8 @@ class Numbering:
     def seed_position(self, number: int) -> int:
         """Return the position of the trial's seed among those of its study's seed."""
         if self.confirmed:
-            return _CONFIRMING_SEEDS + self.place(number).repeat
-        return number if self.repeats == 1 else self.place(number).repeat
+            return _CONFIRMING_SEEDS + self.repeat_of(number).repeat
+        return number if self.repeats == 1 else self.repeat_of(number).repeat
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ def test_one_repeat_keeps_every_trials_seed() -> None:
 
 def test_repeats_are_paired_by_seed() -> None:
     numbering = Numbering(3)
-    places = [numbering.place(n) for n in range(6)]
-    assert [(p.configuration, p.repeat) for p in places] == [
+    found = [numbering.repeat_of(n) for n in range(6)]
+    assert [(p.configuration, p.repeat) for p in found] == [
         *((0, 0), (0, 1), (0, 2)),
         *((1, 0), (1, 1), (1, 2)),
     ]

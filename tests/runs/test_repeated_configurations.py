@@ -56,7 +56,7 @@ def _train(trial: ScriptedTrial) -> int:
     """Give a value that depends on the parameter and the seed alone."""
     x = _ask(trial)
     trial.say(Started(0, 0, 1))
-    value = (x - 0.3) ** 2 + 0.05 * ((97 * _noise(trial) + 1000 * x) % 1.0)
+    value = (x - 0.3) ** 2 + 0.05 * ((97 * _noise(trial) * (1 + 10 * x)) % 1.0)
     trial.say(EpochsEnded((EpochRecord(0, {"loss": value}),), 1, 0.1))
     trial.say(Finished(step=1, value=value, digest=f"{value:032.20f}"[:32]))
     return 0

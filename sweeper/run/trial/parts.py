@@ -147,8 +147,23 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
         seed=seeds.root,
         directory=directory,
         ask=link.suggest,
-        repeat=assignment.numbering.place(assignment.number).repeat,
+        repeat=assignment.numbering.repeat_of(assignment.number).repeat,
     )
+
+
+@contextmanager
+def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
+    """Context manager that says the trial's repeat in an `IndexError`, as of too few splits of data."""
+    try:
+        yield
+    except IndexError as error:
+        if not assignment.numbering.is_plain:
+            repeat = assignment.numbering.repeat_of(assignment.number).repeat
+            many = f"the study has {assignment.repeats} repeats"
+            if assignment.confirmed:
+                many = "a confirmation counts its repeats from 0 too, up to --repeats or --at-most"
+            error.args = (f"{error}; here trial.repeat is {repeat}: {many}",)
+        raise
 
 
 def make_plan(
@@ -172,6 +187,7 @@ def make_plan(
     """
     factories = definition.makers()
     with (
+        _explaining_repeats(assignment),
         Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):

@@ -75,7 +75,7 @@ class TrialSearch:
         self._study = study
         self._claim = claim
         self._numbering = study.settings.numbering
-        self._configuration = self._numbering.place(claim.number).configuration
+        self._configuration = self._numbering.repeat_of(claim.number).configuration
         self._queue = queue
         self._waiting = waiting
         self._opened: SearchSession | None = None
