@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sweeper.checkpoint.remote_objects import check_checkpoints_location
-from sweeper.records.events import OneAtATime
+from sweeper.records.events import Notice, OneAtATime
 from sweeper.records.results import StudyResults
 from sweeper.run.cluster.engines import CLUSTERS, check_engine
 from sweeper.run.options import RunRequest
 from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.self_test import prove_environment
 from sweeper.run.signals import early_termination
 
 
@@ -25,6 +26,7 @@ def run_sweep(request: RunRequest) -> StudyResults:
     check_engine(request.engine, isolation=options.isolation, address=request.engine_address)
     check_checkpoints_location(options.checkpoints, options.isolation)
     request = replace(request, listener=OneAtATime(request.listener))
+    prove_environment(lambda text: request.listener(Notice(text)), accept=options.accept_inexact)
     prepare = PreparedStudy.to_run if request.study is None else PreparedStudy.to_resume
     with early_termination(), prepare(request) as prepared:
         from sweeper.run.auditing import refuse_inexact

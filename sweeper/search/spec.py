@@ -128,7 +128,7 @@ PrunerFactory = Callable[[], BasePruner]
 
 _BLIND = ("grid", "qmc", "random")
 _NAMED = (*_BLIND, "cmaes", "gp", "tpe")
-_PACKAGES = {"cmaes": ("cmaes", ""), "gp": ("torch", "gp")}
+_PACKAGES = {"cmaes": ("cmaes", "cmaes"), "gp": ("torch", "gp")}
 """Packages that samplers need, with the extra that installs each."""
 
 

@@ -10,11 +10,25 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
 from sweeper.support.paths import RunPaths
+
+
+class Named(Protocol):
+    """An object with a name: a `Study`."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Numbered(Protocol):
+    """An object with a number: a `TrialRecord`."""
+
+    @property
+    def number(self) -> int: ...
 
 
 @with_named_arguments
@@ -38,7 +52,8 @@ class WarmStart:
         optimizer: Also take the optimizer's state, except for its learning rate.
         root: For a TensorFlow checkpoint: the name under which the model was saved, such as
             ``"net"`` for ``tf.train.Checkpoint(net=model)``. Not needed if only one object fits.
-        at: For a trial's directory: ``"last"``, or the step of one of its checkpoints.
+        at: For a trial's directory: ``"last"``, or the number of finished epochs at one of its
+            checkpoints.
         digest: Required XXH3-128 of the file, 32 hex digits; None for any.
 
     Raises:
@@ -74,14 +89,17 @@ class WarmStart:
                 raise DefinitionError(msg)
         whole = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if self.at != "last" and not whole:
-            msg = f"WarmStart(at={self.at!r}); expected 'last' or a step, a whole number from 0"
+            msg = (
+                f"WarmStart(at={self.at!r}); expected 'last' or a number of finished epochs, a whole "
+                "number from 0"
+            )
             raise DefinitionError(msg)
 
     @classmethod
     def from_trial(
         cls,
-        study: str,
-        number: int,
+        study: str | Named,
+        trial: int | Numbered,
         *,
         at: int | Literal["last"] = "last",
         runs_dir: str | os.PathLike[str] | None = None,
@@ -90,16 +108,24 @@ class WarmStart:
         """Return a warm start from a trial of this or another study.
 
         Args:
-            study: The study's name.
-            number: The trial's.
-            at: ``"last"``, or the step of a checkpoint that is kept.
+            study: The study, or its name.
+            trial: The trial's number, or its record.
+            at: ``"last"`` for the newest checkpoint, or the number of finished epochs: ``at=5`` takes
+                the checkpoint at the end of the fifth epoch, which must be kept.
             runs_dir: That study's runs directory; by default ``SWEEPER_RUNS_DIR`` or ``runs``.
-            options: As for `WarmStart`.
+            options: As for `WarmStart`: ``optimizer=True`` also takes the optimizer's state.
+
+        Examples:
+            >>> begin = sweeper.WarmStart.from_trial("pretraining", 3, at=5, optimizer=True)
+            >>> begin.file.name, begin.at
+            ('trial-00003', 5)
         """
         from sweeper.spec.settings import load_settings
 
+        name = study if isinstance(study, str) else study.name
+        number = trial if isinstance(trial, int) else trial.number
         root = load_settings(runs_dir=None if runs_dir is None else Path(runs_dir)).runs_dir
-        return cls(RunPaths(root, study).trial(number), at=at, **options)
+        return cls(RunPaths(root, name).trial(number), at=at, **options)
 
     @property
     def file(self) -> Path:

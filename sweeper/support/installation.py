@@ -21,6 +21,7 @@ DISTRIBUTION = "sweeper-keras"
 """The name in ``pyproject.toml``."""
 
 _EXTRAS = {
+    "cmaes": "cmaes",
     "distributed": "dask",
     "fsspec": "remote",
     "grain": "grain",

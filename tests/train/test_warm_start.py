@@ -476,18 +476,28 @@ def test_what_was_taken_is_said(base: Path) -> None:
     }
 
 
-def test_another_trials_checkpoint_is_found_by_its_directory_and_step(tmp_path: Path) -> None:
+def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path: Path) -> None:
     trial = tmp_path / "runs/small/trial-00003"
-    every = {8: lambda p: p.step == 8, 16: lambda p: p.step == 16}
-    for attempt, (step, due) in enumerate(every.items(), 1):
+    for attempt, stop in enumerate((8, 16), 1):
+        due = {
+            8: lambda p: p.step_in_epoch == 0 or p.step == 8,
+            16: lambda p: p.step_in_epoch == 0 or p.step == 16,
+        }[stop]
         directory = trial / f"attempt-{attempt:02d}/checkpoints"
-        train(plan(model=one_layer), Watcher(directory, snapshot_at=due, block=1, stop_at=step))
+        train(plan(model=one_layer), Watcher(directory, snapshot_at=due, block=1, stop_at=stop))
     newest = WarmStart.from_trial("small", 3, runs_dir=tmp_path / "runs")
     assert locate(newest).path.name == "step-000000016"
-    assert locate(replace(newest, at=8)).path.name == "step-000000008"
+    kept = {p.name: load_checkpoint(p) for p in trial.glob("attempt-*/checkpoints/step-*")}
+    ends = {c.epoch: n for n, c in kept.items() if c.state["position"]["step_in_epoch"] == 0}
+    assert 0 < len(ends) < len(kept)
+    for epoch, name in ends.items():
+        assert locate(replace(newest, at=epoch)).path.name == name
     with pytest.raises(WarmStartError) as raised:
         locate(replace(newest, at=9))
-    assert str(raised.value) == f"{trial} has no checkpoint at step 9; it has some at 8, 16"
+    there = ", ".join(map(str, sorted(ends)))
+    assert str(raised.value) == (
+        f"{trial} has no checkpoint after 9 epochs; it has some after {there}"
+    )
     target = plan(model=one_layer, epochs=1).model
     loaded = load_checkpoint(locate(newest).path)
     match_warm_start(newest, target).assign()

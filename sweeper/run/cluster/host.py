@@ -28,6 +28,7 @@ from sweeper.records.events import Listener, Notice
 from sweeper.records.results import StudyStatus
 from sweeper.run.options import HostSpec
 from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.self_test import prove_environment
 from sweeper.run.signals import early_termination
 
 if TYPE_CHECKING:
@@ -129,6 +130,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
         SweeperError: Something other than a trial failed.
     """
     check_checkpoints_location(spec.options.checkpoints, spec.options.isolation)
+    prove_environment(lambda text: listener(Notice(text)), accept=spec.options.accept_inexact)
     with early_termination():
         if spec.placed_from is None:
             stopped = _begin(spec, listener)

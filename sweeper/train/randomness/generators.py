@@ -234,20 +234,22 @@ class RecordedState:
             component.restore(saved, tensors)
 
 
+_GLOBAL_SEED_GENERATOR = "global_seed_generator"
+"""Key of the generator in Keras's global state; a constant of Keras only from 3.14 on."""
+
+
 def global_seed_generator() -> Any:
     """Return Keras's global seed generator of this thread; None if it was not used yet."""
     from keras.src.backend.common import global_state
-    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-    return global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+    return global_state.get_global_attribute(_GLOBAL_SEED_GENERATOR)
 
 
 def set_global_seed_generator(generator: Any) -> None:
     """Set Keras's global seed generator of this thread; None for one that Keras creates when needed."""
     from keras.src.backend.common import global_state
-    from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)
+    global_state.set_global_attribute(_GLOBAL_SEED_GENERATOR, generator)
 
 
 def _shared_generator() -> Any:

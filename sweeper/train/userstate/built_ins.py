@@ -88,12 +88,16 @@ LEFT_OUT: Mapping[type[keras.callbacks.Callback], str] = {
 }
 """Keras's own callbacks that are left out of the training, with reasons; subclasses are refused."""
 
-REFUSED: Mapping[type[keras.callbacks.Callback], str] = {
-    keras.callbacks.OrbaxCheckpoint: (
-        "its background writes cannot be resumed exactly; leave it out, because sweeper checkpoints "
-        "every trial, or use ModelCheckpoint"
-    ),
-}
+REFUSED: Mapping[type[keras.callbacks.Callback], str] = (
+    {
+        keras.callbacks.OrbaxCheckpoint: (
+            "its background writes cannot be resumed exactly; leave it out, because sweeper "
+            "checkpoints every trial, or use ModelCheckpoint"
+        ),
+    }
+    if hasattr(keras.callbacks, "OrbaxCheckpoint")  # not before Keras 3.14
+    else {}
+)
 """Keras's own callbacks that cannot be used, with reasons."""
 
 

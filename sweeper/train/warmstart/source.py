@@ -19,11 +19,14 @@ from typing import Any, Literal, Protocol
 
 import xxhash
 
-from sweeper.checkpoint.format import MANIFEST_FILE
+from sweeper.checkpoint.format import MANIFEST_FILE, decode_values
 from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.reading import read_kept, read_state
 from sweeper.checkpoint.tensors import Array
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
+from sweeper.records.printing import counted
 from sweeper.spec.warm_start import WarmStart
+from sweeper.support.paths import Location
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +318,20 @@ def _steps_below(path: Path) -> Iterator[tuple[CheckpointName, str, Path]]:
 def _at(path: Path, steps: list[tuple[CheckpointName, str, Path]], options: WarmStart) -> Path:
     if options.at == "last":
         return steps[-1][2]
-    wanted = [found for name, _, found in steps if name.step == options.at]
+    kept = read_kept((), [found for _, _, found in steps])
+    ends = [each for each in kept if each.good and _ends_an_epoch(each.path)]
+    wanted = [each.path for each in ends if each.epoch == options.at]
     if not wanted:
-        there = ", ".join(str(name.step) for name, _, _ in steps)
-        msg = f"{path} has no checkpoint at step {options.at}; it has some at {there}"
+        there = ", ".join(str(epoch) for epoch in sorted({each.epoch for each in ends}))
+        has = f"it has some after {there}" if there else "it has none at the end of an epoch"
+        msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
         raise WarmStartError(msg)
-    return wanted[-1]
+    return Path(str(wanted[-1]))
+
+
+def _ends_an_epoch(path: Location) -> bool:
+    position = decode_values(read_state(path))["position"]
+    return bool(position["step_in_epoch"] == 0)
 
 
 def _of_sweeper(path: Path) -> LocatedFile:

@@ -1,0 +1,127 @@
+"""Versions of Keras and TensorFlow: which are tested, and what the self-test of an environment said.
+
+Exactness depends on private names of both libraries. Pairs of minor releases in `TESTED` passed the
+project's test matrix (``tests/versions``). Any other pair runs the self-test (`sweeper.run.self_test`)
+once; its result is kept in the user's cache directory, by versions, interpreter and sweeper's own version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import tempfile
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from sweeper.support.installation import VERSION
+
+LIBRARIES = ("keras", "tensorflow")
+"""Distributions whose versions decide whether a resumed training is exact."""
+
+TESTED = frozenset({("3.10", "2.19"), ("3.12", "2.20"), ("3.14", "2.21"), ("3.15", "2.21")})
+"""Pairs of minor releases of Keras and TensorFlow that the test matrix covers."""
+
+_OTHER_NAMES = {
+    "tensorflow": ("tensorflow-cpu", "tf-nightly", "tensorflow-intel", "tensorflow-macos")
+}
+
+
+@dataclass(frozen=True)
+class Environment:
+    """Versions that a self-test's result is valid for.
+
+    Attributes:
+        python: The interpreter's version.
+        keras: Keras's version; empty if it is not installed.
+        tensorflow: TensorFlow's version; empty if it is not installed.
+        sweeper: The version of this package.
+    """
+
+    python: str
+    keras: str
+    tensorflow: str
+    sweeper: str = VERSION
+
+    @classmethod
+    def current(cls) -> Environment:
+        """Return the versions of this environment, read without importing a library."""
+        keras, tensorflow = map(_version, LIBRARIES)
+        return cls(platform.python_version(), keras, tensorflow)
+
+    @property
+    def tested(self) -> bool:
+        """Whether the test matrix covers this pair of Keras and TensorFlow."""
+        return (_minor(self.keras), _minor(self.tensorflow)) in TESTED
+
+    @property
+    def described(self) -> str:
+        """Both versions, for messages."""
+        return f"Keras {self.keras or '(none)'} with TensorFlow {self.tensorflow or '(none)'}"
+
+
+@dataclass(frozen=True)
+class SelfTestResult:
+    """Result of one self-test.
+
+    Attributes:
+        environment: The versions that were tested.
+        seconds: Duration.
+        differences: What differed between the interrupted training and the uninterrupted one, or the
+            error that ended the test; empty if the environment passed.
+    """
+
+    environment: Environment
+    seconds: float
+    differences: tuple[str, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        """Whether a resumed training was identical."""
+        return not self.differences
+
+
+def kept_result(environment: Environment) -> SelfTestResult | None:
+    """Return the result that is kept for an environment; None if there is none that can be read."""
+    try:
+        stored = json.loads(_file(environment).read_text(encoding="utf-8"))
+        return SelfTestResult(environment, stored["seconds"], tuple(stored["differences"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # a missing or torn file: the test runs again
+
+
+def keep_result(result: SelfTestResult) -> str:
+    """Write a result into the cache directory; return why it cannot be written, or an empty string."""
+    path = _file(result.environment)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=path.parent, delete=False, encoding="utf-8"
+        ) as file:
+            json.dump(asdict(result), file)
+        Path(file.name).replace(path)
+    except OSError as error:
+        return str(error)
+    return ""
+
+
+def _file(environment: Environment) -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    parts = [environment.sweeper, environment.python, environment.keras, environment.tensorflow]
+    name = "-".join(re.sub(r"[^\w.+]", "_", part) for part in parts)
+    return Path(cache) / "sweeper" / f"self-test-{name}.json"
+
+
+def _version(name: str) -> str:
+    for each in (name, *_OTHER_NAMES.get(name, ())):
+        try:
+            return metadata.version(each)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])

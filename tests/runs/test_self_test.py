@@ -1,0 +1,110 @@
+"""The self-test of an environment whose versions nobody tested, and what keeps its result."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sweeps import sweep
+
+from sweeper.errors import ExactnessError
+from sweeper.run import self_test
+from sweeper.run.self_test import PROGRAM, prove_environment, run_self_test
+from sweeper.support import versions
+from sweeper.support.versions import Environment, SelfTestResult, keep_result, kept_result
+
+_STUDY = """
+import keras, numpy as np
+from sweeper import Data, Study
+
+def model(trial):
+    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse")
+    return made
+
+study = Study(name="small", model=model, data=lambda trial: Data(train=(np.ones((4, 2)), np.ones(4)), batch_size=2),
+              objective="loss", direction="minimize", epochs=1, trials=1, audit="off")
+"""
+
+_PLANTED = (
+    "import runpy, sys\n"
+    "from sweeper.train.randomness import generators\n"
+    "found = [c for c in vars(generators).values() if getattr(c, 'name', '') == 'global_seed_generator']\n"
+    "for component in found:\n"
+    "    component.restore = lambda self, saved, tensors: None\n"
+    "assert found\n"
+    "sys.argv = ['self_test', sys.argv[1]]\n"
+    "runpy.run_module('sweeper.api.self_test', run_name='__main__')\n"
+)
+"""Program of the self-test under a Keras whose global seed generator cannot be restored."""
+
+
+@pytest.fixture
+def unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Environment:
+    """Fake an environment that the matrix does not cover, with an empty cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(versions, "TESTED", frozenset())
+    return Environment.current()
+
+
+def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
+    unknown: Environment, tmp_path: Path
+) -> None:
+    file = tmp_path / "study.py"
+    file.write_text(_STUDY)
+    first = sweep(file, tmp_path / "runs", workers=1)
+    told = [text for event in first.events if (text := getattr(event, "message", ""))]
+    assert any("self-test begins" in text and unknown.keras in text for text in told)
+    assert any("self-test passed" in text for text in told)
+    kept = kept_result(unknown)
+    assert kept is not None
+    assert kept.passed
+    again = sweep(file, tmp_path / "runs", workers=1, trials=2)
+    assert not any("self-test" in getattr(event, "message", "") for event in again.events)
+    assert again.results.status.complete == 2
+
+
+def test_a_planted_incompatibility_fails_the_self_test_by_name(
+    unknown: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = run_self_test(unknown, [sys.executable, "-c", _PLANTED])
+    assert not planted.passed
+    assert any("drawn" in found for found in planted.differences), planted.differences
+    monkeypatch.setattr(self_test, "run_self_test", lambda _environment: planted)
+    with pytest.raises(ExactnessError, match="drawn") as refused:
+        prove_environment(lambda _text: None)
+    assert refused.value.exit_code == 4
+    told: list[str] = []
+    prove_environment(told.append, accept=True)
+    assert any("drawn" in text for text in told)
+
+
+def test_a_program_that_fails_is_no_proof(unknown: Environment) -> None:
+    result = run_self_test(unknown, [sys.executable, "-c", "import nothing_of_this_name"])
+    assert not result.passed
+    assert "nothing_of_this_name" in result.differences[0]
+
+
+def test_a_tested_environment_runs_no_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(self_test, "run_self_test", lambda _environment: pytest.fail("it ran"))
+    assert Environment.current().tested
+    prove_environment(pytest.fail)
+
+
+def test_a_result_is_kept_by_version(unknown: Environment) -> None:
+    assert keep_result(SelfTestResult(unknown, 1.0)) == ""
+    assert kept_result(unknown) == SelfTestResult(unknown, 1.0)
+    assert kept_result(replace(unknown, keras="3.99.0")) is None
+
+
+def test_a_torn_result_counts_as_none(unknown: Environment, tmp_path: Path) -> None:
+    keep_result(SelfTestResult(unknown, 1.0))
+    [file] = (tmp_path / "cache" / "sweeper").iterdir()
+    file.write_text('{"seconds": 1')
+    assert kept_result(unknown) is None
+
+
+def test_the_program_of_the_self_test_is_this_packages() -> None:
+    assert PROGRAM[-1] == "sweeper.api.self_test"
