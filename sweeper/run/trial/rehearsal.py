@@ -197,9 +197,7 @@ class _Rehearsal:
         what = f"building trial {number}"
         if asked != number:
             what = f"building trial {number} with the parameters of trial {asked}"
-        assignment = replace(
-            self._assignment, number=number, files=f"{self._assignment.files}-{number}"
-        )
+        assignment = self._assigned(number)
         seeds = seeds_of(assignment)
         with self._doing(what, asked, "build"):
             trial = make_trial(assignment, seeds, self._link)
@@ -219,7 +217,13 @@ class _Rehearsal:
 
     def _seed_training(self, number: int) -> None:
         """Seed the global generators as trial ``number`` does before it trains."""
-        seed_everything(seeds_of(replace(self._assignment, number=number)).child("training"))
+        seed_everything(seeds_of(self._assigned(number)).child("training"))
+
+    def _assigned(self, number: int) -> Assignment:
+        """Return the assignment of configuration ``number``'s first repeat; repeats may differ in data."""
+        given = self._assignment
+        first = given.numbering.number(number, 0)
+        return replace(given, number=first, files=f"{given.files}-{number}")
 
     def _watch(self, plan: TrainingPlan) -> WatchedTraining:
         began = time.perf_counter()
