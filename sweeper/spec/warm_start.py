@@ -7,8 +7,8 @@ trial's process reads the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -41,15 +41,12 @@ class WarmStart:
     every mismatch named and nothing assigned. States of random generators are never taken from it.
 
     Args:
-        path: A ``.weights.h5`` or ``.keras`` file, HDF5 weights of Keras 2, a ``.safetensors`` file,
-            the prefix of an object-based TensorFlow checkpoint (``…/ckpt-3``) or the directory with
-            its ``checkpoint`` file, a checkpoint of sweeper's, or the directory of one of its trials.
+        path: A ``.weights.h5`` or ``.keras`` file of Keras 3, the prefix of an object-based
+            TensorFlow checkpoint (``…/ckpt-3``) or the directory with its ``checkpoint`` file, a
+            checkpoint of sweeper's, or the directory of one of its trials.
         strict: False takes what fits and reports the rest; at least one variable must fit.
-        rename: Parts of names in the model, mapped to those in the file: ``{"head": "top"}`` looks
-            for ``head/kernel`` under ``top/kernel``.
-        only: Names, or prefixes of names up to a ``/``, of the variables to take; all by default.
-            Other variables are not compared.
-        optimizer: Also take the optimizer's state, except for its learning rate.
+        optimizer: Also take the optimizer's state, except for its learning rate, from a checkpoint of
+            sweeper's.
         root: For a TensorFlow checkpoint: the name under which the model was saved, such as
             ``"net"`` for ``tf.train.Checkpoint(net=model)``. Not needed if only one object fits.
         at: For a trial's directory: ``"last"``, or the number of finished epochs at one of its
@@ -60,14 +57,12 @@ class WarmStart:
         DefinitionError: An argument has the wrong type.
 
     Examples:
-        >>> sweeper.WarmStart("base.weights.h5", only=["encoder"]).strict
-        True
+        >>> sweeper.WarmStart("base.weights.h5", strict=False).file.name
+        'base.weights.h5'
     """
 
     path: str | os.PathLike[str]
     strict: bool = True
-    rename: Mapping[str, str] = field(default_factory=dict, hash=False)
-    only: Sequence[str] = ()
     optimizer: bool = False
     root: str | None = None
     at: int | Literal["last"] = "last"
@@ -77,16 +72,6 @@ class WarmStart:
         if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
             msg = f"WarmStart(path={self.path!r}); expected the path of a file or directory"
             raise DefinitionError(msg)
-        only = (self.only,) if isinstance(self.only, str) else tuple(self.only)
-        object.__setattr__(self, "only", only)
-        if not isinstance(self.rename, Mapping):
-            msg = f"WarmStart(rename={self.rename!r}); expected a mapping of names to names"
-            raise DefinitionError(msg)
-        object.__setattr__(self, "rename", dict(self.rename))
-        for name in (*self.only, *self.rename, *self.rename.values()):
-            if not isinstance(name, str) or not name.strip("/"):
-                msg = f"WarmStart was given {name!r} as a variable's name; expected a string"
-                raise DefinitionError(msg)
         whole = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if self.at != "last" and not whole:
             msg = (
@@ -137,9 +122,8 @@ class WarmStart:
         given: dict[str, Any] = {"from": self.file.name}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in ("path", "digest") or value in ((), {}, each.default):
-                continue
-            given[each.name] = list(value) if each.name == "only" else value
+            if each.name not in ("path", "digest") and value != each.default:
+                given[each.name] = value
         return given
 
 
@@ -262,11 +246,9 @@ class WarmStartReport:
             if strict
             else f"nothing in the warm start {self.path} ({self.kind}) fits the model {self.model!r}:"
         )
-        advice = (
-            "Give the model that it was written from, or map the names that differ (rename={…})"
-        )
+        advice = "Give the model that it was written from"
         if strict:
-            advice += ", the part to take (only=[…]), or take what fits (strict=False)"
+            advice += ", or take what fits (strict=False)"
         return "\n  ".join([head, *self._shown()]) + f"\n{advice}"
 
     def to_json(self) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from sweeper.checkpoint.tensors import TensorEntry, TensorFile, as_array, hash_t
 from sweeper.errors import ExportError
 from sweeper.models.formats import Leaving, Written
 from sweeper.models.signature import predict
-from sweeper.train.warmstart.flat_files import unique
 
 
 class KerasFile:
@@ -137,7 +136,9 @@ def _by_path(loaded: LoadedCheckpoint) -> Mapping[str, np.ndarray[Any, Any]]:
 
 
 def _names(loaded: LoadedCheckpoint) -> list[str]:
-    return unique(loaded.state["model"], ":")
+    paths = loaded.state["model"]
+    repeats = [paths[:index].count(path) for index, path in enumerate(paths)]
+    return [p if n == 0 else f"{p}:{n + 1}" for p, n in zip(paths, repeats, strict=True)]
 
 
 def _write_whole(file: Any, chunk: memoryview) -> None:
