@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, cast
 
@@ -21,7 +20,6 @@ from sweeper.records.configurations import ConfigurationRecord, configurations_o
 from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
 from sweeper.spec.budgets import first_epochs
 from sweeper.spec.searching import Objective
-from sweeper.spec.space import CategoricalChoice
 
 
 def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
@@ -100,45 +98,15 @@ def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tu
     return [(t.number, t.optuna_trial_id) for t in trials if t.optuna_trial_id in values]
 
 
-@dataclass(frozen=True, slots=True)
-class _Trained:
-    """A trial of a configuration, as far as its record needs it."""
-
-    number: int
-    state: TrialState
-    params: Mapping[str, CategoricalChoice]
-    value: float | None
-
-
 def stored_configurations(
-    connection: Connection,
-    study: AnyRow,
-    trials: Sequence[AnyRow],
-    known: Sequence[TrialStatus] = (),
-    *,
-    compared: bool,
+    study: AnyRow, trials: Sequence[AnyRow], known: Sequence[TrialStatus], *, compared: bool
 ) -> tuple[ConfigurationRecord, ...]:
-    """Return the configurations of some of the study's trials, by rank.
-
-    ``known`` has the states of all trials; without them, a trial that has not ended is "interrupted".
-    """
+    """Return the configurations of some of the study's trials, by rank; ``known`` has all trials."""
     chosen = {trial.number for trial in trials}
-    found: list[Any] = [each for each in known if each.number in chosen]
-    if not known:
-        optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
-        params = optuna_rows.drawn_values(connection, optuna_ids)
-        values = optuna_rows.values(connection, optuna_ids)
-        found = [
-            _Trained(
-                trial.number,
-                trial.result or "interrupted",
-                params.get(trial.optuna_trial_id, {}),
-                values.get(trial.optuna_trial_id),
-            )
-            for trial in trials
-        ]
-    definition = json.loads(study.definition)
-    return configurations_of(found, study.direction, definition, compared=compared)
+    found = [each for each in known if each.number in chosen]
+    return configurations_of(
+        found, study.direction, json.loads(study.definition), compared=compared
+    )
 
 
 def leading_configuration(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:

@@ -53,6 +53,7 @@ from sweeper.records.results import (
     Outcome,
     StudyStatus,
     TrialRecord,
+    TrialStatus,
 )
 from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import confirmation_name
@@ -86,14 +87,19 @@ def read_status(
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
+    repeated = not numbering_of(study).is_plain
+    stands: tuple[TrialStatus, ...] = ()
+    if each or repeated:
+        stands = trial_statuses(connection, study, trials, live, objectives)
     codes: tuple[CodeGroup, ...] = ()
     ranked = trials
     if is_mixed(connection, study):
 
         def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
-            if not numbering_of(study).is_plain:
-                found = stored_configurations(connection, study, group, compared=False)
-                return leading_configuration(found)
+            if repeated:
+                return leading_configuration(
+                    stored_configurations(study, group, stands, compared=False)
+                )
             return None if several else best_trial(connection, study, group)
 
         codes = code_groups(connection, study, trials, best_of)
@@ -105,11 +111,10 @@ def read_status(
     parents = {}
     if len(own) < len(trials):
         parents = parents_of(connection, [trial.id for trial in trials if trial.beside])
-    stands = trial_statuses(connection, study, trials, live, objectives) if each else ()
     configurations: tuple[ConfigurationRecord, ...] = ()
     best = None if several else best_trial(connection, study, ranked)
-    if not numbering_of(study).is_plain:
-        configurations = stored_configurations(connection, study, ranked, stands, compared=each)
+    if repeated:
+        configurations = stored_configurations(study, ranked, stands, compared=each)
         best = leading_configuration(configurations)
     return StudyStatus(
         study=study.name,
@@ -130,8 +135,8 @@ def read_status(
         codes=codes,
         objective=study.objective,
         direction=study.direction,
-        trials=stands,
-        seconds_left=seconds_left(connection, study, stands),
+        trials=stands if each else (),
+        seconds_left=seconds_left(connection, study, stands if each else ()),
         branches=tuple(
             BranchStatus(
                 trial.number,
