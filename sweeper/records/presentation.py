@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sweeper.errors import UsageError
 from sweeper.records.configurations import ConfigurationRecord, leader_sentence
-from sweeper.records.printing import value_shown
+from sweeper.records.printing import json_fields, value_shown
 from sweeper.records.status import StudyStatus, ranked
 
 if TYPE_CHECKING:
@@ -75,13 +75,9 @@ def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[di
     return [
         {
             "configuration": c.number,
-            "state": c.state,
-            "mean": c.mean,
-            "std": c.std,
-            "low": None if c.interval is None else c.interval[0],
-            "high": None if c.interval is None else c.interval[1],
+            **json_fields(c, "state", "mean", "std", "trials"),
+            **dict(zip(("low", "high"), c.interval or (None, None), strict=True)),
             "repeats": len(c.values),
-            "trials": list(c.trials),
             "verdict": None if c.comparison is None else c.comparison.verdict,
             **{f"params_{name}": value for name, value in c.params.items()},
         }

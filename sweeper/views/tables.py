@@ -24,7 +24,6 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.records.code import CodeGroup
-from sweeper.records.comparisons import Comparison
 from sweeper.records.configurations import ConfigurationRecord, leader_sentence, mean_text
 from sweeper.records.exactness import Exactness
 from sweeper.records.presentation import parameter_headers
@@ -258,39 +257,23 @@ def _epochs_done(trial: TrialStatus) -> str:
     return str(trial.epoch) if trial.epochs is None else f"{trial.epoch} of {trial.epochs}"
 
 
-class ConfigurationsTable:
-    """Renderable of one row per configuration, with its mean, interval, verdict and parameters."""
-
-    def __init__(self, configurations: Sequence[ConfigurationRecord]) -> None:
-        self._configurations = configurations
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw the rows, and name the columns that do not fit."""
-        shown = self._configurations
-        if options.is_terminal:
-            shown = shown[:SHOWN_TRIALS]
-        names = list(dict.fromkeys(name for each in shown for name in each.params))
-        own = ["configuration", "mean", "repeats", "difference", "verdict"]
-        rows = [
-            [
-                str(each.number),
-                each.text,
-                str(len(each.values)),
-                "-" if comparison is None else _difference(comparison),
-                _standing(each, leads=index == 0),
-                *(choice_text(each.params[n]) if n in each.params else "-" for n in names),
-            ]
-            for index, each in enumerate(shown)
-            for comparison in [each.comparison]
+def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> WholeColumns:
+    """Return one row per configuration: mean, interval, comparison with the leader and parameters."""
+    names = list(dict.fromkeys(name for each in configurations for name in each.params))
+    own = ["configuration", "mean", "repeats", "difference", "verdict"]
+    rows = [
+        [
+            str(each.number),
+            each.text,
+            str(len(each.values)),
+            mean_text(compared.difference, compared.interval) if compared else "-",
+            _standing(each, leads=each is configurations[0]),
+            *(choice_text(each.params[n]) if n in each.params else "-" for n in names),
         ]
-        yield WholeColumns([*own, *parameter_headers(names, set(own))], rows, least=len(own))
-        if len(shown) < len(self._configurations):
-            hidden = len(self._configurations) - len(shown)
-            yield Text(f"and {hidden} more; --json has all of them", style="dim")
-
-
-def _difference(comparison: Comparison) -> str:
-    return mean_text(comparison.difference, comparison.interval)
+        for each in configurations
+        for compared in [each.comparison]
+    ]
+    return WholeColumns([*own, *parameter_headers(names, set(own))], rows, least=len(own))
 
 
 def _standing(configuration: ConfigurationRecord, *, leads: bool) -> str:
@@ -312,7 +295,10 @@ def configurations_lines(
     if not configurations:
         return []
     lines: list[RenderableType] = [Text(title, style="bold")] if title else []
-    lines.append(ConfigurationsTable(configurations))
+    lines.append(_configurations_table(configurations[:SHOWN_CONFIGURATIONS]))
+    if len(configurations) > SHOWN_CONFIGURATIONS:
+        hidden = len(configurations) - SHOWN_CONFIGURATIONS
+        lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
     sentence = leader_sentence(configurations)
     return lines if sentence is None else [*lines, Text(sentence, style="bold cyan")]
 
@@ -345,6 +331,8 @@ def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
         style="dim",
     )
 
+
+SHOWN_CONFIGURATIONS = 20
 
 SHOWN_TRIALS = 20
 """Maximum number of finished trials on a terminal; a pipe gets all."""
