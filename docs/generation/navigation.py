@@ -26,6 +26,7 @@ FIRST = (
     "how-to/data-sources.md",
     "how-to/callbacks.md",
     "how-to/search.md",
+    "how-to/compare-configurations.md",
     "how-to/halving.md",
     "how-to/check.md",
     "how-to/verify.md",

@@ -204,7 +204,7 @@ def _servers(target: str) -> Iterator[_Opened]:
         loaded, _ = (server.loaded() for server in servers)
         settings = loaded.settings
         if settings.sampler == "grid":
-            check_grid(settings.grid, settings.trials)
+            check_grid(settings.grid, settings.trials // settings.repeats)
         definition: StudyDefinition | None = None
         if needs_definition(settings):
             definition = load_source(source)

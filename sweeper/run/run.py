@@ -35,7 +35,9 @@ def run_sweep(request: RunRequest) -> StudyResults:
         study, repository = prepared.settings.name, prepared.repository
         refuse_inexact(repository.audits, study, accept=options.accept_inexact)
         # A study that is resumed was checked when it was run.
-        with early_check(prepared, request.listener, wanted=request.study is None) as check:
+        with early_check(
+            prepared, request.listener, wanted=request.study is None and request.confirm is None
+        ) as check:
             if request.engine in CLUSTERS:
                 from sweeper.run.cluster.driver import drive
 
