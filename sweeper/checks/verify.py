@@ -258,6 +258,8 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
         return "failed, so it has no result to compare; `sweeper retry` gives it another attempt"
     if trial.state not in _REPLAYED_STATES:
         return f"is {trial.state}, not finished; verify it when it is (`sweeper resume`)"
+    if not trial.attempts:
+        return "was not trained, because an earlier repeat of its configuration was pruned"
     if trial.number in before:
         return (
             f"began before the study's definition was changed ({before[trial.number]}), and its "
