@@ -229,7 +229,7 @@ class StoredModel:
         return params[name]
 
     def card(self, at: At) -> dict[str, Any]:
-        """Return the content of the model card that the database has."""
+        """Return the content of an export's description that the database has."""
         row, trial, origin = self.row, self.trial, self.chosen.loaded.origin
         return {
             "study": row.name,

@@ -301,7 +301,7 @@ class ExportOrder:
         checkpoint: Path of the checkpoint with the model's variables.
         training: Paths of checkpoints that contain the optimizer, too, oldest first; the last one
             belongs to ``checkpoint``.
-        card: Fields of the model's card that are known before the export.
+        card: Fields of the model's description that are known before the export.
         force: Whether to replace an existing file.
         name: Name of TensorFlow's checkpoints.
     """
@@ -317,7 +317,7 @@ class ExportOrder:
 
 @sendable
 class ModelExported:
-    """Last report of an export, with the card of the written model."""
+    """Last report of an export, with the description of the written model."""
 
     card: dict[str, Any]
     kind: Literal["model_exported"] = "model_exported"
