@@ -15,10 +15,12 @@ from sweeper.db.repository import Claim, DecidedRung, Waiting
 from sweeper.errors import (
     DatabaseUnavailableError,
     ExecutionError,
+    IndependenceError,
     SupersededError,
     SweeperError,
     TrialError,
 )
+from sweeper.files.rules import FileFinding
 from sweeper.records.events import AttemptEnded, AttemptStarted, Notice, Remark
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
@@ -254,6 +256,12 @@ class AttemptSupervisor(MessageHandler):
         log = self._study.paths.log(claim.number, claim.attempt)
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
+        if not self._queue.broken:
+            try:
+                self.check_files(self._check_parting)
+            except IndependenceError as error:
+                self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
+                raise
         end = end_of(claim, self._study.settings, self.last, death, log)
         self._close(end)
         if end.notice is not None:
@@ -325,6 +333,13 @@ class AttemptSupervisor(MessageHandler):
             self._context.tell(
                 Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
             )
+
+    def _is_news(self, finding: FileFinding) -> bool:
+        about = (finding.level, finding.path)
+        if about in self._context.told_files:
+            return False
+        self._context.told_files.add(about)
+        return True
 
     def _check_parting(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
