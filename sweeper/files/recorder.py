@@ -33,6 +33,7 @@ MOST = 400
 """Maximum number of recorded paths."""
 
 _WRITES = os.O_WRONLY | os.O_RDWR
+_LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
 _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/run/", "/var/lib/")
 _CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
@@ -265,21 +266,27 @@ def _only_a_header() -> bool:
 
 
 def _watch_lookups() -> None:
-    """Wrap the functions that tell whether a file exists; they raise no audit event."""
+    """Wrap ``os.stat``, by which ``os.path.exists`` and ``Path.is_file`` look; it raises no audit event."""
+    original = os.stat
 
-    def asking(original: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(original)
-        def asked(path: Any, *arguments: Any, **options: Any) -> Any:
-            answer = original(path, *arguments, **options)
-            if RECORDER._active and isinstance(path, str | os.PathLike):
-                RECORDER.used(path, asks=True)
-            return answer
+    @functools.wraps(original)
+    def asked(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if RECORDER._active and isinstance(path, str | os.PathLike) and _decides():
+            RECORDER.used(path, asks=True)
+        return original(path, *arguments, **options)
 
-        return asked
+    os.stat = asked
 
-    for module, names in ((os.path, ("exists", "isfile")), (Path, ("exists", "is_file"))):
-        for name in names:
-            setattr(module, name, asking(getattr(module, name)))
+
+def _decides() -> bool:
+    """Return whether a look-up may decide what a factory does; not one of Keras or TensorFlow.
+
+    Keras looks for each file that it is about to overwrite.
+    """
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(_LOOKING):
+        frame = frame.f_back
+    return not any(library in frame.f_code.co_filename for library in ("/keras/", "/tensorflow/"))
 
 
 def _watch_tensorflow() -> None:
@@ -341,9 +348,9 @@ def _watch_databases() -> None:
             RECORDER.used(os.fsdecode(name), reads=there, writes=mode != "r")
 
     def database(name: Any, flag: str = "r", *_: Any) -> None:
-        base = os.fsdecode(name)
-        there = [each for each in (base, f"{base}.db", f"{base}.dat") if os.path.lexists(each)]
-        for each in there or [base]:
+        # Which of them it is depends on the installed library; those that do not exist are left out.
+        for suffix in ("", ".db", ".dat", ".dir", ".pag"):
+            each = os.fsdecode(name) + suffix
             RECORDER.used(each, reads=flag != "n", writes=flag != "r")
 
     _before(h5py.File, "__init__", opened)

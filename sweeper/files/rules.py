@@ -74,7 +74,7 @@ def in_a_run(
                     f"{who} wrote{_by(written.wrote_at)}, and writes other content to it"
                     f"{_by(use.wrote_at)}; {CURE}, or make the file before the study begins",
                 )
-            elif not use.wrote:
+            elif same or not use.wrote:
                 yield FileFinding(
                     "warning",
                     use.path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dbm
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ MOST_BYTES = 256 * 2**20
 """Size above which no digest of a file is computed."""
 
 _CHUNK = 1 << 20
-_DATED = frozenset({"metadata.json"})
-"""Members of a ``.keras`` file that contain the time at which it was written."""
+_DATED = frozenset({"fingerprint.pb", "metadata.json"})
+"""Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,15 @@ def content_digest(path: str) -> str:
     that describes a saved dataset or model the digest is of the files beside it, which contain its values.
     """
     file = Path(path)
+    if file.name in _DATED:
+        return ""
     try:
         parts = _beside(file)
         if sum(part.stat().st_size for part in parts) > MOST_BYTES:
             return ""
         digest = xxhash.xxh3_128()
+        if _is_key_value_store(file):
+            return _digest_of_items(str(file.with_suffix("")))
         for part in parts:
             if zipfile.is_zipfile(part):
                 with zipfile.ZipFile(part) as archive:
@@ -119,6 +124,22 @@ def content_digest(path: str) -> str:
                 while chunk := opened.read(_CHUNK):
                     digest.update(chunk)
     except (OSError, zipfile.BadZipFile):
+        return ""
+    return digest.hexdigest()
+
+
+def _is_key_value_store(file: Path) -> bool:
+    """Return whether a file is one of ``dbm.ndbm``, whose bytes differ between equal contents."""
+    return file.suffix == ".db" and dbm.whichdb(str(file.with_suffix(""))) == "dbm.ndbm"
+
+
+def _digest_of_items(name: str) -> str:
+    digest = xxhash.xxh3_128()
+    try:
+        with dbm.open(name) as opened:
+            for key in sorted(map(bytes, opened.keys())):  # type: ignore[arg-type] # always bytes
+                digest.update(b"%b\0%b\0" % (key, opened[key]))
+    except dbm.error:  # another process holds it
         return ""
     return digest.hexdigest()
 
