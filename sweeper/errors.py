@@ -314,7 +314,7 @@ class RestoreError(CheckpointError):
 
 
 class ExportError(SweeperError):
-    """A model cannot be written for other tools, or what was written predicts otherwise.
+    """A model cannot be written for other tools.
 
     Nothing is left at the path that was asked for.
 

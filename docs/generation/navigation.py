@@ -27,6 +27,7 @@ FIRST = (
     "how-to/files.md",
     "how-to/callbacks.md",
     "how-to/search.md",
+    "how-to/compare-configurations.md",
     "how-to/halving.md",
     "how-to/check.md",
     "how-to/verify.md",

@@ -32,6 +32,7 @@ from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
+from sweeper.spec.repeating import Numbering
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import (
@@ -228,7 +229,7 @@ class StoredModel:
         return params[name]
 
     def card(self, at: At) -> dict[str, Any]:
-        """Return the content of the model card that the database has."""
+        """Return the content of an export's description that the database has."""
         row, trial, origin = self.row, self.trial, self.chosen.loaded.origin
         return {
             "study": row.name,
@@ -385,12 +386,13 @@ class StudyModels:
 
         with _directory(found.directory) as directory:
             parent = found.trial.parent
+            position = Numbering.of(found.row.definition).seed_position(found.trial.number)
             identity = TrialIdentity(
                 self.study,
                 found.trial.number,
                 found.row.seed,
                 directory,
-                seeded_as=None if parent is None else parent.seeded_as,
+                seeded_as=position if parent is None else parent.seeded_as,
             )
             yield ModelBuilder(definition, identity, ask, _warn)
 

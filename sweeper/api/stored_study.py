@@ -156,6 +156,15 @@ class StoredStudy(CanBranch):
         results: StudyResults = self._runnable().extend(epochs, **self._here(options))
         return results
 
+    def confirm(self, **options: Any) -> StudyResults:
+        """Train the leading configurations again as `Study.confirm` does, with this study's database.
+
+        Args:
+            options: The arguments of `Study.confirm`.
+        """
+        results: StudyResults = self._runnable().confirm(**self._here(options))
+        return results
+
     def _runnable(self) -> Any:
         definition: Any = self.definition
         if not hasattr(definition, "run"):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sweeper.records.events import Listener
     from sweeper.records.lengths import Extension
     from sweeper.records.results import StudyResults
+    from sweeper.spec.repeating import ConfirmRequest
     from sweeper.spec.searching import Direction
     from sweeper.spec.settings import Settings
 
@@ -58,6 +59,7 @@ class Study(StudyDefinition, CanBranch):
         accept_inexact: bool = False,
         fresh: bool = False,
         epochs: int | Extension | None = None,
+        confirm: ConfirmRequest | None = None,
     ) -> StudyResults:
         """Run the study to its total and return its results.
 
@@ -77,7 +79,7 @@ class Study(StudyDefinition, CanBranch):
             fail_fast: Stop with an error as soon as a trial fails; the others checkpoint.
             gpus: ``"all"``, or ids such as ``"0,1"``: every slot is bound to one of them.
             trials_per_gpu: Parallel trials on one GPU, which share its memory; 1 by default.
-            checkpoints_dir: Place of checkpoints, a directory or ``"s3://bucket/prefix"``; below
+            checkpoints_dir: Repeat of checkpoints, a directory or ``"s3://bucket/prefix"``; below
                 ``runs_dir`` by default.
             accept_inexact: Run although an audit found a difference; it is recorded, and every
                 command that reads the study says so.
@@ -85,6 +87,7 @@ class Study(StudyDefinition, CanBranch):
                 next free number), with its files.
             epochs: A larger number of epochs than the definition's; finished trials are extended to
                 it. See `Study.extend`.
+            confirm: Train leading configurations again instead; see `Study.confirm`.
 
         Raises:
             DefinitionChangedError: The definition differs from the stored study, of which a trial
@@ -132,10 +135,12 @@ class Study(StudyDefinition, CanBranch):
                     accept_changes=accept_changes,
                     fresh=fresh,
                     extension=asked_extension(epochs),
-                    resume_command="study.resume()",
+                    confirm=confirm,
+                    resume_command="study.resume()" if confirm is None else "study.confirm()",
                 )
             )
-            return drawable(results, _models(self.name, settings, definition=self))
+            name = results.status.study
+            return drawable(results, _models(name, settings, definition=self))
 
         if listener is not None:
             return sweep(listener)
@@ -227,6 +232,43 @@ class Study(StudyDefinition, CanBranch):
             SweeperError: As for `run`.
         """
         return self.run(epochs=asked_extension(epochs, trials, best), **options)
+
+    def confirm(
+        self,
+        *,
+        best: int | None = None,
+        repeats: int = 5,
+        at_most: int | None = None,
+        trials: Sequence[int] | None = None,
+        **options: Any,
+    ) -> StudyResults:
+        """Train the leading configurations again, with new seeds, and rank them by the new values only.
+
+        Repeat r of every configuration has the same seed. The trainings are a study of their own, stored
+        under ``NAME~confirm``: called again, this continues it, with larger ``repeats`` or ``at_most``
+        if these are given.
+
+        Args:
+            best: How many of the leading configurations; 5 by default.
+            repeats: Repeats of each of them; 5 by default.
+            at_most: Most repeats of one of them: further rounds of one repeat go to those that are not
+                yet distinguishable from the leader. No further rounds by default.
+            trials: Instead of ``best``, numbers of trials whose configurations are confirmed.
+            options: The arguments of `run`.
+
+        Returns:
+            The results of the confirmation: its ``configurations`` have the numbers of this study, and
+            ``best`` is the confirmed leader's best repeat.
+
+        Raises:
+            UsageError: Fewer than two configurations are complete, or others are being confirmed.
+            DefinitionChangedError: The definition or its code has changed since the trials ran.
+            SweeperError: As for `run`.
+        """
+        from sweeper.spec.repeating import ConfirmRequest
+
+        asked = ConfirmRequest(best, tuple(trials or ()), repeats, at_most).checked()
+        return self.run(confirm=asked, **options)
 
     def results(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None

@@ -210,7 +210,7 @@ def _servers(target: str) -> Iterator[_Opened]:
         loaded, _ = (server.loaded() for server in servers)
         settings = loaded.settings
         if settings.sampler == "grid":
-            check_grid(settings.grid, settings.trials)
+            check_grid(settings.grid, settings.trials // settings.repeats)
         definition: StudyDefinition | None = None
         if needs_definition(settings):
             definition = load_source(source)
@@ -422,7 +422,9 @@ class _Check:
             return
         ours = TrialUses("trial 0", uses)
         kept = {use.path for use in uses if use.existed}
-        for number in range(1, min(_COMPARED, self._settings.trials - 1) + 1):
+        for number in range(
+            1, min(_COMPARED, self._settings.trials // self._settings.repeats - 1) + 1
+        ):
             self._tell(f"training trial {number} without the files that trial 0 wrote")
             other = self._rehearse(0, f"files-{number}", Rehearsal("train", number))
             theirs = TrialUses(f"trial {number}", uses_from_json(other.files))

@@ -50,6 +50,7 @@ from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder, run_again
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
 from sweeper.run.trial.pinning import link_checkpoint
+from sweeper.search.repeats import of_configurations
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import run_side_by_side
@@ -387,7 +388,9 @@ class _Verifier:
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
         name, below = self.settings.name, chosen[-1].number + 1
-        finished = self.repository.finished_before(name, below)
+        numbering = self.settings.numbering
+        ended = self.repository.finished_before(name, below)
+        finished = of_configurations(ended, numbering)
         self.ended = {o.number: o for o in self.repository.finished_before(name, below, whole=True)}
         if self.settings.budget is not None:
             self.all_trials = {trial.number: trial for trial in self.repository.trials(name)}
@@ -417,6 +420,7 @@ class _Verifier:
             objectives=tuple(objective.name for objective in self.settings.objectives),
             at=self.settings.at,
             direction=self.settings.direction,
+            numbering=self.settings.numbering,
         )
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
         kill = None
@@ -429,9 +433,14 @@ class _Verifier:
         findings = list(outcome.findings)
         findings += check_rungs(record, self.all_trials, self.settings)
         if record.parent is None:
-            redrawn = redraw(self.search, number, finished)
+            drawn_for = self.settings.numbering.repeat_of(number).configuration
+            redrawn = redraw(self.search, drawn_for, finished)
             findings = [*self._parameters(stored, redrawn, outcome), *findings]
-            misjudged = rejudge(self.search, number, finished, self.settings.epochs)
+            # The pruner's decisions were about this trial, among the configurations before it.
+            judged = replace(stored.observed, number=drawn_for)
+            others = [o for o in finished if o.number < drawn_for]
+            epochs = self.settings.epochs
+            misjudged = rejudge(self.search, drawn_for, [*others, judged], epochs)
             if misjudged is not None:
                 findings.append(Finding("warning", "promise", misjudged))
         if kill is None and self.request.interrupt:

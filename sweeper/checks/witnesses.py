@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sweeper.checks.kept_checkpoints import KeptCheckpoint, first_difference
 from sweeper.checks.verify_findings import Compared, Finding, Level, What
@@ -21,6 +21,7 @@ from sweeper.run.compared_replays import ComparedCheckpoint, ReplayComparison
 from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
 from sweeper.run.replays import Replayed
 from sweeper.search.spaces import Observation
+from sweeper.spec.repeating import Numbering
 from sweeper.spec.searching import At, Direction, value_at
 from sweeper.train.randomness.seeds import TrialSeeds
 
@@ -38,6 +39,7 @@ class StoredTrial:
         study_seed: Seed of the study, from which the trial's is derived.
         objectives: The study's objectives, in order.
         at, direction: The epoch that gives the value, and the direction.
+        numbering: Which trial is which repeat of which configuration.
     """
 
     record: TrialRecord
@@ -47,6 +49,7 @@ class StoredTrial:
     objectives: tuple[str, ...]
     at: At = "last"
     direction: Direction = "minimize"
+    numbering: Numbering = field(default_factory=Numbering)
 
 
 def findings_of(
@@ -89,7 +92,8 @@ def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
 
 def _seed(stored: StoredTrial) -> Iterator[Finding]:
     record = stored.record
-    number = record.number if record.parent is None else record.parent.seeded_as
+    position = stored.numbering.seed_position(record.number)
+    number = position if record.parent is None else record.parent.seeded_as
     drawn = TrialSeeds(stored.study_seed, number).root
     if record.seed != drawn:
         yield Finding(

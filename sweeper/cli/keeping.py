@@ -125,7 +125,7 @@ def export(
     runs_dir: RunsDir = None,
     checkpoints: Checkpoints = None,
 ) -> None:
-    """Write a trial's model for other tools, verified, with a description beside it."""
+    """Write a trial's model for other tools, with a description beside it."""
     from sweeper.api.exporting import ExportRequest, export_apart
     from sweeper.api.models import StudyModels
     from sweeper.db.database import Database
@@ -188,8 +188,6 @@ def _at(text: str) -> "At":
 
 def _lines(exported: "Exported") -> list[str]:
     card = exported.card
-    verified = card["verified"]
-    allowed = verified["tolerance"]
     where = f"at {card['at']} (step {card['step']}, {card['epoch']} epochs)"
     lines = [
         f"wrote {exported.path}",
@@ -205,9 +203,7 @@ def _lines(exported: "Exported") -> list[str]:
         )
     if card["details"].get("checkpoints"):
         lines.append(f"  holds   {', '.join(card['details']['checkpoints'])}")
-    within = "bit for bit" if not allowed else f"to {allowed:g}"
-    lines.append(f"  verified on {verified['samples']} samples: predictions agree {within}")
-    lines.append(f"  card    {exported.to_json()['cards'][1]}")
+    lines.append(f"  description  {exported.to_json()['description']}")
     return lines
 
 

@@ -158,6 +158,9 @@ def best(
         front = [trial.to_json() for trial in trials]
         if found.best:
             front[0]["schedule"] = list(led[0])
+            front[0]["value"] = found.best.value
+            for name in ("configurations", "confirmed"):
+                front[0][name] = [each.to_json() for each in getattr(found, name)]
         print_json(front[0] if found.best else front)
         return
     if as_csv:
@@ -165,7 +168,12 @@ def best(
 
         print_csv(trial_rows(trials))
         return
-    from sweeper.views.tables import TrialsTable, codes_lines, exactness_line
+    from sweeper.views.tables import (
+        TrialsTable,
+        codes_lines,
+        comparison_lines,
+        exactness_line,
+    )
     from sweeper.views.verb_tables import trial_on_terminal
 
     if found.best:
@@ -174,6 +182,8 @@ def best(
             typer.echo(_stretch(stretch))
     else:
         print_table(TrialsTable([t for t in found.trials if t.number in leading]))
+    for line in comparison_lines(found, settings.command("confirm", study)):
+        print_table(line)
     for line in codes_lines(found):
         print_table(line)
     if not found.best:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sweeper.db.repository import Repository
     from sweeper.records.results import StudyResults
     from sweeper.run.options import HostSpec
+    from sweeper.spec.repeating import ConfirmRequest
     from sweeper.spec.settings import Settings
     from sweeper.views.terminal.lines import Verbosity
 
@@ -98,6 +99,46 @@ def extend(
     _sweep(flags, study=study, extension=Extension(epochs, tuple(trial) if trial else None, best))
 
 
+@expanded(without="fresh epochs trials accept_changes")
+def confirm(
+    study: StudyName,
+    *,
+    best: Annotated[
+        int | None,
+        option("--best", "K", "The K leading configurations. (default: 5)", min=2),
+    ] = None,
+    repeats: Annotated[
+        int,
+        option("--repeats", "R", "Repeats of each configuration. (default: 5)", min=2),
+    ] = 5,
+    at_most: Annotated[
+        int | None,
+        option(
+            "--at-most",
+            "N",
+            "Up to N repeats of those that are not yet distinguishable from the leader. "
+            "(default: no further rounds)",
+            min=2,
+        ),
+    ] = None,
+    trial: Annotated[
+        list[int] | None,
+        option(
+            "--trial",
+            "N",
+            "The configuration of this trial, instead of --best; may be repeated.",
+            min=0,
+        ),
+    ] = None,
+    flags: Flags,
+) -> None:
+    """Train the leading configurations again, with new seeds, and rank them by the new values."""
+    from sweeper.spec.repeating import ConfirmRequest
+
+    asked = ConfirmRequest(best, tuple(trial or ()), repeats, at_most).checked()
+    _sweep(flags, study=study, confirm=asked)
+
+
 class _WithResumeCommand:
     """A listener that passes every event on, with the resume command once the study is known.
 
@@ -121,6 +162,7 @@ def _sweep(
     source: str | None = None,
     study: str | None = None,
     extension: Extension | None = None,
+    confirm: "ConfirmRequest | None" = None,
 ) -> None:
     verbosity = flags.verbosity
     if verbosity != "quiet":
@@ -159,6 +201,7 @@ def _sweep(
                             fresh=flags.fresh,
                             server=server,
                             extension=extension,
+                            confirm=confirm,
                         )
                     )
                 finally:

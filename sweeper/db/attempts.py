@@ -24,6 +24,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.claims import is_open
+from sweeper.db.repeats import other_parameters, skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
 from sweeper.db.studies import find_study
 from sweeper.db.tables import Attempt, Checkpoint, Epoch, Parameter, Study, Trial, UtcNow
@@ -357,6 +358,8 @@ def finish(
     )
     if ending.result is not None:
         optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
+    if ending.result == "pruned":
+        skip_remaining(connection, trial.study_id, trial.number)
     if ending.outcome == "paused":
         if ending.value is None or ending.rung is None:
             msg = (
@@ -365,6 +368,12 @@ def finish(
             raise StorageError(msg)
         reach(connection, trial.id, ending.rung, ending.value, ending.digest)
     return settle(connection, trial.study_id, trial.number) if decides else ()
+
+
+def differing_parameters(connection: Connection, token: int) -> str | None:
+    """Return how the trial's parameters differ from its configuration's other repeats', or None."""
+    trial = lock_current(connection, token)
+    return other_parameters(connection, trial.study_id, trial.number)
 
 
 def lock_current(connection: Connection, token: int) -> Any:

@@ -18,6 +18,7 @@ from sqlalchemy.engine import Connection, Row
 
 from sweeper.db import optuna_rows
 from sweeper.db.branches import last_and_beside, next_generation, parents_of
+from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
@@ -27,7 +28,7 @@ from sweeper.db.rungs import (
     schedule_of,
     settle_all,
 )
-from sweeper.db.studies import changes_of, lock_study, row_of
+from sweeper.db.studies import changes_of, lock_study, number_of_changes, row_of
 from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow, is_beside
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
 from sweeper.records.ancestry import ParentRecord
@@ -37,7 +38,7 @@ from sweeper.spec.space import CategoricalChoice
 from sweeper.support.processes import ProcessIdentity
 
 TrialSeed = Callable[[int], int]
-"""``number -> seed`` of a new trial, from 0 to 2**63 - 1."""
+"""``position -> seed`` of a new trial, from 0 to 2**63 - 1; see `Numbering.seed_position`."""
 
 _LARGEST_SEED = 2**63 - 1
 
@@ -110,12 +111,14 @@ class Lease:
         devices: Devices for the trial; None for no restriction.
         seconds: Duration of the lease.
         fingerprint: Fingerprint of the worker's definition; None for the study's.
+        changes: Number of changes of the definition that the worker knows; None for all.
     """
 
     worker_key: str | None = None
     devices: str | None = None
     seconds: float = 60.0
     fingerprint: str | None = None
+    changes: int | None = None
 
 
 def claim(  # noqa: PLR0917 - the same order as in the repository
@@ -136,6 +139,13 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
         msg = (
             f"another run has accepted a changed definition of study {name!r}, so this run begins "
             "no trial under the old one; start it again to continue"
+        )
+        raise DefinitionChangedError(msg)
+    known = None if lease is None else lease.changes
+    if known is not None and known != number_of_changes(connection, study.id):
+        msg = (
+            f"another run has changed the search of study {name!r}, so this run begins no trial with "
+            "the old one; start it again to continue"
         )
         raise DefinitionChangedError(msg)
     made = connection.execute(
@@ -192,6 +202,11 @@ def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | Literal["again"] | None:
     """Begin a new trial; return "again" if an existing one can be claimed now."""
+    if not numbering_of(study).is_plain:
+        found = next_repeat(connection, study)
+        if not isinstance(found, NextTrial):
+            return None if found is None else Waiting(found)
+        return _begin(connection, study, found, trial_seed)
     following = _next_number(connection, study.id)
     turn = next_generation(connection, study, following.begun)
     if turn == "inserted":
@@ -288,7 +303,9 @@ def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Wa
     return None
 
 
-def _begin(connection: Connection, study: AnyRow, following: _Following, seed: TrialSeed) -> AnyRow:
+def _begin(
+    connection: Connection, study: AnyRow, following: _Following | NextTrial, seed: TrialSeed
+) -> AnyRow:
     number = following.number
     others = optuna_rows.trials_after(connection, study.optuna_study_id, following.newest)
     if others:
@@ -300,11 +317,14 @@ def _begin(connection: Connection, study: AnyRow, following: _Following, seed: T
             "add trials"
         )
         raise StorageError(msg)
-    value = seed(number)
+    value = seed(numbering_of(study).seed_position(number))
     if not 0 <= value <= _LARGEST_SEED:
         msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
         raise DefinitionError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
+    shown = shown_repeat(study, number)
+    if shown:
+        optuna_rows.set_attributes(connection, optuna_id, shown)
     return connection.execute(
         sa.insert(Trial)
         .values(

@@ -69,6 +69,7 @@ class Repository(Statements):
 
     accept_definition = writing(studies.accept_definition)
     study_names = reading(studies.study_names)
+    raise_target = writing(studies.raise_target)
     set_target = writing(set_target)
 
     join = writing(leases.join)
@@ -89,6 +90,7 @@ class Repository(Statements):
     record_checkpoint = writing(attempts.record_checkpoint)
     forget_checkpoint = writing(attempts.forget_checkpoint)
     move_checkpoints = writing(attempts.move_checkpoints)
+    differing_parameters = writing(attempts.differing_parameters)
     match_checkpoints = writing(attempts.match_checkpoints)
 
     status = reading(stored_results.read_status)
@@ -116,21 +118,26 @@ class Repository(Statements):
         """Return the same repository for a caller that waits at most ``seconds`` for the database."""
         return Repository(self.database.with_patience(seconds))
 
-    def create_or_open(self, row: StudyRow) -> StudyRow:
+    def create_or_open(self, row: StudyRow, *, keep_search: bool = False) -> StudyRow:
         """Create the study in Optuna's and sweeper's tables, or open it; return the stored row.
 
-        The stored total may differ from ``row.target``; `set_target` changes it.
+        The stored total may differ from ``row.target``; `set_target` changes it. A changed search is
+        stored, or refused with ``keep_search``.
 
         Raises:
             DefinitionChangedError: It is stored with another definition; each differing key is
                 named with both values.
             DefinitionError: Optuna has a study of this name that sweeper did not make.
         """
+
+        def open_it(connection: Connection) -> StudyRow:
+            return studies.create_or_open(connection, row, keep_search=keep_search)
+
         try:
-            return self.database.write(lambda c: studies.create_or_open(c, row))
+            return self.database.write(open_it)
         except IntegrityError:
             # Another process has created it meanwhile.
-            return self.database.write(lambda c: studies.create_or_open(c, row))
+            return self.database.write(open_it)
 
     def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
         """Return the changes of a study's definition that were accepted, the oldest first."""
@@ -161,6 +168,7 @@ class Repository(Statements):
         lease_seconds: float = 60.0,
         key: str | None = None,
         fingerprint: str | None = None,
+        changes: int | None = None,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
 
@@ -174,6 +182,8 @@ class Repository(Statements):
             key: 32 characters, equal in every call that repeats this claim after a lost answer;
                 None for a single call.
             fingerprint: Fingerprint of the worker's definition; None for the study's.
+            changes: Number of changes of the definition that the worker knows (`StudyRow.changes`); None
+                for all.
 
         Returns:
             The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
@@ -185,7 +195,7 @@ class Repository(Statements):
             DefinitionChangedError: The study's definition differs from the worker's.
         """
         asked = key or uuid.uuid4().hex
-        lease = Lease(worker_key, devices, lease_seconds, fingerprint)
+        lease = Lease(worker_key, devices, lease_seconds, fingerprint, changes)
         return self.database.write(
             lambda c: claims.claim(c, study, worker, trial_seed, asked, lease)
         )

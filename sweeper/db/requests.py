@@ -82,7 +82,7 @@ def _accept_while_nothing(
         return (), 0
     if any(_has_trained(connection, trial) for trial in unfinished):
         return (), 0
-    changes = accept_definition(connection, row)
+    changes = accept_definition(connection, row, search_alone=True)
     if not changes:
         return (), 0
     connection.execute(sa.delete(Parameter).where(Parameter.study_id == study.id))

@@ -27,21 +27,25 @@ from sweeper.db.progress import (
     code_groups,
     codes_of_trials,
     is_mixed,
+    leading_configuration,
     leading_trials,
     objectives_of,
     pareto_front,
     seconds_left,
+    stored_configurations,
     trial_state,
     trial_statuses,
     values_by_name,
 )
+from sweeper.db.repeats import numbering_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, aware, is_beside
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial, aware, is_beside
 from sweeper.db.verdicts import latest_verdicts
 from sweeper.files.uses import FileUse, shown_uses, uses_from_json
 from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup, Environment
+from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.results import (
     AttemptRecord,
     BestTrial,
@@ -50,8 +54,10 @@ from sweeper.records.results import (
     Outcome,
     StudyStatus,
     TrialRecord,
+    TrialStatus,
 )
 from sweeper.search.spaces import Observation
+from sweeper.spec.repeating import confirmation_name
 
 _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 """Parts of an error message that differ in the same error of two trials."""
@@ -82,11 +88,19 @@ def read_status(
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
+    repeated = not numbering_of(study).is_plain
+    stands: tuple[TrialStatus, ...] = ()
+    if each or repeated:
+        stands = trial_statuses(connection, study, trials, live, objectives)
     codes: tuple[CodeGroup, ...] = ()
     ranked = trials
     if is_mixed(connection, study):
 
         def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
+            if repeated:
+                return leading_configuration(
+                    stored_configurations(study, group, stands, compared=False)
+                )
             return None if several else best_trial(connection, study, group)
 
         codes = code_groups(connection, study, trials, best_of)
@@ -98,7 +112,11 @@ def read_status(
     parents = {}
     if len(own) < len(trials):
         parents = parents_of(connection, [trial.id for trial in trials if trial.beside])
-    stands = trial_statuses(connection, study, trials, live, objectives) if each else ()
+    configurations: tuple[ConfigurationRecord, ...] = ()
+    best = None if several else best_trial(connection, study, ranked)
+    if repeated:
+        configurations = stored_configurations(study, ranked, stands, compared=each)
+        best = leading_configuration(configurations)
     return StudyStatus(
         study=study.name,
         target=study.target,
@@ -109,15 +127,17 @@ def read_status(
         pruned=counts["pruned"],
         failed=counts["failed"],
         waiting=max(study.target - len(own), 0) + counts["waiting"],
-        best=None if several else best_trial(connection, study, ranked),
+        best=best,
+        configurations=configurations if each else (),
+        confirmed=_confirmed(connection, study) if each else (),
         objectives=objectives if several else (),
         pareto=pareto_front(connection, study, ranked, objectives) if several else (),
         exactness=read_exactness(connection, study),
         codes=codes,
         objective=study.objective,
         direction=study.direction,
-        trials=stands,
-        seconds_left=seconds_left(connection, study, stands),
+        trials=stands if each else (),
+        seconds_left=seconds_left(connection, study, stands if each else ()),
         branches=tuple(
             BranchStatus(
                 trial.number,
@@ -129,6 +149,14 @@ def read_status(
             if trial.beside
         ),
     )
+
+
+def _confirmed(connection: Connection, study: AnyRow) -> tuple[ConfigurationRecord, ...]:
+    """Return the configurations that were trained again in the study beside this one."""
+    beside = connection.execute(
+        sa.select(Study).where(Study.name == confirmation_name(study.name))
+    ).first()
+    return () if beside is None else read_status(connection, beside.name).configurations
 
 
 def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTrial, ...]:

@@ -11,7 +11,7 @@ import difflib
 import json
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -20,10 +20,12 @@ from sqlalchemy.engine import Connection
 from sweeper.db import optuna_rows
 from sweeper.db.rungs import change_total, check_same_rungs
 from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow, is_beside
-from sweeper.definition.definition import POLICY, definition_fingerprint
+from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
-from sweeper.spec.searching import Direction
+from sweeper.search.spaces import grid_point
+from sweeper.spec.repeating import Numbering
+from sweeper.spec.searching import Direction, check_whole_configurations
 from sweeper.support.installation import VERSION
 
 _MAY_DIFFER = ("target", *POLICY)
@@ -47,6 +49,8 @@ class StudyRow:
         code: Code that the factories reach, compared part by part; None in a study of an old
             version until it is opened again.
         identity: 32 random characters, set when the study is created; empty in a row to be stored.
+        changes: Number of its changes so far, in a row that `create_or_open` returns.
+        searched: The latest changes of the search, which `create_or_open` has just stored.
     """
 
     name: str
@@ -59,6 +63,8 @@ class StudyRow:
     source: Mapping[str, Any] | None = None
     code: CodeFingerprint | None = None
     identity: str = field(default="", compare=False, repr=False)
+    changes: int | None = field(default=None, compare=False, repr=False)
+    searched: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -88,12 +94,20 @@ def row_of(study: AnyRow) -> StudyRow:
     )
 
 
-def changes_between(stored: StudyRow, given: StudyRow) -> list[str]:
-    """Return the differences, one phrase each; those of columns only if the definitions are equal."""
-    changes = list(_differences("", stored.definition, plain_json(given.definition)))
+def changes_between(
+    stored: StudyRow, given: StudyRow, *, of_search: bool | None = None
+) -> list[str]:
+    """Return the differences, one phrase each; those of columns only if the definitions are equal.
+
+    With ``of_search``, only those of the settings and code of the search.
+    """
+    before, now = dict(stored.definition), dict(plain_json(given.definition))
+    if of_search:
+        before, now = ({n: v for n, v in each.items() if n in SEARCH} for each in (before, now))
+    changes = list(_differences("", before, now))
     if stored.code is not None and given.code is not None:
-        changes += given.code.changes_since(stored.code)
-    if changes:
+        changes += given.code.changes_since(stored.code, of_search=of_search)
+    if changes or of_search:
         return changes
     return [
         _change(field, getattr(stored, field), getattr(given, field))
@@ -159,15 +173,21 @@ class AcceptedChange:
     replaced: str | None = field(default=None, compare=False)
 
 
-def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
-    """Insert the study, or check it against the stored one; return the stored study."""
+def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool = False) -> StudyRow:
+    """Insert the study, or check it against the stored one; return the stored study.
+
+    A changed search is stored, or refused with ``keep_search``.
+    """
     # Optuna's names are read first. Both parts of a study are committed at once, so a new study of
     # another process that is seen here is also seen below, and not taken for Optuna's alone.
     taken = row.name in optuna_rows.study_names(connection)
     found = connection.execute(sa.select(Study).where(Study.name == row.name)).first()
     if found is not None:
+        if keep_search:
+            _check_unchanged(row_of(found), row)
+        searched = _accept_search(connection, row)
+        found = connection.execute(sa.select(Study).where(Study.name == row.name)).one()
         stored = row_of(found)
-        _check_unchanged(stored, row)
         changed: dict[str, Any] = {}
         if row.source is not None and plain_json(row.source) != stored.source:
             changed["source"] = json_text(row.source)
@@ -179,7 +199,8 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
         if changed:
             connection.execute(sa.update(Study).where(Study.id == found.id).values(**changed))
             found = connection.execute(sa.select(Study).where(Study.id == found.id)).one()
-        return row_of(found)
+        changes = number_of_changes(connection, found.id)
+        return replace(row_of(found), changes=changes, searched=searched)
     _check_numbers(row)
     if taken:
         msg = (
@@ -206,7 +227,47 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
             identity=uuid.uuid4().hex,
         )
     )
-    return row_of(find_study(connection, row.name))
+    return replace(row_of(find_study(connection, row.name)), changes=0)
+
+
+def _accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    """Store changed settings of the search, which no trial's result depends on; return the changes.
+
+    Raises:
+        DefinitionChangedError: Anything else has changed, too, or a trial that has begun has another
+            point of the grid.
+    """
+    stored = row_of(find_study(connection, row.name))
+    changes = changes_between(stored, row)
+    if not changes:
+        return ()
+    if changes != changes_between(stored, row, of_search=True):
+        _check_unchanged(stored, row)
+    study = lock_study(connection, row.name)
+    stored = row_of(study)
+    _check_same_points(connection, study, stored, row)
+    return _replace_definition(connection, study, stored, row)
+
+
+def _check_same_points(
+    connection: Connection, study: AnyRow, stored: StudyRow, row: StudyRow
+) -> None:
+    before, now = stored.definition.get("grid"), row.definition.get("grid")
+    if not before or not now or before == now:
+        return
+    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
+    if last is None:
+        return
+    numbering = Numbering.of(stored.definition)
+    for number in range(numbering.repeat_of(last).configuration + 1):
+        if list(before) != list(now) or grid_point(before, number) != grid_point(now, number):
+            msg = (
+                f"the grid of study {row.name!r} has changed, and its point {number}, which has been "
+                "trained, would be another one. Points are in row-major order, so add further points "
+                f"at the end of the first parameter ({next(iter(before))!r}), or give the study "
+                "another name"
+            )
+            raise DefinitionChangedError(msg)
 
 
 def find_study(connection: Connection, name: str) -> AnyRow:
@@ -244,6 +305,16 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)
     begun = begun_trials(connection, study.id)
+    numbering = Numbering.of(json.loads(study.definition))
+    if numbering.confirmed:
+        msg = f"study {name!r} confirms configurations in rounds, so it has no total to change"
+        raise DefinitionError(msg)
+    check_whole_configurations(target, numbering.repeats)
+    if numbering.repeats > 1 and begun:
+        last = connection.scalar(
+            sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
+        )
+        begun = numbering.number(numbering.repeat_of(last or 0).configuration + 1, 0)
     if target < max(begun, 1):
         msg = (
             f"trials={target}, but {begun} trials of study {name!r} have begun; raise the total, "
@@ -255,8 +326,19 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     return row_of(find_study(connection, name))
 
 
-def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+def raise_target(connection: Connection, name: str, target: int) -> None:
+    """Raise the total of a study that confirms another one, whose rounds have raised it before."""
+    study = lock_study(connection, name)
+    if target > study.target:
+        connection.execute(sa.update(Study).where(Study.id == study.id).values(target=target))
+
+
+def accept_definition(
+    connection: Connection, row: StudyRow, *, search_alone: bool = False
+) -> tuple[str, ...]:
     """Replace the stored definition by that of ``row``; record and return the changes.
+
+    If only the search has changed, nothing is done unless ``search_alone``: `create_or_open` stores it.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -267,6 +349,8 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     changes = tuple(changes_between(stored, row))
     if not changes:
         return ()
+    if not search_alone and list(changes) == changes_between(stored, row, of_search=True):
+        return ()
     if stored.directions != row.directions:
         was, now = " and ".join(stored.directions), " and ".join(row.directions)
         msg = (
@@ -275,6 +359,23 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
         )
         raise DefinitionError(msg)
     check_same_rungs(connection, study, plain_json(row.definition))
+    if Numbering.of(stored.definition) != Numbering.of(row.definition) and begun_trials(
+        connection, study.id
+    ):
+        msg = (
+            f"study {row.name!r} has {stored.definition.get('repeats', 1)} repeats, and its definition "
+            f"now says {row.definition.get('repeats', 1)}: the trials that have begun would belong to "
+            "other configurations. Give it another name, or train its leading configurations again "
+            f"with `sweeper confirm {row.name}`"
+        )
+        raise DefinitionError(msg)
+    return _replace_definition(connection, study, stored, row)
+
+
+def _replace_definition(
+    connection: Connection, study: AnyRow, stored: StudyRow, row: StudyRow
+) -> tuple[str, ...]:
+    changes = tuple(changes_between(stored, row))
     connection.execute(
         sa.update(Study)
         .where(Study.id == study.id)
@@ -287,18 +388,19 @@ def accept_definition(connection: Connection, row: StudyRow) -> tuple[str, ...]:
             fingerprint=row.fingerprint,
         )
     )
-    connection.execute(
-        sa.update(Audit)
-        .where(
-            Audit.trial_id.in_(trials_of(study.id)),
-            Audit.outcome.is_(None),
+    if stored.fingerprint != row.fingerprint:
+        connection.execute(
+            sa.update(Audit)
+            .where(
+                Audit.trial_id.in_(trials_of(study.id)),
+                Audit.outcome.is_(None),
+            )
+            .values(
+                outcome="dropped",
+                decided_at=UtcNow(),
+                report=json.dumps({"message": "the study's definition has changed"}),
+            )
         )
-        .values(
-            outcome="dropped",
-            decided_at=UtcNow(),
-            report=json.dumps({"message": "the study's definition has changed"}),
-        )
-    )
     connection.execute(
         sa.insert(DefinitionChange).values(
             study_id=study.id,
@@ -321,6 +423,12 @@ def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, .
     return tuple(
         AcceptedChange(row.begun, tuple(json.loads(row.changes)), row.replaced) for row in rows
     )
+
+
+def number_of_changes(connection: Connection, study_id: int) -> int:
+    """Return the number of changes of the study's definition."""
+    count = sa.select(sa.func.count()).where(DefinitionChange.study_id == study_id)
+    return int(connection.scalar(count) or 0)
 
 
 def begun_trials(connection: Connection, study_id: int) -> int:

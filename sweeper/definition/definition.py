@@ -24,6 +24,7 @@ from sweeper.spec.arguments import (
 )
 from sweeper.spec.budgets import Budget, describe_budget
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_every, parse_every
+from sweeper.spec.repeating import Numbering
 from sweeper.spec.retries import Retries, checked_retries, checked_seconds
 from sweeper.spec.searching import (
     SAMPLERS,
@@ -36,6 +37,7 @@ from sweeper.spec.searching import (
     checked_grid,
     checked_nonfinite,
     checked_objectives,
+    checked_repeats,
     checked_sampler,
     describe_pruner,
 )
@@ -67,10 +69,10 @@ POLICY: Final = (
 )
 """Settings that do not affect results, and may differ from run to run."""
 
-_OF_THE_SEARCH = (
-    *("name", "sampler", "grid", "enqueue", "pruner", "budget", "concurrency"),
-    *("checkpoint_every", "keep"),
-)
+SEARCH: Final = ("sampler", "grid", "enqueue", "pruner", "concurrency", "confirm")
+"""Settings that affect which trials there are, but not their results; they may change at any time."""
+
+_OF_THE_SEARCH = ("name", *SEARCH, "budget", "checkpoint_every", "keep")
 """Settings that affect which trials there are and what is stored of them, but not their results."""
 
 _DEFAULT_RETRIES = Retries()
@@ -95,6 +97,9 @@ class StudySettings:
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
             function chooses the file of each trial.
         budget: As `describe_budget` writes it.
+        repeats: Number of trials of each configuration.
+        confirm: Of a study that confirms another one: its ``configurations``, ``trials``,
+            ``repeats`` and ``at_most`` (`sweeper.spec.repeating`); None for other studies.
     """
 
     name: str
@@ -123,11 +128,19 @@ class StudySettings:
     tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
     nonfinite: NonFinite = "continue"
+    repeats: int = 1
+    confirm: Mapping[str, Any] | None = None
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
         """Return all objectives, in order."""
         return (Objective(self.objective, self.direction), *self.further_objectives)
+
+    @property
+    def numbering(self) -> Numbering:
+        """Return which trial is which repeat of which configuration."""
+        confirmed = len(self.confirm["configurations"]) if self.confirm else 0
+        return Numbering(self.repeats, confirmed)
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON values, by field name.
@@ -230,6 +243,11 @@ class StudyDefinition:
             ``runs/NAME/tensorboard``. It may differ from run to run.
         budget: `Halving` or `Hyperband`: trials pause at rungs, and the best are promoted; or
             `Population`.
+        repeats: How often each configuration (one set of parameters) is trained, each time as a
+            trial of its own; 1 by default. ``trials`` is a multiple of it. `Trial.repeat` counts
+            from 0, and repeat r of every configuration has the same seed. The sampler and the
+            pruner see the mean of a configuration's repeats. Only with one objective, and not
+            together with ``budget``.
         nonfinite: ``"continue"``: a trial with a loss or objective of NaN or infinity after an
             epoch continues, as in ``model.fit``, with one notice; it fails only if its final value
             is NaN or infinite. ``"fail"``: it fails at the end of that epoch.
@@ -279,6 +297,7 @@ class StudyDefinition:
         tensorboard: bool = False,
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",
+        repeats: int = 1,
     ) -> None:
         self.name = check_name(name)
         if "~" in name:
@@ -303,7 +322,10 @@ class StudyDefinition:
         self.epochs = checked_whole(epochs, "epochs", least=1)
         self.trials = checked_whole(trials, "trials", least=1)
         self.sampler, self.grid = checked_sampler(sampler), checked_grid(grid, sampler)
-        self.enqueue = checked_enqueue(enqueue, trials=trials, sampler=sampler)
+        self.repeats = checked_repeats(repeats, self.trials, self.objectives, budget)
+        self.enqueue = checked_enqueue(
+            enqueue, trials=trials, sampler=sampler, repeats=self.repeats
+        )
         self.pruner = pruner
         self._described_pruner = describe_pruner(pruner, self.objectives)
         self.budget = budget
@@ -368,6 +390,7 @@ class StudyDefinition:
             tensorboard=self.tensorboard,
             budget=self._described_budget,
             nonfinite=self.nonfinite,
+            repeats=self.repeats,
         )
 
     def factories(self) -> dict[str, object]:
@@ -386,7 +409,11 @@ class StudyDefinition:
         """Return the fingerprint of the code that the factories reach, from the present files."""
         from sweeper.inspection.fingerprint import read_code
 
-        return read_code(self.factories())
+        given = self.factories()
+        whole = read_code(given)
+        makers = {name: part for name, part in given.items() if name not in SEARCH}
+        # What only the search reaches has no effect on a trial's result.
+        return whole if len(makers) == len(given) else whole.of_trials(read_code(makers))
 
 
 def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | None) -> str:
@@ -397,7 +424,7 @@ def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | 
 
     Args:
         settings: `StudySettings.to_json`, or the stored form.
-        code: Fingerprint of the factories' code; None for a study of an old version without one.
+        code: Fingerprint of the factories' code, of which the part of the search does not count; None for a study of an old version without one.
     """
     values = {n: v for n, v in settings.items() if n not in (*POLICY, *_OF_THE_SEARCH)}
     return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)

@@ -29,6 +29,8 @@ class Trial:
         seed: The trial's own seed (an int below 2**32), for code that wants one; Python's, NumPy's,
             TensorFlow's and Keras's generators are already seeded from it.
         directory: Directory for files of the trial's code, the same for every attempt.
+        repeat: The number of this training of its configuration, from 0; 0 in a study without
+            ``repeats``. A cross-validation reads its split with it: ``splits[trial.repeat]``.
 
     Examples:
         >>> def build_model(trial):
@@ -44,8 +46,10 @@ class Trial:
         seed: int,
         directory: Path,
         ask: Callable[[str, Distribution], CategoricalChoice],
+        repeat: int = 0,
     ) -> None:
         self.number = number
+        self.repeat = repeat
         self.seed = seed
         self.directory = directory
         self._ask = ask

@@ -1,4 +1,4 @@
-"""An exported model: checks before it is loaded or written, its card, and the result of an export."""
+"""An exported model: checks before it is loaded or written, its description, and the result of an export."""
 
 from __future__ import annotations
 
@@ -78,82 +78,29 @@ def check_target(path: Path, *, force: bool) -> None:
         raise UsageError(msg)
     if force:
         return
-    for each in (path, *card_paths(path)):
+    for each in (path, description_path(path)):
         if each.exists() or each.is_symlink():
             msg = f"{each} already exists; name another path, or replace it (--force, force=True)"
             raise UsageError(msg)
 
 
-_ORDER = (
-    *("study", "trial", "state", "at", "step", "epoch", "format"),
-    *("objective", "direction", "value", "parameters", "metrics", "seed"),
-    *("digest", "model_digest", "definition", "code", "versions", "data", "details", "verified"),
-)
+def description_path(path: Path) -> Path:
+    """Return the path of the description of the model at ``path``."""
+    return path.with_name(f"{path.name}.json")
 
 
-def card_paths(path: Path) -> tuple[Path, Path]:
-    """Return the paths of the card of the model at ``path``, as JSON and as Markdown."""
-    return path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.md")
-
-
-def card_json(card: Mapping[str, Any]) -> str:
-    """Return the card as JSON."""
-    ordered = {name: card[name] for name in _ORDER if name in card}
-    return json.dumps({**ordered, **card}, indent=2, ensure_ascii=False) + "\n"
-
-
-def card_markdown(card: Mapping[str, Any], name: str) -> str:
-    """Return the card as Markdown.
-
-    Args:
-        card: Content of the card.
-        name: Name of the file or directory.
-    """
-    lines = [
-        f"# {name}",
-        "",
-        f"The model of trial {card['trial']} of the study `{card['study']}`, {_moment(card)}.",
-        "",
-    ]
-    for title in ("parameters", "metrics", "details", "verified", "data", "versions"):
-        values = card.get(title)
-        if values:
-            lines += [f"## {title.capitalize()}", "", *_rows(values), ""]
-    rest = {
-        n: card[n]
-        for n in (*_ORDER[6:10], "seed", "digest", "model_digest", "definition", "code")
-        if card.get(n) is not None
-    }
-    lines += ["## Where it comes from", "", *_rows(rest), ""]
-    return "\n".join(lines)
-
-
-def _moment(card: Mapping[str, Any]) -> str:
-    moments = {"end": "as training left it", "best": "of its best kept epoch"}
-    where = moments.get(str(card["at"]), "of one of its checkpoints")
-    return f"{where} (step {card['step']}, {card['epoch']} epochs finished)"
-
-
-def _rows(values: Mapping[str, Any]) -> list[str]:
-    return [f"- {name}: {_shown(value)}" for name, value in values.items()]
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"`{name}` {_shown(each)}" for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_shown, value)) or "none"
-    return str(value)
+def description_json(card: Mapping[str, Any]) -> str:
+    """Return a description as the text of its file."""
+    return json.dumps(card, indent=2, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model and the result of its check.
+    """An exported model.
 
     Attributes:
         path: Its file or directory.
-        card: Content of its card: origin of the model, content of the export, and largest difference
-            in predictions.
+        card: Content of its description: origin of the model, and content of the export.
 
     Examples:
         >>> exported = study.results().best.export("best.weights.h5", "weights", force=True)
@@ -165,8 +112,5 @@ class Exported:
     card: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "cards": [str(each) for each in card_paths(Path(self.path))],
-            **self.card,
-        }
+        description = str(description_path(Path(self.path)))
+        return {"path": self.path, "description": description, **self.card}

@@ -94,20 +94,15 @@ class ModelBuilder:
             FactoryError, DataError, IndependenceError: A factory returned a wrong value.
             Exception: Any error of the factories.
         """
-        model = self.fresh(loaded)
-        load_variables(model, loaded)
-        check_loaded(model, loaded)
-        return model
-
-    def fresh(self, loaded: LoadedCheckpoint) -> keras.Model:
-        """Return a new model with all of its variables at initial values."""
         with _generators_kept():
             self._trial = self._new_trial()
             model = self._model(self._trial)
             if len(model.variables) < len(loaded.state["model"]):
                 self._build_by_batch(model)
                 _check_names(model, loaded)
-            return model
+        load_variables(model, loaded)
+        check_loaded(model, loaded)
+        return model
 
     def batch(self) -> Any:
         """Return the inputs of one batch of the validation data, otherwise of the training data."""
@@ -122,15 +117,6 @@ class ModelBuilder:
                 if callable(close):
                     close()
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
-
-    def describe_data(self) -> dict[str, str]:
-        """Return a description of the data, for display."""
-        with _generators_kept():
-            _, train, validation = self._opened()
-        described = {"train": train.describe()}
-        if validation is not None:
-            described["validation"] = validation.describe()
-        return described
 
     def _new_trial(self) -> Trial:
         identity = self.identity

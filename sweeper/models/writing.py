@@ -1,7 +1,7 @@
-"""Export of a model: written under a temporary name, read again, compared, and renamed.
+"""Export of a model by Keras's and TensorFlow's own writers, under a temporary name that is then renamed.
 
-So the requested path either has a complete model with the same predictions as the study's model, or does
-not exist. The two cards are renamed after the model, because a card without a model would be wrong.
+So the requested path either has a complete model or does not exist. Its description is renamed after the
+model, because a description without a model would be wrong.
 """
 
 from __future__ import annotations
@@ -15,23 +15,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import keras
 import tensorflow as tf
-from tensorflow.python.framework.config import is_op_determinism_enabled
 
-from sweeper.checkpoint.format import LoadedCheckpoint, combine_digests, library_versions
-from sweeper.checkpoint.tensors import TensorEntry, hash_tensor
-from sweeper.errors import ExportError
-from sweeper.models.exported import card_json, card_markdown, card_paths, check_target
-from sweeper.models.formats import ExportFormat, Leaving, Written, open_format
+from sweeper.checkpoint.format import LoadedCheckpoint, library_versions
+from sweeper.checkpoint.tensors import TensorFile
+from sweeper.errors import ExportError, RestoreError
+from sweeper.models.exported import check_target, description_json, description_path
 from sweeper.models.rebuilding import ModelBuilder
-from sweeper.models.signature import Signature, predict
+from sweeper.train.state.fixed_parts import FixedParts
+from sweeper.train.state.variables import Reach, Variables, load_variables
+from sweeper.train.warmstart.source import is_random_state
 
-_ROUNDING = 1e-6
-"""Tolerance, relative and absolute, for kernels that may round differently in each run."""
-
-_PRECISION = {"float16": 1e-3, "bfloat16": 1e-2}
-"""Tolerance of one rounding in outputs of half precision."""
+_MOST_INT32 = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -42,8 +38,9 @@ class ExportJob:
         form: The export format.
         path: The file or directory to write.
         loaded: The model's variables.
-        training: See `Leaving`.
-        card: Known content of the card.
+        training: One or more checkpoints with the optimizer's variables, oldest first. The last one
+            belongs to ``loaded``.
+        card: Known content of the description.
         force: Whether an existing file is replaced.
         name: Name of TensorFlow's checkpoints.
     """
@@ -58,122 +55,179 @@ class ExportJob:
 
 
 def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
-    """Build the model, write it and its card, and return the card.
+    """Build the model, write it and its description, and return the description.
 
     Raises:
         UsageError: The path exists, or its directory does not.
-        ExportError: The format does not support the model, the disk is full, or the predictions
-            differ. Nothing is left at the path.
+        ExportError: The format does not support the model, or the disk is full. Nothing is left at the
+            path.
         RestoreError, FactoryError, DataError: The model cannot be built.
     """
     check_target(job.path, force=job.force)
-    form = open_format(job.form)
     model = builder.build(job.loaded)
-    batch = builder.batch()
-    leaving = Leaving(
-        model=model,
-        loaded=job.loaded,
-        training=job.training,
-        rebuilt=lambda: builder.fresh(job.loaded),
-        batch=batch,
-        signature=lambda: Signature.of(model, batch),
-        name=job.name,
-    )
-    expected = predict(model, batch)
     with _beside(job.path) as directory:
-        inner = directory / job.path.name
-        written = form.write(leaving, inner)
-        verified = _verified(form, leaving, inner, written, expected)
+        written = directory / job.path.name
         card = {
             **job.card,
-            "format": form.name,
+            "format": job.form,
             "step": job.loaded.step,
             "epoch": job.loaded.epoch,
             "metrics": dict(job.loaded.metrics),
             "digest": job.training[-1].digest if job.training else job.loaded.digest,
-            "model_digest": _model_digest(job.loaded),
             "versions": dict(library_versions()),
-            "data": builder.describe_data(),
-            "details": written.details,
-            "verified": verified,
+            "details": _write(builder, model, job, written),
         }
-        cards = [directory / each.name for each in card_paths(job.path)]
-        cards[0].write_text(card_json(card), encoding="utf-8")
-        cards[1].write_text(card_markdown(card, job.path.name), encoding="utf-8")
-        for path in (inner, *inner.rglob("*"), *cards):
+        description = directory / description_path(job.path).name
+        description.write_text(description_json(card), encoding="utf-8")
+        for path in (written, *written.rglob("*"), description):
             _fsync(path)
         if job.path.is_dir() and not job.path.is_symlink():
             job.path.rename(directory / "replaced")
-        inner.replace(job.path)
-        for path in cards:
-            path.replace(job.path.with_name(path.name))
+        written.replace(job.path)
+        description.replace(description_path(job.path))
         _fsync(job.path.parent)
     return card
 
 
-def _verified(
-    form: ExportFormat, leaving: Leaving, path: Path, written: Written, expected: Sequence[Any]
-) -> dict[str, Any]:
-    """Compare the predictions of the written model with the study's, and return the result for the card.
+def _write(builder: ModelBuilder, model: keras.Model, job: ExportJob, path: Path) -> dict[str, Any]:
+    """Write the model to ``path``, and return the format's details for the description."""
+    match job.form:
+        case "keras":
+            return _write_keras(model, path)
+        case "weights":
+            model.save_weights(path)
+            return {"variables": len(model.weights)}
+        case "safetensors":
+            return _write_safetensors(job.loaded, path)
+        case "tf-checkpoint":
+            return _write_checkpoints(model, job, path)
+    from sweeper.models import served
 
-    Raises:
-        ExportError: They differ.
+    write = served.write_frozen_graph if job.form == "frozen" else served.write_saved_model
+    return write(model, builder.batch(), path)
+
+
+def _write_keras(model: keras.Model, path: Path) -> dict[str, Any]:
+    """Write a ``.keras`` file, and return the classes that its reader has to import or register."""
+    try:
+        config = keras.saving.serialize_keras_object(model)
+        model.save(path)
+    except (NotImplementedError, TypeError, ValueError) as error:
+        msg = (
+            f"the model's configuration cannot be written to a .keras file: {error}; give its "
+            "classes a get_config(), or use --format savedmodel, which needs none"
+        )
+        raise ExportError(msg) from error
+    return {"needs": sorted(set(_own_classes(config)))}
+
+
+def _own_classes(config: Any) -> Iterator[str]:
+    """Yield the classes and functions in a config that do not belong to Keras."""
+    if isinstance(config, dict):
+        module = config.get("module")
+        name = config.get("class_name")
+        named = config.get("registered_name")
+        if isinstance(name, str) and "config" in config:
+            if name == "function":
+                name = config["config"]
+            outside = isinstance(module, str) and not module.startswith(("keras", "builtins"))
+            if outside or (module is None and named):
+                yield f"{module}.{name}" if outside else str(named)
+        for value in config.values():
+            yield from _own_classes(value)
+    elif isinstance(config, list | tuple):
+        for value in config:
+            yield from _own_classes(value)
+
+
+def _write_safetensors(loaded: LoadedCheckpoint, path: Path) -> dict[str, Any]:
+    """Write the variables by their paths in the trial's process."""
+    names: dict[str, int] = {}
+    tensors = {}
+    for index, name in enumerate(loaded.state["model"]):
+        names[name] = names.get(name, 0) + 1
+        key = name if names[name] == 1 else f"{name}:{names[name]}"
+        tensors[key] = loaded.tensors[f"model/{index:05d}"]
+    with path.open("xb") as file:
+        TensorFile(tensors).write(lambda chunk: _write_whole(file, chunk))
+    return {"variables": len(tensors)}
+
+
+def _write_whole(file: Any, chunk: memoryview) -> None:
+    file.write(chunk)
+
+
+def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[str, Any]:
+    """Write TensorFlow checkpoints of model, optimizer and step, for further training without sweeper.
+
+    They do not contain the states of seed generators, because Keras does not track them for
+    TensorFlow, so layers such as dropout draw other numbers than in the trial.
     """
-    tolerance = form.tolerance
-    if not tolerance and not is_op_determinism_enabled():
-        tolerance = _ROUNDING
-    if tolerance:
-        tolerance = max(tolerance, *(_PRECISION.get(each.dtype.name, 0.0) for each in expected))
-    outputs = form.predict(leaving, path, written)
-    if [each.shape for each in outputs] != [each.shape for each in expected]:
+    optimizer = model.optimizer
+    if not isinstance(optimizer, keras.optimizers.Optimizer):
         msg = (
-            "the exported model predicts arrays of the shapes "
-            f"{[each.shape for each in outputs]}; expected {[each.shape for each in expected]}, "
-            "as the study's model; the export was deleted"
+            f"the model is compiled with {type(optimizer).__name__} as its optimizer, which "
+            "TensorFlow's checkpoints cannot hold; use --format keras, weights or safetensors"
         )
         raise ExportError(msg)
-    differences = [_difference(a, b) for a, b in zip(outputs, expected, strict=True)]
-    alike = all(
-        a.tobytes() == b.tobytes() or (tolerance > 0 and _close(a, b, tolerance))
-        for a, b in zip(outputs, expected, strict=True)
+    steps = [each.step for each in job.training]
+    large = max(steps) > _MOST_INT32
+    step = tf.Variable(0, dtype=tf.int64 if large else tf.int32)
+    checkpoint = tf.train.Checkpoint(net=model, optimizer=optimizer, step=step)
+    manager = tf.train.CheckpointManager(
+        checkpoint, str(path), max_to_keep=None, checkpoint_name=job.name
     )
-    if not alike:
-        msg = (
-            "the predictions of the exported model differ from those of the study's model by up "
-            f"to {max(differences):.3g} on a batch of the study's data; at most {tolerance:g} is "
-            "allowed; the export was deleted. The most likely cause is a layer with an "
-            "incomplete get_config; --format savedmodel exports the graph itself"
-        )
-        raise ExportError(msg)
+    for training in job.training:
+        load_variables(model, training)
+        _load_optimizer(model, training)
+        if training is job.training[-1]:
+            # The requested variables may be those after training instead of the checkpoint's.
+            load_variables(model, job.loaded)
+            _refuse_untracked(model, checkpoint)
+        step.assign(training.step)
+        manager.save(checkpoint_number=training.step)
     return {
-        "samples": int(expected[0].shape[0]) if expected and expected[0].ndim else 1,
-        "tolerance": tolerance,
-        "largest_difference": max(differences, default=0.0),
+        "checkpoints": [f"{job.name}-{each}" for each in steps],
+        "optimizer": type(optimizer).__name__,
+        "objects": "net, optimizer, step",
+        "left_out": list(filter(is_random_state, job.loaded.state["model"])),
     }
 
 
-def _difference(one: Any, other: Any) -> float:
-    if not _is_number(one) or not one.size:
-        return 0.0 if one.tobytes() == other.tobytes() else 1.0
-    return float(np.max(np.abs(one.astype("float64") - other.astype("float64"))))
+def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
+    reach = Reach(model)
+    FixedParts(model, reach).build(training.state["parts"])
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    variables = Variables("optimizer", lambda: list(Reach(model).own_optimizer()))
+    saved = training.state["optimizer"]
+    found = variables.mismatches(saved, training.tensors)
+    if found:
+        shown = "\n  ".join(found)
+        msg = (
+            f"checkpoint {training.path} does not fit the optimizer of the model factory (nothing "
+            f"was written):\n  {shown}\nUndo the change of the study's code"
+        )
+        raise RestoreError(msg)
+    variables.restore(saved, training.tensors)
 
 
-def _close(one: Any, other: Any, tolerance: float) -> bool:
-    if not _is_number(one):
-        return bool((one == other).all())
-    given = (one.astype("float64"), other.astype("float64"))
-    return bool(np.allclose(*given, rtol=tolerance, atol=tolerance, equal_nan=True))
-
-
-def _is_number(array: Any) -> bool:
-    return array.dtype.kind in "fiub" or array.dtype.name in _PRECISION
-
-
-def _model_digest(loaded: LoadedCheckpoint) -> str:
-    arrays = [loaded.tensors[f"model/{i:05d}"] for i in range(len(loaded.state["model"]))]
-    return combine_digests(
-        [TensorEntry("", a.dtype.name, tuple(a.shape), hash_tensor(a)) for a in arrays]
-    )
+def _refuse_untracked(model: keras.Model, checkpoint: tf.train.Checkpoint) -> None:
+    """Refuse a model with variables that TensorFlow does not find, and would leave out silently."""
+    tracked = {id(each) for each in tf.train.TrackableView(checkpoint).descendants()}
+    lost = [
+        variable.path
+        for variable in model.variables
+        if not is_random_state(variable.path) and not {id(variable), id(variable.value)} & tracked
+    ]
+    if lost:
+        msg = (
+            f"a TensorFlow checkpoint does not contain {', '.join(lost)} of this model, because "
+            "Keras does not track layers in lists and dictionaries for TensorFlow. Assign each "
+            "such layer to an attribute (self.first = …), or use --format keras, weights or "
+            "safetensors"
+        )
+        raise ExportError(msg)
 
 
 @contextmanager

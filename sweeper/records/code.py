@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 NO_TEXT = "text not kept"
@@ -44,6 +44,7 @@ class CodePart:
         file: Name of the file, or "a notebook's cell"; empty if unknown.
         first, last: Its lines, from 1; 0 if unknown.
         statements: Line and digest of each of its statements, in order, to find changed lines.
+        of_search: Whether only the sampler or the pruner reaches it.
     """
 
     digest: str
@@ -51,6 +52,7 @@ class CodePart:
     first: int = 0
     last: int = 0
     statements: tuple[tuple[int, str], ...] = ()
+    of_search: bool = False
 
     @property
     def location(self) -> str:
@@ -86,8 +88,22 @@ class CodeFingerprint:
 
     @property
     def digest(self) -> str:
-        """Return the digest of all names and their code: 32 hex digits, independent of file locations."""
-        return digest_of(*(text for n in sorted(self.parts) for text in (n, self.parts[n].digest)))
+        """Return the digest of all names and their code: 32 hex digits, independent of file locations.
+
+        Code of the search alone is left out, because no trial's result depends on it.
+        """
+        counted = {n: part.digest for n, part in self.parts.items() if not part.of_search}
+        return digest_of(*(text for name in sorted(counted) for text in (name, counted[name])))
+
+    def of_trials(self, makers: CodeFingerprint) -> CodeFingerprint:
+        """Return the same code, in which what ``makers`` do not reach is of the search alone."""
+        without = self.without_text
+        if without is not None and makers.without_text is not None:
+            without = without.of_trials(makers.without_text)
+        return CodeFingerprint(
+            {n: replace(part, of_search=n not in makers.parts) for n, part in self.parts.items()},
+            without,
+        )
 
     @property
     def short(self) -> str:
@@ -103,6 +119,7 @@ class CodeFingerprint:
                 "first": part.first,
                 "last": part.last,
                 "statements": [list(statement) for statement in part.statements],
+                **({"search": True} if part.of_search else {}),
             }
             for name, part in sorted(self.parts.items())
         }
@@ -125,6 +142,7 @@ class CodeFingerprint:
                     part["first"],
                     part["last"],
                     tuple((int(line), str(digest)) for line, digest in part["statements"]),
+                    bool(part.get("search", False)),
                 )
                 for name, part in values.items()
                 if name
@@ -132,11 +150,19 @@ class CodeFingerprint:
             cls.from_json(values[""]) if "" in values else None,
         )
 
-    def changes_since(self, before: CodeFingerprint) -> tuple[str, ...]:
-        """Return the differences from ``before``, one phrase each, with file, name and lines."""
+    def changes_since(
+        self, before: CodeFingerprint, *, of_search: bool | None = None
+    ) -> tuple[str, ...]:
+        """Return the differences from ``before``, one phrase each, with file, name and lines.
+
+        ``of_search`` selects those of the search alone, or those of trials; None selects all.
+        """
         found = []
         for name in sorted({*before.parts, *self.parts}):
             was, now = before.parts.get(name), self.parts.get(name)
+            free = all(part is None or part.of_search for part in (was, now))
+            if of_search is not None and free != of_search:
+                continue
             if was is None and now is not None:
                 found.append(f"{name} is new{_in(now.location)}")
             elif was is not None and now is None:

@@ -94,13 +94,12 @@ class HasModel:
         name: str = "ckpt",
         max_to_keep: int | None = None,
     ) -> ExportReport:
-        """Write the trial's model for other tools, with a card that describes it.
+        """Write the trial's model for other tools, with a description of its origin.
 
-        The model is written under a temporary name, read back, compared on a batch of the study's
-        data, and then renamed to ``path``.
+        The model is written under a temporary name, and then renamed to ``path``.
 
         Args:
-            path: Path of the model; ``path.json`` and ``path.md`` are its card.
+            path: Path of the model; ``path.json`` is its description.
             format: ``"keras"``, ``"weights"``, ``"savedmodel"``, ``"frozen"``, ``"tf-checkpoint"``
                 or ``"safetensors"``.
             at: See `load_model`.
@@ -111,8 +110,7 @@ class HasModel:
                 ones up to ``at``. None for one.
 
         Raises:
-            ExportError: It cannot be written in this format, or the written model predicts other
-                values.
+            ExportError: It cannot be written in this format.
             SweeperError: See `load_model`.
         """
         return self._source().export(

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from sweeper.errors import UsageError
-from sweeper.records.printing import value_shown
+from sweeper.records.configurations import ConfigurationRecord, leader_sentence
+from sweeper.records.printing import json_fields, value_shown
 from sweeper.records.status import StudyStatus, ranked
 
 if TYPE_CHECKING:
@@ -69,6 +70,21 @@ def attempt_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     ]
 
 
+def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[dict[str, Any]]:
+    """Return one row for each configuration."""
+    return [
+        {
+            "configuration": c.number,
+            **json_fields(c, "state", "mean", "std", "trials"),
+            **dict(zip(("low", "high"), c.interval or (None, None), strict=True)),
+            "repeats": len(c.values),
+            "verdict": None if c.comparison is None else c.comparison.verdict,
+            **{f"params_{name}": value for name, value in c.params.items()},
+        }
+        for c in configurations
+    ]
+
+
 def results_text(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
     """Return a headline and a table of the best trials, cut to the terminal's width."""
     return _text_of(status, trials, shutil.get_terminal_size().columns, _TEXT_ROWS)
@@ -104,6 +120,8 @@ def _headline(status: StudyStatus) -> str:
         return f"{done}; Pareto front: {numbers or 'none yet'}"
     if status.best is None:
         return f"{done}; no best trial yet"
+    if status.configurations:
+        return f"{done}; {leader_sentence(status.configurations)}"
     return (
         f"{done}; best: trial {status.best.number} with {status.objective} "
         f"{value_shown(status.best.value)} ({status.direction})"

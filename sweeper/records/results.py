@@ -13,6 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sweeper.errors import UsageError
 from sweeper.records.ancestry import BranchStatus, ParentRecord
+from sweeper.records.configurations import (
+    ConfigurationRecord,
+    TrialState,
+    configurations_of,
+)
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import (
     AuditRecord,
@@ -26,6 +31,7 @@ from sweeper.records.presentation import (
     FigureSource,
     HasFigures,
     attempt_rows,
+    configuration_rows,
     epoch_rows,
     results_html,
     results_text,
@@ -37,7 +43,6 @@ from sweeper.records.status import (
     Params,
     ParetoTrial,
     StudyStatus,
-    TrialState,
     TrialStatus,
     WorkerRecord,
     none_complete,
@@ -53,6 +58,7 @@ __all__ = [
     "BestTrial",
     "BranchStatus",
     "CheckpointRecord",
+    "ConfigurationRecord",
     "EpochRecord",
     "EvaluationRecord",
     "LengthRecord",
@@ -364,6 +370,9 @@ class StudyResults(HasFigures):
     def best(self) -> TrialRecord:
         """Return the complete trial with the best objective.
 
+        With repeats, it is the best trial of the leading configuration, with the configuration's mean as
+        its value.
+
         Raises:
             LookupError: No trial is complete yet, or there are several objectives.
         """
@@ -379,8 +388,29 @@ class StudyResults(HasFigures):
             none = none_complete(self.status.study, self.status.target, errors)
             msg = f"{none}. No trial is the best one"
             raise LookupError(msg)
-        number = self.status.best.number
-        return next(t for t in self.trials if t.number == number)
+        best = self.status.best
+        trial = next(t for t in self.trials if t.number == best.number)
+        return replace(trial, value=best.value) if self.status.configurations else trial
+
+    @property
+    def configurations(self) -> tuple[ConfigurationRecord, ...]:
+        """Return the configurations under the present code, complete ones by rank, then by number.
+
+        In a study without repeats, each trial is the only training of its configuration.
+        """
+        status = self.status
+        if status.configurations or status.objectives:
+            return status.configurations
+        trials = self.trials
+        if len(status.codes) > 1:
+            present = {n for group in status.codes if group.current for n in group.trials}
+            trials = tuple(trial for trial in trials if trial.number in present)
+        return configurations_of(trials, status.direction, {})
+
+    @property
+    def confirmed(self) -> tuple[ConfigurationRecord, ...]:
+        """Return the configurations that `Study.confirm` has trained again, by rank."""
+        return self.status.confirmed
 
     @property
     def pareto(self) -> tuple[TrialRecord, ...]:
@@ -411,22 +441,32 @@ class StudyResults(HasFigures):
             figures or self.figures,
         )
 
-    def to_dataframe(self, of: Literal["trials", "epochs", "attempts"] = "trials") -> pd.DataFrame:
-        """Return a table with one row for each trial, epoch or attempt.
+    def to_dataframe(
+        self,
+        of: Literal["trials", "epochs", "attempts"] = "trials",
+        *,
+        by: Literal["trial", "configuration"] = "trial",
+    ) -> pd.DataFrame:
+        """Return a table with one row for each trial, epoch, attempt or configuration.
 
         Args:
             of: ``"trials"``, by default: number, state, value, each parameter, numbers of epochs and
                 attempts, seconds of its attempts, the steps at which they resumed, seed, digest and
                 error. ``"epochs"``: trial, epoch (from 0) and every metric. ``"attempts"``: trial,
                 number, outcome, steps, host and times.
+            by: ``"configuration"`` for one row for each configuration instead: number, state, mean, std,
+                bounds of the interval, number of repeats, trials, verdict and each parameter.
 
         Raises:
-            UsageError: ``of`` is none of these, or pandas is not installed; the message contains the
+            UsageError: ``of`` or ``by`` is none of these, or pandas is not installed; the message contains the
                 command that installs it.
         """
         makers = {"trials": trial_rows, "epochs": epoch_rows, "attempts": attempt_rows}
         if of not in makers:
             msg = f"to_dataframe({of!r}); it is one of {', '.join(map(repr, makers))}"
+            raise UsageError(msg)
+        if by not in ("trial", "configuration") or (by == "configuration" and of != "trials"):
+            msg = f"to_dataframe({of!r}, by={by!r}); by is 'trial', or 'configuration' without of"
             raise UsageError(msg)
         try:
             import pandas as pd
@@ -437,4 +477,6 @@ class StudyResults(HasFigures):
             )
             raise UsageError(msg) from error
 
+        if by == "configuration":
+            return pd.DataFrame(configuration_rows(self.configurations))
         return pd.DataFrame(makers[of](self.trials))

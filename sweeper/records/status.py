@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup
+from sweeper.records.configurations import ConfigurationRecord, TrialState
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
 from sweeper.records.printing import counted, json_fields, value_shown, values_shown
@@ -18,10 +19,6 @@ from sweeper.spec.space import CategoricalChoice
 
 Params = Mapping[str, CategoricalChoice]
 """A trial's parameters: name to value."""
-
-TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
-"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of its
-budget; it continues if it is promoted there."""
 
 _NOTHING_AUDITED = Exactness()
 
@@ -225,6 +222,10 @@ class StudyStatus:
         paused: Number of trials that wait at a rung of the budget.
         trials: Every trial that has begun, by number; empty if they were not requested.
         branches: The study's branches, by number; the total does not count them.
+        configurations: Its configurations under the present code, complete ones by rank; empty in a
+            study that trains each once, and if the trials were not requested. ``best`` is then the
+            leading configuration's best trial, with the mean as its value.
+        confirmed: The configurations that ``sweeper confirm`` has trained again, by rank.
         seconds_left: Estimated seconds until the total is reached with the present number of parallel
             trials; None if no trial runs, or none has finished an epoch.
 
@@ -253,6 +254,8 @@ class StudyStatus:
     trials: tuple[TrialStatus, ...] = field(default=(), repr=False)
     branches: tuple[BranchStatus, ...] = field(default=(), repr=False)
     seconds_left: float | None = field(default=None, compare=False)
+    configurations: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
+    confirmed: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
 
     @property
     def finished(self) -> int:
@@ -278,7 +281,7 @@ class StudyStatus:
             "audited": self.exactness.to_json(),
             **(json_fields(self, "codes") if self.codes else {}),
             **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
-            **json_fields(self, "trials", "branches"),
+            **json_fields(self, "trials", "branches", "configurations", "confirmed"),
         }
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from sweeper.definition.definition import StudyDefinition
     from sweeper.records.events import Listener
     from sweeper.run.launch.server_process import ServerProcess
-    from sweeper.spec.settings import Settings
+    from sweeper.spec.repeating import ConfirmRequest
+from sweeper.spec.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,7 @@ class RunRequest:
         resume_command: Command or call by which the user resumes the study.
         server: A started process that becomes the warm server; None to start one.
         extension: Trials to train further, and the number of epochs; None for none.
+        confirm: Configurations to confirm in a study beside it, which is run instead; None for none.
     """
 
     options: WorkerOptions
@@ -118,6 +120,7 @@ class RunRequest:
     resume_command: str = ""
     server: ServerProcess | None = None
     extension: Extension | None = None
+    confirm: ConfirmRequest | None = None
 
 
 @dataclass(frozen=True)

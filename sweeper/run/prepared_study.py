@@ -31,6 +31,7 @@ from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
+from sweeper.spec.repeating import confirmed_name
 from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class PreparedStudy:
         search: How parameters are drawn.
         source: Location of the study's code.
         fingerprint: Stored fingerprint of the definition and its code.
+        changes: Number of changes of the stored definition.
     """
 
     settings: StudySettings
@@ -75,6 +77,7 @@ class PreparedStudy:
     search: SamplerSpec
     source: StudySource
     fingerprint: str
+    changes: int | None = None
 
     @classmethod
     def to_run(cls, request: RunRequest) -> Self:
@@ -108,9 +111,11 @@ class PreparedStudy:
             source = _source_on_host(spec, repository)
             server = _begin_server(source, isolation, None, opened)
             code = _load(source, server, None, isolation, listener)
-            _check_grid(code.loaded.settings, None)
-            from sweeper.run.stored_study import open_study
+            from sweeper.run.stored_study import as_stored, open_study
 
+            loaded = as_stored(code.loaded, repository.study(spec.study))
+            code = dataclasses.replace(code, loaded=loaded)
+            _check_grid(code.loaded.settings, None)
             stored = open_study(repository, code.loaded, spec.options)
             return cls._completed(repository, source, code, stored, opened)
 
@@ -133,6 +138,9 @@ class PreparedStudy:
             stops = EarlierStops(repository, source)
             opened.callback(_put_back, stops)
         code = _load(source, server, request.definition, options.isolation, request.listener)
+        from sweeper.run.confirming import as_requested
+
+        code = dataclasses.replace(code, loaded=as_requested(repository, code.loaded, request))
         _check_grid(code.loaded.settings, request.trials)
         from sweeper.run.stored_study import check_length, extend_study, store_study
 
@@ -177,7 +185,10 @@ class PreparedStudy:
         if definition is None and needs_definition(settings):
             definition = load_source(source)
         search = search_spec(settings, definition, stored.window)
-        prepared = cls(settings, repository, code.runner, search, source, stored.fingerprint)
+        prepared = cls(
+            *(settings, repository, code.runner, search, source, stored.fingerprint),
+            stored.changes,
+        )
         opened.pop_all()
         return prepared
 
@@ -226,7 +237,7 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
     described = repository.study(spec.study).source
     if spec.source is None:
         return recall_source(spec.study, described, _NOT_HERE)
-    source = target_source(spec.source, spec.study)
+    source = target_source(spec.source, confirmed_name(spec.study))
     check_unchanged(spec.study, described, source)
     return source
 
@@ -316,7 +327,7 @@ def _check_grid(settings: StudySettings, trials: int | None) -> None:
     if settings.sampler == "grid":
         from sweeper.search.spaces import check_grid
 
-        check_grid(settings.grid, trials or settings.trials)
+        check_grid(settings.grid, (trials or settings.trials) // settings.repeats)
 
 
 def _open_database(storage: str, opened: ExitStack, *, create: bool) -> Repository:

@@ -65,6 +65,7 @@ def serve_slots(
             paths=options.paths(settings.name),
             worker=WorkerIdentity.here(),
             fingerprint=prepared.fingerprint,
+            changes=prepared.changes,
         ),
         runner=prepared.runner,
         listener=listener,

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from sweeper.errors import (
 from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
-from sweeper.records.results import TrialRecord
+from sweeper.records.results import Params, TrialRecord
 from sweeper.records.status import none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import describe_source
@@ -42,6 +43,7 @@ from sweeper.run.worker.checkpoints import (
     locate,
 )
 from sweeper.search.spec import search_window
+from sweeper.spec.repeating import Confirmation, Numbering, confirmation_name
 from sweeper.support.paths import (
     BRANCH_START,
     END_MODEL,
@@ -86,7 +88,7 @@ def study_directories(
 
 
 def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
-    """Remove a study with its rows and files; return the deleted directories.
+    """Remove a study with its confirmation, rows and files; return the deleted directories.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -97,19 +99,12 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     study = paths.study
     trials = repository.trials(study)
     directories = study_directories(repository, trials, paths)
+    beside: tuple[Path, ...] = ()
+    if confirmation_name(study) in repository.study_names():
+        repository.removal.check_at_rest(study, "removed")
+        beside = remove_study(repository, replace(paths, study=confirmation_name(study)))
     repository.removal.delete(study)
-    ends: set[RemotePath] = set()
-    for trial in trials:
-        for checkpoint in trial.checkpoints:
-            location = parse_location(checkpoint.path)
-            if isinstance(location, RemotePath):
-                delete_remote(location)
-                ends.add(location.parent.parent.parent / END_MODEL)
-                if trial.parent is not None:
-                    ends.add(location.parent.parent.parent / BRANCH_START)
-    for end in sorted(ends):
-        for kept in list_remote(end):
-            delete_remote(kept)
+    _delete_remote_files(trials)
     for directory in directories:
         try:
             if directory.is_symlink():
@@ -122,11 +117,30 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
                 f"deleted: {error}; remove it by hand"
             )
             raise CheckpointError(msg) from error
-    return directories
+    return (*beside, *directories)
+
+
+def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
+    """Delete the trials' files in object stores."""
+    ends: set[RemotePath] = set()
+    for trial in trials:
+        for checkpoint in trial.checkpoints:
+            location = parse_location(checkpoint.path)
+            if isinstance(location, RemotePath):
+                delete_remote(location)
+                ends.add(location.parent.parent.parent / END_MODEL)
+                if trial.parent is not None:
+                    ends.add(location.parent.parent.parent / BRANCH_START)
+    for end in sorted(ends):
+        for kept in list_remote(end):
+            delete_remote(kept)
 
 
 def set_aside(repository: Repository, paths: RunPaths) -> str:
-    """Rename a study and its directories to ``study~1`` or the next free name; return the name.
+    """Rename a study, its confirmation and directories to ``study~1`` or the next free name.
+
+    Returns:
+        The new name.
 
     Raises:
         UnknownStudyError: There is no such study.
@@ -138,6 +152,10 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     study = paths.study
     removal = repository.removal
     removal.check_at_rest(study, "set aside")
+    beside = confirmation_name(study)
+    confirmed = beside in repository.study_names()
+    if confirmed:
+        removal.check_at_rest(beside, "set aside")
     trials = repository.trials(study)
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
@@ -154,12 +172,22 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
     ):
         number += 1
     new = check_name(f"{study}~{number}")
+    _rename(repository, study, new, directories)
+    if confirmed:
+        own = replace(paths, study=beside)
+        there = study_directories(repository, repository.trials(beside), own)
+        _rename(repository, beside, confirmation_name(new), there)
+    return new
+
+
+def _rename(repository: Repository, study: str, new: str, directories: Sequence[Path]) -> None:
+    """Rename a study and its directories; nothing is changed if a directory cannot be renamed."""
     moved: dict[Path, Path] = {}
     try:
         for directory in directories:
             directory.rename(directory.with_name(new))
             moved[directory] = directory.with_name(new)
-        removal.rename(study, new, {str(was): str(now) for was, now in moved.items()})
+        repository.removal.rename(study, new, {str(was): str(now) for was, now in moved.items()})
     except BaseException as error:
         for was, now in moved.items():
             with contextlib.suppress(OSError):
@@ -168,7 +196,6 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
             msg = f"study {study!r} cannot be renamed to {new!r}: {error}; nothing was changed"
             raise CheckpointError(msg) from error
         raise
-    return new
 
 
 def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
@@ -200,7 +227,7 @@ def unchanged_settings(
     Raises:
         DefinitionChangedError: The definition has changed.
     """
-    given = loaded.settings
+    given = as_stored(loaded, row).settings
     if not loaded.threads_given:
         given = replace(given, threads=int(row.definition["threads"]))
     changes = repository.verdicts.definition_differences(
@@ -217,6 +244,38 @@ def unchanged_settings(
         )
         raise DefinitionChangedError(msg)
     return StudySettings.from_json({**row.definition, "trials": row.target})
+
+
+def confirming_settings(
+    settings: StudySettings,
+    name: str,
+    confirmation: Confirmation,
+    given: tuple[Params, ...],
+) -> StudySettings:
+    """Return the settings of the study that confirms these configurations of another one."""
+    return replace(
+        settings,
+        name=name,
+        sampler="random",
+        grid=None,
+        pruner=None,
+        budget=None,
+        enqueue=given,
+        repeats=1,
+        confirm=confirmation.to_json(),
+    )
+
+
+def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
+    """Return the loaded study, or, if ``row`` confirms it, with the settings of that study."""
+    confirm = row.definition.get("confirm")
+    if not confirm:
+        return loaded
+    given = StudySettings.from_json({**row.definition, "trials": row.target})
+    settings = confirming_settings(
+        loaded.settings, row.name, Confirmation.from_json(confirm), given.enqueue
+    )
+    return replace(loaded, settings=replace(settings, trials=row.target))
 
 
 def store_study(
@@ -246,10 +305,13 @@ def store_study(
     row = replace(_row(loaded, known, target), source=describe_source(source))
     if known is not None and request.accept_changes:
         _accept(repository, row, request.listener)
-    stored = _create_or_open(repository, row, request.listener)
+    stored = _create_or_open(repository, row, request.listener, known)
     claim_directories(paths, stored, begun=repository.has_begun(row.name))
+    if settings.confirm is not None:
+        repository.raise_target(row.name, target)
+        return replace(stored, target=max(stored.target, target))
     if request.trials is not None or target > stored.target:
-        stored = repository.set_target(row.name, target)
+        stored = replace(repository.set_target(row.name, target), changes=stored.changes)
     elif target < stored.target:
         request.listener(
             Notice(
@@ -269,7 +331,7 @@ def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -
         ForeignCheckpointError: Its directories belong to another study.
     """
     known = repository.study(loaded.settings.name)
-    stored = repository.create_or_open(_row(loaded, known, known.target))
+    stored = repository.create_or_open(_row(loaded, known, known.target), keep_search=True)
     claim_directories(options.paths(stored.name), stored, begun=repository.has_begun(stored.name))
     return stored
 
@@ -321,17 +383,29 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
         )
 
 
-def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:
-    """Return the stored study; replace a changed definition if no trial has a value yet."""
+def _create_or_open(
+    repository: Repository, row: StudyRow, listener: Listener, known: StudyRow | None
+) -> StudyRow:
+    """Return the stored study; replace a changed definition if no trial has a value yet.
+
+    A changed search is replaced at any time, because no trial's result depends on it.
+    """
     try:
-        return repository.create_or_open(row)
+        # If no trial has a value, those that have begun start again under a changed search, too.
+        stored = repository.create_or_open(row, keep_search=known is not None)
     except DefinitionChangedError:
         repository.release_lost(row.name)
+        numbering = Numbering.of(row.definition)
         changes, anew = repository.restarts.accept_while_nothing_has_a_value(
-            row, lambda number: TrialSeeds(row.seed, number).root
+            row,
+            lambda number: TrialSeeds(row.seed, numbering.seed_position(number)).root,
         )
         if not changes:
-            raise
+            stored = repository.create_or_open(row)
+            listener(Notice(_search_text(row.name, stored.searched, repository)))
+            return stored
+    else:
+        return stored
     begun = f", and the {anew} trials that have begun start again" if anew else ""
     listener(
         Notice(
@@ -342,13 +416,26 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
     return repository.create_or_open(row)
 
 
+def _search_text(study: str, changes: tuple[str, ...], repository: Repository) -> str:
+    begun = repository.status(study, each=False)
+    count = begun.finished + begun.running + begun.interrupted + begun.paused
+    kept = (
+        f"the {count} trials that have begun keep their parameters" if count else "none has begun"
+    )
+    return (
+        f"the search of {study!r} has changed: {'; '.join(changes)}. No trial's result depends on it: "
+        f"{kept}, and all trials are ranked together"
+    )
+
+
 def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
     """Return the search window: the stored one if the study's concurrency has not changed."""
     window = search_window(settings)
     if known is None or known.window is None or window is None:
         return window
     same = known.definition.get("concurrency") == settings.concurrency
-    return known.window if same else window
+    # With repeats, the window depends on the pruner, too.
+    return known.window if same and settings.repeats == 1 else window
 
 
 class EarlierStops:
@@ -489,7 +576,14 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
             f"extend; `sweeper resume {stored.name}` continues the study"
         )
         raise UsageError(msg)
-    return replace(asked, trials=tuple(leader.number for leader in leaders), best=None)
+    numbers = [leader.number for leader in leaders]
+    configurations = repository.status(stored.name).configurations
+    if configurations:
+        # All repeats, so that a configuration's mean is of trainings of one length.
+        numbers = [
+            n for configuration in configurations[: asked.best] for n in configuration.trials
+        ]
+    return replace(asked, trials=tuple(numbers), best=None)
 
 
 def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:

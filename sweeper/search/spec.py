@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -220,14 +221,16 @@ def needs_definition(settings: StudySettings) -> bool:
     return settings.sampler.startswith("custom:") or is_custom(settings.pruner)
 
 
-def look_back(concurrency: int) -> int:
-    """Return the window of a study with this ``concurrency``.
+def look_back(concurrency: int, repeats: int = 1) -> int:
+    """Return the window, in configurations, of a study with this ``concurrency``.
 
     With a window of exactly ``concurrency`` the next trial would always wait for the slowest
     running trial, and a third of the workers would be idle. With a concurrency of 1, a trial uses
-    all earlier trials.
+    all earlier trials. With ``repeats``, as many trials are in fewer configurations; at least two,
+    so that the last repeats of one run beside the first of the next.
     """
-    return 2 * concurrency - 1
+    trials = 2 * concurrency - 1
+    return max(math.ceil(trials / repeats), min(trials, 2))
 
 
 def search_window(settings: StudySettings) -> int | None:
@@ -241,7 +244,11 @@ def search_window(settings: StudySettings) -> int | None:
     else:
         check_sampler(settings.sampler, len(settings.objectives))
         looks = looks_at_results(settings.sampler)
-    return look_back(settings.concurrency) if looks or looks_at_trials(settings.pruner) else None
+    if not looks and not looks_at_trials(settings.pruner):
+        return None
+    # With a pruner, the repeats of a configuration run one after another.
+    repeats = settings.repeats if settings.pruner is None else 1
+    return look_back(settings.concurrency, repeats)
 
 
 def search_spec(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from sweeper.errors import DefinitionError
+from sweeper.spec.arguments import checked_whole
 from sweeper.spec.space import CategoricalChoice
 
 Direction = Literal["minimize", "maximize"]
@@ -181,8 +182,53 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
     return checked
 
 
+def checked_repeats(
+    repeats: Any, trials: int, objectives: Sequence[Objective], budget: object = None
+) -> int:
+    """Return the number of trials of each configuration.
+
+    Raises:
+        DefinitionError: It is no whole number of at least 1, ``trials`` is not a multiple of it, or it is
+            combined with several objectives or a budget.
+    """
+    checked_whole(repeats, "repeats", least=1)
+    if repeats == 1:
+        return 1
+    check_whole_configurations(trials, repeats)
+    if len(objectives) > 1:
+        names = ", ".join(repr(objective.name) for objective in objectives)
+        msg = (
+            f"repeats={repeats} with the objectives {names}: configurations are compared by the "
+            "mean of one value; give one objective, or leave repeats out"
+        )
+        raise DefinitionError(msg)
+    if budget is not None:
+        msg = (
+            f"repeats={repeats} with a budget: rungs compare single trainings; leave one of them "
+            "out, or use repeats with a pruner"
+        )
+        raise DefinitionError(msg)
+    return int(repeats)
+
+
+def check_whole_configurations(trials: int, repeats: int) -> None:
+    """Check that a total of trials is a multiple of the repeats.
+
+    Raises:
+        DefinitionError: It is not; the message names the nearest multiples.
+    """
+    if trials % repeats == 0:
+        return
+    near = [n for n in (trials // repeats * repeats, (trials // repeats + 1) * repeats) if n]
+    msg = (
+        f"trials={trials} with repeats={repeats}: trials is the total of trainings, so it must be "
+        f"a multiple of repeats; give {' or '.join(map(str, near))}"
+    )
+    raise DefinitionError(msg)
+
+
 def checked_enqueue(
-    enqueue: Any, *, trials: int, sampler: Any
+    enqueue: Any, *, trials: int, sampler: Any, repeats: int = 1
 ) -> tuple[Mapping[str, CategoricalChoice], ...]:
     """Return the given values of the first trials, one mapping for each trial.
 
@@ -201,10 +247,11 @@ def checked_enqueue(
             "points to grid="
         )
         raise DefinitionError(msg)
-    if len(enqueue) > trials:
+    if len(enqueue) * repeats > trials:
+        each = f" of {repeats} repeats each" if repeats > 1 else ""
         msg = (
-            f"enqueue= has {len(enqueue)} trials, but trials={trials}; raise trials, or shorten "
-            "enqueue="
+            f"enqueue= has {len(enqueue)} {'configurations' if each else 'trials'}{each}, but "
+            f"trials={trials}; raise trials, or shorten enqueue="
         )
         raise DefinitionError(msg)
     checked = []

@@ -7,14 +7,28 @@ trial's process reads the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
 from sweeper.support.paths import RunPaths
+
+
+class Named(Protocol):
+    """An object with a name: a `Study`."""
+
+    @property
+    def name(self) -> str: ...
+
+
+class Numbered(Protocol):
+    """An object with a number: a `TrialRecord`."""
+
+    @property
+    def number(self) -> int: ...
 
 
 @with_named_arguments
@@ -27,32 +41,28 @@ class WarmStart:
     every mismatch named and nothing assigned. States of random generators are never taken from it.
 
     Args:
-        path: A ``.weights.h5`` or ``.keras`` file, HDF5 weights of Keras 2, a ``.safetensors`` file,
-            the prefix of an object-based TensorFlow checkpoint (``…/ckpt-3``) or the directory with
-            its ``checkpoint`` file, a checkpoint of sweeper's, or the directory of one of its trials.
+        path: A ``.weights.h5`` or ``.keras`` file of Keras 3, the prefix of an object-based
+            TensorFlow checkpoint (``…/ckpt-3``) or the directory with its ``checkpoint`` file, a
+            checkpoint of sweeper's, or the directory of one of its trials.
         strict: False takes what fits and reports the rest; at least one variable must fit.
-        rename: Parts of names in the model, mapped to those in the file: ``{"head": "top"}`` looks
-            for ``head/kernel`` under ``top/kernel``.
-        only: Names, or prefixes of names up to a ``/``, of the variables to take; all by default.
-            Other variables are not compared.
-        optimizer: Also take the optimizer's state, except for its learning rate.
+        optimizer: Also take the optimizer's state, except for its learning rate, from a checkpoint of
+            sweeper's.
         root: For a TensorFlow checkpoint: the name under which the model was saved, such as
             ``"net"`` for ``tf.train.Checkpoint(net=model)``. Not needed if only one object fits.
-        at: For a trial's directory: ``"last"``, or the step of one of its checkpoints.
+        at: For a trial's directory: ``"last"``, or the number of finished epochs at one of its
+            checkpoints.
         digest: Required XXH3-128 of the file, 32 hex digits; None for any.
 
     Raises:
         DefinitionError: An argument has the wrong type.
 
     Examples:
-        >>> sweeper.WarmStart("base.weights.h5", only=["encoder"]).strict
-        True
+        >>> sweeper.WarmStart("base.weights.h5", strict=False).file.name
+        'base.weights.h5'
     """
 
     path: str | os.PathLike[str]
     strict: bool = True
-    rename: Mapping[str, str] = field(default_factory=dict, hash=False)
-    only: Sequence[str] = ()
     optimizer: bool = False
     root: str | None = None
     at: int | Literal["last"] = "last"
@@ -62,26 +72,19 @@ class WarmStart:
         if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
             msg = f"WarmStart(path={self.path!r}); expected the path of a file or directory"
             raise DefinitionError(msg)
-        only = (self.only,) if isinstance(self.only, str) else tuple(self.only)
-        object.__setattr__(self, "only", only)
-        if not isinstance(self.rename, Mapping):
-            msg = f"WarmStart(rename={self.rename!r}); expected a mapping of names to names"
-            raise DefinitionError(msg)
-        object.__setattr__(self, "rename", dict(self.rename))
-        for name in (*self.only, *self.rename, *self.rename.values()):
-            if not isinstance(name, str) or not name.strip("/"):
-                msg = f"WarmStart was given {name!r} as a variable's name; expected a string"
-                raise DefinitionError(msg)
         whole = isinstance(self.at, int) and not isinstance(self.at, bool) and self.at >= 0
         if self.at != "last" and not whole:
-            msg = f"WarmStart(at={self.at!r}); expected 'last' or a step, a whole number from 0"
+            msg = (
+                f"WarmStart(at={self.at!r}); expected 'last' or a number of finished epochs, a whole "
+                "number from 0"
+            )
             raise DefinitionError(msg)
 
     @classmethod
     def from_trial(
         cls,
-        study: str,
-        number: int,
+        study: str | Named,
+        trial: int | Numbered,
         *,
         at: int | Literal["last"] = "last",
         runs_dir: str | os.PathLike[str] | None = None,
@@ -90,16 +93,24 @@ class WarmStart:
         """Return a warm start from a trial of this or another study.
 
         Args:
-            study: The study's name.
-            number: The trial's.
-            at: ``"last"``, or the step of a checkpoint that is kept.
+            study: The study, or its name.
+            trial: The trial's number, or its record.
+            at: ``"last"`` for the newest checkpoint, or the number of finished epochs: ``at=5`` takes
+                the checkpoint at the end of the fifth epoch, which must be kept.
             runs_dir: That study's runs directory; by default ``SWEEPER_RUNS_DIR`` or ``runs``.
-            options: As for `WarmStart`.
+            options: As for `WarmStart`: ``optimizer=True`` also takes the optimizer's state.
+
+        Examples:
+            >>> begin = sweeper.WarmStart.from_trial("pretraining", 3, at=5, optimizer=True)
+            >>> begin.file.name, begin.at
+            ('trial-00003', 5)
         """
         from sweeper.spec.settings import load_settings
 
+        name = study if isinstance(study, str) else study.name
+        number = trial if isinstance(trial, int) else trial.number
         root = load_settings(runs_dir=None if runs_dir is None else Path(runs_dir)).runs_dir
-        return cls(RunPaths(root, study).trial(number), at=at, **options)
+        return cls(RunPaths(root, name).trial(number), at=at, **options)
 
     @property
     def file(self) -> Path:
@@ -111,9 +122,8 @@ class WarmStart:
         given: dict[str, Any] = {"from": self.file.name}
         for each in fields(self):
             value = getattr(self, each.name)
-            if each.name in ("path", "digest") or value in ((), {}, each.default):
-                continue
-            given[each.name] = list(value) if each.name == "only" else value
+            if each.name not in ("path", "digest") and value != each.default:
+                given[each.name] = value
         return given
 
 
@@ -236,11 +246,9 @@ class WarmStartReport:
             if strict
             else f"nothing in the warm start {self.path} ({self.kind}) fits the model {self.model!r}:"
         )
-        advice = (
-            "Give the model that it was written from, or map the names that differ (rename={…})"
-        )
+        advice = "Give the model that it was written from"
         if strict:
-            advice += ", the part to take (only=[…]), or take what fits (strict=False)"
+            advice += ", or take what fits (strict=False)"
         return "\n  ".join([head, *self._shown()]) + f"\n{advice}"
 
     def to_json(self) -> dict[str, Any]:

@@ -55,9 +55,9 @@ BRANCH_START = "parent"
 ARTIFACTS = "artifacts"
 """The directory of a study's artifacts in the dashboard."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[1-9][0-9]{0,5})?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[1-9][0-9]{0,5})?(~confirm)?")
 _LONGEST_NAME = 100
-_KEY_PART = re.compile(r"[A-Za-z0-9._=+-]{1,255}")
+_KEY_PART = re.compile(r"[A-Za-z0-9._=+~-]{1,255}")
 
 
 def check_name(name: object, what: str = "study") -> str:
@@ -65,8 +65,8 @@ def check_name(name: object, what: str = "study") -> str:
 
     Raises:
         DefinitionError: It is not a string of 1 to 100 letters, digits, ``.``, ``_`` and ``-`` that
-            starts with a letter or digit and does not end with a dot; ``~`` and a number may
-            follow, as in the name of a renamed study.
+            starts with a letter or digit and does not end with a dot; ``~`` and a number, and
+            ``~confirm``, may follow, as in the names of renamed studies and of confirmations.
     """
     if not isinstance(name, str):
         msg = f"a {what}'s name must be a string; this one is {name!r}"

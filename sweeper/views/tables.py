@@ -12,6 +12,7 @@ Rich itself would shrink all columns equally, and break numbers over several lin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,12 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeper.records.code import CodeGroup
+from sweeper.records.configurations import ConfigurationRecord, leader_sentence, mean_text
 from sweeper.records.exactness import Exactness
 from sweeper.records.presentation import parameter_headers
 from sweeper.records.results import StudyStatus, TrialStatus
 from sweeper.records.status import ranked
+from sweeper.spec.repeating import confirmation_name
 from sweeper.views.figures.drawing import status_objectives
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
 
@@ -254,6 +257,83 @@ def _epochs_done(trial: TrialStatus) -> str:
     return str(trial.epoch) if trial.epochs is None else f"{trial.epoch} of {trial.epochs}"
 
 
+def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> WholeColumns:
+    """Return one row per configuration: mean, interval, comparison with the leader and parameters."""
+    names = list(dict.fromkeys(name for each in configurations for name in each.params))
+    own = ["configuration", "mean", "repeats", "difference", "verdict"]
+    rows = [
+        [
+            str(each.number),
+            each.text,
+            str(len(each.values)),
+            mean_text(compared.difference, compared.interval) if compared else "-",
+            _standing(each, leads=each is configurations[0]),
+            *(choice_text(each.params[n]) if n in each.params else "-" for n in names),
+        ]
+        for each in configurations
+        for compared in [each.comparison]
+    ]
+    return WholeColumns([*own, *parameter_headers(names, set(own))], rows, least=len(own))
+
+
+def _standing(configuration: ConfigurationRecord, *, leads: bool) -> str:
+    if configuration.state != "complete":
+        return configuration.state
+    comparison = configuration.comparison
+    if comparison is None:
+        return "leads" if leads else "-"
+    if comparison.verdict == "better":
+        return "leader is better"
+    needed = "" if comparison.needed is None else f" ({comparison.needed} repeats needed)"
+    return f"{comparison.verdict}{needed}"
+
+
+def configurations_lines(
+    configurations: Sequence[ConfigurationRecord], title: str = ""
+) -> list[RenderableType]:
+    """Return a table of configurations and the sentence about the leader; empty without any."""
+    if not configurations:
+        return []
+    lines: list[RenderableType] = [Text(title, style="bold")] if title else []
+    lines.append(_configurations_table(configurations[:SHOWN_CONFIGURATIONS]))
+    if len(configurations) > SHOWN_CONFIGURATIONS:
+        hidden = len(configurations) - SHOWN_CONFIGURATIONS
+        lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
+    sentence = leader_sentence(configurations)
+    return lines if sentence is None else [*lines, Text(sentence, style="bold cyan")]
+
+
+def comparison_lines(status: StudyStatus, command: str) -> list[RenderableType]:
+    """Return the configurations of a study and of its confirmation, or the advice to confirm them."""
+    title = f"confirmed by new trainings ({confirmation_name(status.study)}):"
+    hint = confirmation_hint(status, command)
+    return [
+        *configurations_lines(status.configurations),
+        *configurations_lines(status.confirmed, title),
+        *([] if hint is None else [hint]),
+    ]
+
+
+def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
+    """Return the advice to confirm the best of single trainings; None if none is close to it.
+
+    The spread of single trainings is unknown, so a tenth of the range of all values counts as close.
+    """
+    complete = [t for t in ranked(status.trials, status) if t.state == "complete"]
+    if status.configurations or status.confirmed or status.best is None or len(complete) < 2:
+        return None
+    values = [t.value for t in complete if t.value is not None and math.isfinite(t.value)]
+    if len(values) < 2 or abs(values[1] - values[0]) > 0.1 * (max(values) - min(values)):
+        return None
+    best, second = complete[0].number, complete[1].number
+    return Text(
+        f"one training each: `{command}` tells whether trial {best} is better than trial {second}",
+        style="dim",
+    )
+
+
+SHOWN_CONFIGURATIONS = 20
+
 SHOWN_TRIALS = 20
 """Maximum number of finished trials on a terminal; a pipe gets all."""
 
@@ -338,7 +418,8 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     if status.pareto:
         numbers = ", ".join(str(trial.number) for trial in status.pareto)
         parts.append(Text.assemble("Pareto front: ", (f"trials {numbers}", "bold cyan")))
-    if status.best is not None:
+    parts += configurations_lines(status.configurations)
+    if status.best is not None and not status.configurations:
         parts.append(
             Text.assemble(
                 f"best: trial {status.best.number}  ",
@@ -346,6 +427,9 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
                 f"  {params_text(status.best.params)}",
             )
         )
+    parts += configurations_lines(
+        status.confirmed, f"confirmed by new trainings ({confirmation_name(status.study)}):"
+    )
     parts += lengths_lines(status)
     for branch in status.branches:
         whence = f"step {branch.step} of trial {branch.parent}"

@@ -18,6 +18,7 @@ from sweeper.support.paths import RunPaths
 STATUS_KEYS = [
     "study", "objective", "direction", "target", "complete", "running", "interrupted", "paused",
     "pruned", "failed", "waiting", "best", "audited", "trials", "branches",
+    "configurations", "confirmed",
 ]  # fmt: skip
 SHOW_KEYS = [
     "study", "number", "state", "params", "value", "seed", "digest", "parent", "epochs", "attempts",
@@ -61,7 +62,7 @@ def test_best_json_is_what_show_prints_of_that_trial(call: Call, reader: FakeRea
     best, shown = call("best", "digits", "--json").json, call("show", "digits", "1", "--json").json
     params = shown["params"]
     schedule = [{"trial": 1, "from_epoch": 0, "to_epoch": 1, "params": params}]
-    assert best == {**shown, "schedule": schedule}
+    assert best == {**shown, "schedule": schedule, "configurations": [], "confirmed": []}
 
 
 def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> None:

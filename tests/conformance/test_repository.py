@@ -764,6 +764,8 @@ def test_the_status_counts_every_trial_once_and_names_the_best(
             )
         ],
         "branches": [],
+        "configurations": [],
+        "confirmed": [],
     }
     assert repository.statuses() == (status,)
     leaders = repository.leaders("digits", 2)
@@ -912,10 +914,6 @@ def test_a_study_opened_again_as_it_was_is_the_stored_one(repository: Repository
     [
         (replace(ROW, definition={**ROW.definition, "epochs": 5}), "epochs was 3 and is now 5;?"),
         (
-            replace(ROW, definition={**ROW.definition, "sampler": {"name": "tpe"}}),
-            "sampler.name was 'random' and is now 'tpe'",
-        ),
-        (
             replace(ROW, definition={"epochs": True, "sampler": {"name": "random"}, "x": 1}),
             "epochs was 3 and is now True; x was absent and is now 1",
         ),
@@ -930,6 +928,76 @@ def test_a_changed_definition_is_refused_with_each_key_and_both_values(
     with pytest.raises(DefinitionChangedError, match=message):
         repository.create_or_open(changed)
     assert repository.study("digits") == ROW
+
+
+def test_a_changed_search_is_stored_and_named_unless_the_caller_keeps_it(
+    repository: Repository,
+) -> None:
+    repository.create_or_open(ROW)
+    other = {**ROW.definition, "sampler": {"name": "tpe"}, "concurrency": 2}
+    changed = replace(ROW, definition=other, window=3)
+    with pytest.raises(
+        DefinitionChangedError, match=r"sampler\.name was 'random' and is now 'tpe'"
+    ):
+        repository.create_or_open(changed, keep_search=True)
+    stored = repository.create_or_open(changed)
+    assert stored == changed
+    assert stored.changes == 1
+    assert stored.searched == (
+        "sampler.name was 'random' and is now 'tpe'",
+        "concurrency was absent and is now 2",
+    )
+    assert [change.changes for change in repository.definition_changes("digits")] == [
+        stored.searched
+    ]
+    again = repository.create_or_open(changed)
+    assert (again.changes, again.searched) == (1, ())
+
+
+def test_a_changed_search_does_not_cover_another_change(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    other = {**ROW.definition, "sampler": {"name": "tpe"}, "epochs": 5}
+    with pytest.raises(DefinitionChangedError, match="epochs was 3 and is now 5"):
+        repository.create_or_open(replace(ROW, definition=other))
+
+
+def test_a_worker_that_knows_the_search_as_it_was_begins_no_trial(repository: Repository) -> None:
+    known = repository.create_or_open(ROW).changes
+    changed = replace(ROW, definition={**ROW.definition, "sampler": {"name": "tpe"}})
+    present = repository.create_or_open(changed).changes
+    with pytest.raises(DefinitionChangedError, match="another run has changed the search"):
+        repository.claim("digits", ME, lambda number: number, changes=known)
+    assert isinstance(repository.claim("digits", ME, lambda number: number, changes=present), Claim)
+
+
+def test_a_grid_may_grow_only_where_its_trained_points_stay(repository: Repository) -> None:
+    grid = {"a": [1, 2], "b": [3, 4]}
+    row = replace(ROW, definition={**ROW.definition, "grid": grid})
+    repository.create_or_open(row)
+    for _ in range(3):
+        take(repository)
+    grown = {"a": [1, 2, 9], "b": [3, 4]}
+    assert repository.create_or_open(replace(row, definition={**ROW.definition, "grid": grown}))
+    moved = {"a": [1, 2, 9], "b": [3, 4, 5]}
+    with pytest.raises(DefinitionChangedError, match=r"point 2, which has been trained"):
+        repository.create_or_open(replace(row, definition={**ROW.definition, "grid": moved}))
+
+
+def test_repeats_cannot_change_once_a_trial_has_begun(repository: Repository) -> None:
+    repository.create_or_open(ROW)
+    take(repository)
+    changed = replace(ROW, definition={**ROW.definition, "repeats": 2})
+    with pytest.raises(DefinitionChangedError, match="repeats was absent and is now 2"):
+        repository.create_or_open(changed)
+    with pytest.raises(DefinitionError, match="has 1 repeats, and its definition now says 2"):
+        repository.accept_definition(changed)
+
+
+def test_the_total_of_a_study_with_repeats_is_a_multiple_of_them(repository: Repository) -> None:
+    repository.create_or_open(replace(ROW, definition={**ROW.definition, "repeats": 2}))
+    with pytest.raises(DefinitionError, match="trials=5 with repeats=2"):
+        repository.set_target("digits", 5)
+    assert repository.set_target("digits", 6).target == 6
 
 
 def test_an_attempts_fingerprint_comes_back_to_the_attempts_after_it(

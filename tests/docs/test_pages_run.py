@@ -175,8 +175,11 @@ def test_control_the_commands_of_pages_are_as_the_installed_one(failures: dict[s
 def check_tutorial(home: Path, trials: int) -> None:
     """A new user has got a resumed and verified sweep."""
     database = sqlite3.connect(home / "first-sweep" / "runs" / "sweeper.db")
-    results = database.execute("SELECT result FROM sweeper_trials").fetchall()
+    of_study = "SELECT result FROM sweeper_trials t JOIN sweeper_studies s ON s.id = t.study_id"
+    results = database.execute(f"{of_study} WHERE s.name = 'first-sweep'").fetchall()
     assert results == [("complete",)] * trials
+    confirmed = database.execute(f"{of_study} WHERE s.name = 'first-sweep~confirm'").fetchall()
+    assert confirmed == [("complete",)] * 4
     went_on = "SELECT count(*) FROM sweeper_attempts WHERE number > 1 AND start_step > 0"
     assert database.execute(went_on).fetchone()[0] >= 1, "the kill came between the checkpoints"
     verdicts = database.execute("SELECT mode, verdict FROM sweeper_verdicts ORDER BY id").fetchall()

@@ -1,4 +1,4 @@
-"""A model with layers of the user's own: what its ``.keras`` needs is said, and what cannot be is refused."""
+"""A model with layers of the user's own: what its ``.keras`` needs is said, and what cannot be written is refused."""
 
 from __future__ import annotations
 
@@ -84,18 +84,15 @@ def test_the_classes_that_a_reader_needs_are_named(trained: Exporting, tmp_path:
     assert exported.card["details"]["needs"] == [f"{__name__}.Registered"]
 
 
-def test_a_class_that_is_not_registered_is_refused_with_what_to_do(
+def test_a_class_that_is_not_registered_is_written_and_named(
     trained: Exporting, tmp_path: Path
 ) -> None:
-    with pytest.raises(ExportError) as raised:
-        trained(unregistered).export(tmp_path / "noisy.keras", "keras")
-    assert str(raised.value) == (
-        "the exported file cannot be read by keras.saving.load_model: Could not locate class "
-        "'Noisy'. Decorate the study's own layers with "
-        "@keras.saving.register_keras_serializable(), and give them a get_config() that has "
-        "every argument; or use --format savedmodel, which needs no code"
-    )
-    assert list(tmp_path.glob("*noisy*")) == []
+    path = tmp_path / "noisy.keras"
+    exported = trained(unregistered).export(path, "keras")
+    (needed,) = exported.card["details"]["needs"]
+    assert needed.endswith(".Noisy")
+    with pytest.raises(TypeError, match="Could not locate class 'Noisy'"):
+        keras.saving.load_model(path)
 
 
 def test_a_model_that_cannot_be_described_leaves_as_a_graph(
@@ -107,7 +104,6 @@ def test_a_model_that_cannot_be_described_leaves_as_a_graph(
     assert not (tmp_path / "scaled.keras").exists()
 
     card = best.export(tmp_path / "scaled", "savedmodel").card
-    assert card["verified"]["largest_difference"] <= 1e-6
     assert card["details"]["outputs"] == {"output": "float32[?, 3]"}
 
 
@@ -146,4 +142,4 @@ def test_what_tensorflow_does_not_see_is_named_instead_of_lost(
         "(self.first = …), or use --format keras, weights or safetensors"
     )
     assert not (tmp_path / "checkpoint").exists()
-    assert best.export(tmp_path / "listed.weights.h5", "weights").card["verified"]
+    assert best.export(tmp_path / "listed.weights.h5", "weights").card["step"] == 1

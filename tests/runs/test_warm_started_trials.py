@@ -143,10 +143,12 @@ def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path: Path) -
     gone = study(tmp_path / "a", f"WarmStart({str(tmp_path / 'gone.keras')!r})")
     with pytest.raises(DefinitionError, match=r"gone\.keras does not exist"):
         sweep(gone, tmp_path / "a/runs")
-    base = base_weights(tmp_path / "base.weights.h5")
-    given = f"WarmStart({str(base)!r}, rename={{'layers/dense': 'layers/other'}})"
+    keras.Sequential([keras.Input((16,)), keras.layers.Dense(2)]).save_weights(
+        base := tmp_path / "base.weights.h5"
+    )
+    given = f"WarmStart({str(base)!r})"
     unfit = sweep(study(tmp_path / "b", given), tmp_path / "b/runs", workers=1, isolation="inline")
     assert {t.state for t in unfit.trials} == {"failed"}
-    assert "sequential/dense/kernel is not in it; looked for layers/other/vars/0" in str(
+    assert "sequential/dense/kernel is float32[16, 1], and float32[16, 2] in it" in str(
         unfit.trials[0].error
     )

@@ -21,8 +21,10 @@ from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, 
 
 from sweeper import WarmStart
 from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.spec.warm_start import checked_warm_start, warm_start_of
+from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.warmstart.beginning import match_warm_start
 from sweeper.train.warmstart.source import digest_now, locate
 
@@ -120,9 +122,8 @@ def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path: Path) -> None:
     model(np.zeros((1, 2), "float32"))
     path = saved(tmp_path, net={"blocks": {"0": NET["l1"], "1": NET["head"]}})
     assert equal(begun(path, model), EXPECTED)
-    model.compile("sgd", "mse")
-    theirs = tf.train.Checkpoint(net=model, optimizer=model.optimizer).save(str(tmp_path / "own"))
-    with pytest.raises(WarmStartError, match="does not track layers in lists"):
+    theirs = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
+    with pytest.raises(WarmStartError, match="is not in it; looked for blocks/0/_kernel"):
         match_warm_start(WarmStart(theirs), model)
 
 
@@ -171,15 +172,16 @@ def test_a_checkpoint_of_tensorflow_1_is_refused_with_what_it_has(tmp_path: Path
     )
 
 
-def test_an_optimizer_in_another_form_is_refused(tmp_path: Path) -> None:
+def test_the_optimizer_of_a_foreign_file_is_refused(tmp_path: Path) -> None:
     model = dense_net()
     model.optimizer.build(model.trainable_variables)
-    path = saved(tmp_path, net=NET, optimizer={"iter": np.array(3.0)})
-    with pytest.raises(WarmStartError, match="does not have Keras 3's format"):
+    path = saved(tmp_path, net=model, optimizer=model.optimizer)
+    with pytest.raises(WarmStartError) as raised:
         match_warm_start(WarmStart(path, optimizer=True), model)
-    bare = saved(tmp_path / "bare", net=NET)
-    with pytest.raises(WarmStartError, match=f"{bare} has no optimizer state"):
-        match_warm_start(WarmStart(bare, optimizer=True), model)
+    assert str(raised.value) == (
+        f"optimizer=True: the warm start {path} is a TensorFlow checkpoint file; an optimizer's "
+        "state is taken from a checkpoint of sweeper's only (WarmStart.from_trial)"
+    )
 
 
 # Strictness
@@ -200,8 +202,7 @@ def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path: Path) -> None
         "assigned):\n  net/first/kernel is float32[2, 3], and float32[2, 4] in it (l1/kernel)\n  "
         "net/first/bias is float32[3], and float64[3] in it (l1/bias)\n  net/last/kernel is not "
         "in it; looked for head/_kernel\n  tail/kernel (float32[3, 2]) is in it, and not in the "
-        "model\nGive the model that it was written from, or map the names that differ "
-        "(rename={…}), the part to take (only=[…]), or take what fits (strict=False)"
+        "model\nGive the model that it was written from, or take what fits (strict=False)"
     )
     assert equal(weights_of(model), before)
     with pytest.raises(WarmStartError) as raised:
@@ -213,36 +214,6 @@ def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path: Path) -> None
 
 def weights_of(model: keras.Model) -> list[Any]:
     return [v.numpy() for v in model.variables]
-
-
-def test_what_is_called_otherwise_is_renamed(tmp_path: Path) -> None:
-    path = saved(tmp_path, net={"l1": NET["l1"], "top": {"matrix": NET["head"]["kernel"]}})
-    rename = {"head/kernel": "top/matrix"}
-    assert equal(begun(path, dense_net(), root="net", rename=rename), EXPECTED)
-    path = saved(tmp_path / "b", net={"l1": NET["l1"], "top": NET["head"]})
-    assert equal(begun(path, dense_net(), rename={"head": "top"}), EXPECTED)
-    source = dense_net()
-    source.save_weights(tmp_path / "x.weights.h5")
-    with h5py.File(tmp_path / "x.weights.h5", "a") as file:
-        file.move("head", "top")
-    found = begun(tmp_path / "x.weights.h5", dense_net(), rename={"head": "top"})
-    assert equal(found, weights_of(source))
-
-
-def test_only_what_is_named_is_taken_and_looked_at(tmp_path: Path) -> None:
-    path = saved(tmp_path, net={"l1": NET["l1"], "other": {"kernel": numbers(9, 9)}})
-    for only in ("l1", ["first"], ["net/first/kernel", "net/first/bias"]):
-        model = dense_net()
-        head = model.head.kernel.numpy()
-        found = begun(path, model, only=only)
-        assert equal(found[:2], EXPECTED[:2])
-        assert equal(found[2:], [head])
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path, only=["l1", "tail"]), dense_net())
-    assert str(raised.value) == (
-        f"the warm start {path} has only=['tail'], but no variable of the model has a name that "
-        "begins so; its variables are net/first/kernel, net/first/bias, net/last/kernel…"
-    )
 
 
 def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path: Path) -> None:
@@ -268,20 +239,21 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_weights_in_the_layout_of_keras_2_fit_by_layers_names(whole: bool, tmp_path: Path) -> None:
-    def model() -> keras.Model:
-        inputs = keras.Input((2,))
-        return keras.Model(
-            inputs, keras.layers.Dense(2, name="b")(keras.layers.Dense(3, name="a")(inputs))
-        )
-
-    source, path = model(), tmp_path / "old.h5"
+def test_weights_in_the_layout_of_keras_2_are_refused_with_advice(
+    whole: bool, tmp_path: Path
+) -> None:
+    source, path = one_layer(), tmp_path / "old.h5"
     if whole:
         legacy_h5_format.save_model_to_hdf5(source, str(path))
     else:
         with h5py.File(path, "w") as file:
             legacy_h5_format.save_weights_to_hdf5_group(file, source)
-    assert equal(begun(path, model()), weights_of(source))
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path), one_layer())
+    assert str(raised.value) == (
+        f"the warm start {path} has the HDF5 layout of Keras 2; load it into a model with "
+        "model.load_weights, and write that with save_weights('….weights.h5')"
+    )
 
 
 def test_nothing_of_a_keras_file_is_built_or_run(tmp_path: Path) -> None:
@@ -310,13 +282,13 @@ def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.weights.h5", "a") as file:
         del file["l1/vars/0"]
         file["l1/vars/0"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/a")
-    with pytest.raises(WarmStartError, match=r"l1/vars/0 in .* is a link to another file"):
+    with pytest.raises(WarmStartError, match=r"is not in it; looked for l1/vars/0"):
         match_warm_start(WarmStart(tmp_path / "x.weights.h5"), model)
 
 
 EXPECTED_KINDS = (
-    "expected a .weights.h5, .keras or .safetensors file, a TensorFlow checkpoint (its prefix, such "
-    "as ckpt-3), a checkpoint of sweeper's, or a trial's directory"
+    "expected a .weights.h5 or .keras file, a TensorFlow checkpoint (its prefix, such as ckpt-3), a "
+    "checkpoint of sweeper's, or a trial's directory"
 )
 
 
@@ -476,22 +448,69 @@ def test_what_was_taken_is_said(base: Path) -> None:
     }
 
 
-def test_another_trials_checkpoint_is_found_by_its_directory_and_step(tmp_path: Path) -> None:
+def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path: Path) -> None:
     trial = tmp_path / "runs/small/trial-00003"
-    every = {8: lambda p: p.step == 8, 16: lambda p: p.step == 16}
-    for attempt, (step, due) in enumerate(every.items(), 1):
+    for attempt, stop in enumerate((8, 16), 1):
+        due = {
+            8: lambda p: p.step_in_epoch == 0 or p.step == 8,
+            16: lambda p: p.step_in_epoch == 0 or p.step == 16,
+        }[stop]
         directory = trial / f"attempt-{attempt:02d}/checkpoints"
-        train(plan(model=one_layer), Watcher(directory, snapshot_at=due, block=1, stop_at=step))
+        train(plan(model=one_layer), Watcher(directory, snapshot_at=due, block=1, stop_at=stop))
     newest = WarmStart.from_trial("small", 3, runs_dir=tmp_path / "runs")
     assert locate(newest).path.name == "step-000000016"
-    assert locate(replace(newest, at=8)).path.name == "step-000000008"
+    kept = {p.name: load_checkpoint(p) for p in trial.glob("attempt-*/checkpoints/step-*")}
+    ends = {c.epoch: n for n, c in kept.items() if c.state["position"]["step_in_epoch"] == 0}
+    assert 0 < len(ends) < len(kept)
+    for epoch, name in ends.items():
+        assert locate(replace(newest, at=epoch)).path.name == name
     with pytest.raises(WarmStartError) as raised:
         locate(replace(newest, at=9))
-    assert str(raised.value) == f"{trial} has no checkpoint at step 9; it has some at 8, 16"
+    there = ", ".join(map(str, sorted(ends)))
+    assert str(raised.value) == (
+        f"{trial} has no checkpoint after 9 epochs; it has some after {there}"
+    )
     target = plan(model=one_layer, epochs=1).model
     loaded = load_checkpoint(locate(newest).path)
     match_warm_start(newest, target).assign()
     assert target.layers[0].kernel.numpy().tobytes() == loaded.tensors["model/00000"].tobytes()
+
+
+def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path: Path) -> None:
+    def compiled(optimizer: keras.optimizers.Optimizer, seed: int) -> keras.Model:
+        model = dense_net()
+        model.compile(optimizer, "mse")
+        model.optimizer.build(model.trainable_variables)
+        for v in model.optimizer.variables[2:]:
+            v.assign(keras.random.normal(v.shape, seed=seed))
+        return model
+
+    def kept(model: keras.Model, name: str) -> Path:
+        history = keras.callbacks.History()
+        history.on_train_begin()
+        state = TrainingState(default_components(model, [], HistoryRecord(history)))
+        state.begin()
+        return CheckpointStore(tmp_path / name).commit(state.capture(Position(), {})).path
+
+    source = compiled(keras.optimizers.SGD(0.5, momentum=0.9), 1)
+    path = kept(source, "momentum")
+    target = compiled(keras.optimizers.SGD(0.1, momentum=0.9), 2)
+    match_warm_start(WarmStart(path, optimizer=True), target).assign()
+    assert equal(
+        [v.numpy() for v in target.optimizer.variables[2:]],
+        [v.numpy() for v in source.optimizer.variables[2:]],
+    )
+    assert float(target.optimizer.learning_rate.numpy()) == pytest.approx(0.1)
+    other = compiled(keras.optimizers.RMSprop(0.1), 2)
+    assert [v.shape for v in other.optimizer.variables] == [
+        v.shape for v in source.optimizer.variables
+    ]
+    before = [v.numpy() for v in other.optimizer.variables]
+    with pytest.raises(
+        WarmStartError, match=r"looked for optimizer variable 2, which is .*momentum"
+    ):
+        match_warm_start(WarmStart(path, optimizer=True), other)
+    assert equal([v.numpy() for v in other.optimizer.variables], before)
 
 
 # Digests
@@ -552,8 +571,6 @@ def test_what_is_no_warm_start_is_refused_when_it_is_written() -> None:
     for wrong in (
         lambda: checked_warm_start(3),
         lambda: WarmStart(""),
-        lambda: WarmStart("a", rename=["b"]),  # type: ignore[arg-type]
-        lambda: WarmStart("a", only=[3]),  # type: ignore[list-item]
         lambda: WarmStart("a", at=-1),
         lambda: WarmStart("a", at="best"),  # type: ignore[arg-type]
         lambda: warm_start_of(lambda _trial: 3, None),

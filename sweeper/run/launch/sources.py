@@ -34,6 +34,7 @@ from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileErr
 from sweeper.inspection.sources import meaning
 from sweeper.records.code import CodeFingerprint, digest_of
 from sweeper.run.protocol.messages import StudySource
+from sweeper.spec.repeating import confirmed_name
 
 _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 
@@ -267,6 +268,7 @@ def recall_source(
         StudyFileError: The study was defined in a notebook or was renamed by ``--fresh``, or its file
             is missing or differs.
     """
+    study = confirmed_name(study)
     if "~" in study:
         msg = (
             f"study {study!r} was renamed by `run --fresh`, so it can only be read and removed; "

@@ -45,6 +45,7 @@ from sweeper.errors import ParameterError
 from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import Lengths, RehearsalReport
 from sweeper.spec.checkpointing import Keep
+from sweeper.spec.repeating import Numbering
 from sweeper.spec.searching import At, Direction
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 
@@ -300,7 +301,7 @@ class ExportOrder:
         checkpoint: Path of the checkpoint with the model's variables.
         training: Paths of checkpoints that contain the optimizer, too, oldest first; the last one
             belongs to ``checkpoint``.
-        card: Fields of the model's card that are known before the export.
+        card: Fields of the model's description that are known before the export.
         force: Whether to replace an existing file.
         name: Name of TensorFlow's checkpoints.
     """
@@ -316,7 +317,7 @@ class ExportOrder:
 
 @sendable
 class ModelExported:
-    """Last report of an export, with the card of the written model."""
+    """Last report of an export, with the description of the written model."""
 
     card: dict[str, Any]
     kind: Literal["model_exported"] = "model_exported"
@@ -460,6 +461,7 @@ class Assignment:
             objective.
         pause_after: The rung at which this attempt pauses; None to train to the end.
         branch: The checkpoint of another trial from which this one starts; None for an ordinary trial.
+        repeats, confirmed: The study's `Numbering`.
     """
 
     study: str
@@ -492,7 +494,14 @@ class Assignment:
     rungs: tuple[int, ...] = ()
     pause_after: int | None = None
     branch: BranchStart | None = None
+    repeats: int = 1
+    confirmed: int = 0
     kind: Literal["assignment"] = "assignment"
+
+    @property
+    def numbering(self) -> Numbering:
+        """Return which trial is which repeat of which configuration."""
+        return Numbering(self.repeats, self.confirmed)
 
 
 @sendable

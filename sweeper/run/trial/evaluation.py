@@ -177,13 +177,12 @@ def export(definition: StudyDefinition, assignment: Assignment, link: Link) -> N
     order = assignment.export
     if order is None:
         return
-    branch = assignment.branch
     identity = TrialIdentity(
         assignment.study,
         assignment.number,
         assignment.seed,
         Path(assignment.files),
-        seeded_as=None if branch is None else branch.seeded_as,
+        seeded_as=seeds_of(assignment).number,
     )
     builder = ModelBuilder(
         definition, identity, link.suggest, lambda message: link.send(Warned(message))

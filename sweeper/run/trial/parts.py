@@ -126,7 +126,8 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds; those of a branch are its first ancestor's."""
     branch = assignment.branch
-    return TrialSeeds(assignment.seed, assignment.number if branch is None else branch.seeded_as)
+    position = assignment.numbering.seed_position(assignment.number)
+    return TrialSeeds(assignment.seed, position if branch is None else branch.seeded_as)
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
@@ -141,7 +142,28 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
     except OSError as error:
         msg = f"the trial's directory {directory} cannot be made: {error}; check the disk, then resume"
         raise CheckpointError(msg) from error
-    return Trial(number=assignment.number, seed=seeds.root, directory=directory, ask=link.suggest)
+    return Trial(
+        number=assignment.number,
+        seed=seeds.root,
+        directory=directory,
+        ask=link.suggest,
+        repeat=assignment.numbering.repeat_of(assignment.number).repeat,
+    )
+
+
+@contextmanager
+def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
+    """Context manager that says the trial's repeat in an `IndexError`, as of too few splits of data."""
+    try:
+        yield
+    except IndexError as error:
+        if not assignment.numbering.is_plain:
+            repeat = assignment.numbering.repeat_of(assignment.number).repeat
+            many = f"the study has {assignment.repeats} repeats"
+            if assignment.confirmed:
+                many = "a confirmation counts its repeats from 0 too, up to --repeats or --at-most"
+            error.args = (f"{error}; here trial.repeat is {repeat}: {many}",)
+        raise
 
 
 def make_plan(
@@ -165,6 +187,7 @@ def make_plan(
     """
     factories = definition.makers()
     with (
+        _explaining_repeats(assignment),
         Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
         strategy_scope(definition.strategy, trial, seeds) as strategy,
     ):

@@ -35,9 +35,9 @@ from sweeper.replay.reports import Finding, Level, Line, RehearsalReport, Spent,
 from sweeper.replay.tracing import WatchedTraining
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment, Rehearsal, Rehearsed, Rehearsing
-from sweeper.run.trial.parts import make_plan, make_trial
+from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
+from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.state.callbacks import CallbackStates
 
 _TIMED_SECONDS = 0.4
@@ -197,10 +197,8 @@ class _Rehearsal:
         what = f"building trial {number}"
         if asked != number:
             what = f"building trial {number} with the parameters of trial {asked}"
-        assignment = replace(
-            self._assignment, number=number, files=f"{self._assignment.files}-{number}"
-        )
-        seeds = TrialSeeds(assignment.seed, number)
+        assignment = self._assigned(number)
+        seeds = seeds_of(assignment)
         with self._doing(what, asked, "build"):
             trial = make_trial(assignment, seeds, self._link)
             plan = make_plan(
@@ -219,7 +217,13 @@ class _Rehearsal:
 
     def _seed_training(self, number: int) -> None:
         """Seed the global generators as trial ``number`` does before it trains."""
-        seed_everything(TrialSeeds(self._assignment.seed, number).child("training"))
+        seed_everything(seeds_of(self._assigned(number)).child("training"))
+
+    def _assigned(self, number: int) -> Assignment:
+        """Return the assignment of configuration ``number``'s first repeat; repeats may differ in data."""
+        given = self._assignment
+        first = given.numbering.number(number, 0)
+        return replace(given, number=first, files=f"{given.files}-{number}")
 
     def _watch(self, plan: TrainingPlan) -> WatchedTraining:
         began = time.perf_counter()

@@ -316,7 +316,8 @@ def _validation(
     the trial's parameters.
     """
     arrays = all(map(is_arrays, (plan.data.train, plan.data.validation or ())))
-    if assignment.number > 1 or plan.data_asked or not arrays:
+    compared = assignment.number <= 1 and assignment.numbering.is_plain
+    if not compared or plan.data_asked or not arrays:
         return {}
     rows = validation_rows(plan)
     if rows is None:

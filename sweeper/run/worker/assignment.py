@@ -48,6 +48,8 @@ def assignment_of(
         rungs=() if schedule is None or parent is not None else schedule.rungs,
         deterministic=settings.deterministic,
         threads=settings.threads,
+        repeats=settings.repeats,
+        confirmed=settings.numbering.confirmed,
         checkpoint_every=settings.checkpoint_every,
         warm_start="" if settings.warm_start is None else str(settings.warm_start["digest"]),
         files=str(paths.trial_files(number)),

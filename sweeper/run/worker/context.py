@@ -63,6 +63,7 @@ class StudyAccess:
         search: Sampler and pruner of the study.
         worker: Identity of this process.
         fingerprint: Fingerprint of the definition with which trials run; None for the stored one.
+        changes: Number of changes of the definition that this worker knows; None for all.
         replayed_attributes: Attributes of finished trials that the search has computed again.
     """
 
@@ -72,6 +73,7 @@ class StudyAccess:
     paths: RunPaths
     worker: WorkerIdentity
     fingerprint: str | None = None
+    changes: int | None = None
     replayed_attributes: ReplayedAttributes = field(default_factory=ReplayedAttributes)
 
     @cached_property

@@ -47,6 +47,7 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.worker.context import StudyAccess
 from sweeper.run.worker.database_health import Entry, WriteQueue
+from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation, to_text
 from sweeper.spec.budgets import check_perturbed, population_of
@@ -77,6 +78,8 @@ class TrialSearch:
         self.params: dict[str, CategoricalChoice] = dict(claim.params)
         self._study = study
         self._claim = claim
+        self._numbering = study.settings.numbering
+        self._configuration = self._numbering.repeat_of(claim.number).configuration
         self._queue = queue
         self._waiting = waiting
         self._opened: SearchSession | None = None
@@ -89,7 +92,7 @@ class TrialSearch:
 
     def not_asked_for(self) -> str | None:
         """Return a warning about enqueued values that the built trial has not requested, or None."""
-        number, enqueue = self._claim.number, self._study.search.enqueue
+        number, enqueue = self._configuration, self._study.search.enqueue
         if self._claim.parent is not None:
             return None
         given = enqueue[number] if number < len(enqueue) else {}
@@ -97,7 +100,7 @@ class TrialSearch:
         if not unused:
             return None
         return (
-            f"enqueue[{number}] gives {', '.join(unused)}, which trial {number} did not suggest; "
+            f"enqueue[{number}] gives {', '.join(unused)}, which trial {self._claim.number} did not suggest; "
             f"it suggested {', '.join(map(repr, self.params)) or 'nothing'}"
         )
 
@@ -143,20 +146,22 @@ class TrialSearch:
         if self._opened is None:
             study = self._study
             self._opened = open_search(
-                study.search, self._claim.number, self._seen(), study.replayed_attributes
+                study.search, self._configuration, self._seen(), study.replayed_attributes
             )
         return self._opened
 
     def _seen(self) -> tuple[Observation, ...]:
-        """Return the finished trials on which the search depends."""
+        """Return the finished trials, or configurations, on which the search depends."""
         claim, window = self._claim, self._study.search.window
         if window is None:
             return ()
-        below = max(0, claim.number - window + 1)
+        below = max(0, self._configuration - window + 1)
+        before = self._numbering.number(below, 0)
         repository = self._study.impatient
-        return self._queue.ask(
-            lambda _again: repository.finished_before(claim.study, below), self._waiting
+        found = self._queue.ask(
+            lambda _again: repository.finished_before(claim.study, before), self._waiting
         )
+        return of_configurations(found, self._numbering)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Suggested:
         try:

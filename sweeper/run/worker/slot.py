@@ -31,7 +31,7 @@ from sweeper.run.launch.trial_process import (
     send,
 )
 from sweeper.run.protocol.channel import GarbledError
-from sweeper.run.protocol.messages import Assignment, Failed, Stop
+from sweeper.run.protocol.messages import Assignment, Failed, Finished, Stop
 from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import begin_files, bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext
@@ -106,12 +106,13 @@ def _next(
     return study.impatient.claim(
         study.settings.name,
         study.worker,
-        lambda number: TrialSeeds(study.settings.seed, number).root,
+        lambda position: TrialSeeds(study.settings.seed, position).root,
         worker_key=context.stay.key,
         devices=device.visible,
         lease_seconds=context.stay.lease_seconds,
         key=key,
         fingerprint=study.fingerprint,
+        changes=study.changes,
     )
 
 
@@ -256,12 +257,14 @@ class AttemptSupervisor(MessageHandler):
         log = self._study.paths.log(claim.number, claim.attempt)
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
-        if not self._queue.broken:
-            try:
-                self.check_files(self._check_parting)
-            except IndependenceError as error:
-                self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
-                raise
+        self._stop_if_dependent()
+        if isinstance(self.last, Finished) and not self._study.settings.numbering.is_plain:
+            repository = self._study.impatient
+            differs = self._queue.ask(
+                lambda _again: repository.differing_parameters(claim.token), self._check_parting
+            )
+            if differs is not None:
+                self.last = Failed(f"ParameterError: {differs}")
         end = end_of(claim, self._study.settings, self.last, death, log)
         self._close(end)
         if end.notice is not None:
@@ -282,6 +285,20 @@ class AttemptSupervisor(MessageHandler):
             found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
             if found is not None:
                 raise all_fail_alike(claim.study, *found)
+
+    def _stop_if_dependent(self) -> None:
+        """Close the attempt as interrupted if its result depends on another trial by a file, and end the run.
+
+        Raises:
+            IndependenceError: It does.
+        """
+        if self._queue.broken:
+            return
+        try:
+            self.check_files(self._check_parting)
+        except IndependenceError as error:
+            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
+            raise
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""

@@ -1,67 +1,28 @@
-"""Warm start of a training: variables are matched, compared, and then assigned.
+"""Warm start of a training: values are matched with the model's variables, compared, and then assigned.
 
-All variables are compared before any is assigned, so the model gets all requested values, or the trial
-fails with all mismatches. Values are copied into the existing variables.
-
-The reader of a format is imported only for a file of this format.
+All variables are compared before any is assigned, so the model gets all values, or the trial fails with all
+mismatches. Values are copied into the existing variables.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import keras
 
+from sweeper.checkpoint.tensors import Array
 from sweeper.errors import CheckpointError, WarmStartError
-from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
-from sweeper.train.warmstart.source import (
-    Candidate,
-    LocatedFile,
-    Matched,
-    Stored,
-    WarmStartSource,
-    locate,
-)
+from sweeper.spec.warm_start import Mismatch, WarmStart, WarmStartReport
+from sweeper.train.warmstart.source import locate, variables_of
 
-
-def open_source(located: LocatedFile) -> WarmStartSource:
-    """Open a file.
-
-    Raises:
-        WarmStartError: It is damaged, or has another content than its format.
-        CheckpointError: It cannot be read.
-    """
-    path = located.path
-    try:
-        match located.format:
-            case "hdf5":
-                from sweeper.train.warmstart.weights_h5 import HDF5Weights
-
-                return HDF5Weights(path, str(path))
-            case "keras":
-                from sweeper.train.warmstart.weights_h5 import KerasFile
-
-                return KerasFile(path)
-            case "safetensors":
-                from sweeper.train.warmstart.flat_files import SafetensorsFile
-
-                return SafetensorsFile(path)
-            case "sweeper":
-                from sweeper.train.warmstart.flat_files import SweeperCheckpoint
-
-                return SweeperCheckpoint(path)
-            case "tf-checkpoint":
-                from sweeper.train.warmstart.tf_checkpoint import TensorFlowCheckpoint
-
-                return TensorFlowCheckpoint(path)
-    except OSError as error:
-        msg = f"the warm start {path} cannot be read: {error}; check the disk, then resume"
-        raise CheckpointError(msg) from error
-
+if TYPE_CHECKING:
+    from sweeper.train.warmstart.files import StoredWeights
 
 _MOST_NAMES = 3
+_REPEATED = re.compile(r"(_\d+)?(#\d+)?$")
 
 
 @dataclass(frozen=True)
@@ -69,25 +30,12 @@ class WarmValues:
     """A matched warm start, before it is assigned."""
 
     report: WarmStartReport
-    _source: WarmStartSource = field(repr=False)
-    _pairs: tuple[tuple[Any, str], ...] = field(repr=False)
-    _located: LocatedFile = field(repr=False)
+    _pairs: tuple[tuple[Any, Array], ...] = field(repr=False)
 
     def assign(self) -> None:
-        """Copy the values into the variables, and close the file.
-
-        Raises:
-            WarmStartError: The file is damaged. The trial must end, because some variables were assigned.
-            CheckpointError: The file was changed while it was read.
-        """
-        try:
-            for variable, key in self._pairs:
-                variable.assign(self._source.read(key))
-        finally:
-            self._source.close()
-        if self._located.digest() != self.report.digest:
-            msg = f"the warm start {self._located.path} was changed while it was read; start again"
-            raise CheckpointError(msg)
+        """Copy the values into the variables."""
+        for variable, value in self._pairs:
+            variable.assign(value)
 
 
 def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
@@ -102,6 +50,8 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
             or of an unknown format; or it does not fit.
         CheckpointError: The file cannot be read, or was changed since the study was created.
     """
+    from sweeper.train.warmstart.files import read_weights
+
     _check_built(model)
     located = locate(options)
     digest = located.digest()
@@ -112,89 +62,82 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
             "another name"
         )
         raise CheckpointError(msg)
-    source = open_source(located)
     try:
-        comparison = _Comparison(options, source)
-        matched = source.match(model, options)
-        comparison.compare(_chosen(matched, options, located), complete=not options.only)
-        taken = len(comparison.pairs)
-        if options.optimizer:
-            comparison.compare(_optimizer_of(model, source), complete=True)
-        report = WarmStartReport(
-            path=str(located.path),
-            kind=source.kind,
-            digest=digest,
-            model=model.name,
-            matched=tuple(comparison.names),
-            of=sum(1 for _ in matched.candidates),
-            mismatches=tuple(comparison.mismatches),
-            optimizer=len(comparison.pairs) - taken,
+        stored = read_weights(located, model, options)
+    except OSError as error:
+        msg = f"the warm start {located.path} cannot be read: {error}; check the disk, then resume"
+        raise CheckpointError(msg) from error
+    if located.digest() != digest:
+        msg = f"the warm start {located.path} was changed while it was read; start again"
+        raise CheckpointError(msg)
+    comparison = _Comparison()
+    for each in stored.matches:
+        comparison.add(
+            each.variable, each.name, each.key, stored.values.get(each.key or ""), each.reason
         )
-    except BaseException:
-        source.close()
-        raise
-    if (options.strict and report.mismatches) or not taken:
-        source.close()
+    taken = {each.key for each in stored.matches}
+    comparison.add_extra({n: v for n, v in stored.values.items() if n not in taken})
+    of_the_model = len(comparison.pairs)
+    if options.optimizer:
+        _compare_optimizer(comparison, model, stored, str(located.path))
+    report = WarmStartReport(
+        path=str(located.path),
+        kind=stored.kind,
+        digest=digest,
+        model=model.name,
+        matched=tuple(comparison.names),
+        of=len(stored.matches),
+        mismatches=tuple(comparison.mismatches),
+        optimizer=len(comparison.pairs) - of_the_model,
+    )
+    if (options.strict and report.mismatches) or not of_the_model:
         raise WarmStartError(report.refusal(strict=options.strict))
-    return WarmValues(report, source, tuple(comparison.pairs), located)
+    return WarmValues(report, tuple(comparison.pairs))
 
 
 class _Comparison:
-    """Comparison of the shapes and dtypes of matched variables."""
+    """Comparison of the shapes and dtypes of variables with those of stored values."""
 
-    def __init__(self, options: WarmStart, source: WarmStartSource) -> None:
-        self._options = options
-        self._source = source
-        self.pairs: list[tuple[Any, str]] = []
+    def __init__(self) -> None:
+        self.pairs: list[tuple[Any, Array]] = []
         self.names: list[tuple[str, str]] = []
         self.mismatches: list[Mismatch] = []
 
-    def compare(self, matched: Matched, *, complete: bool) -> None:
-        """Compare ``matched``; with ``complete``, further values in the file are mismatches."""
-        for each in matched.candidates:
-            if each.key is None:
-                self.mismatches.append(Mismatch("missing", each.name, _why_missing(each)))
-                continue
-            shown = matched.shown.get(each.key, each.key)
-            dtype = keras.backend.standardize_dtype(each.variable.dtype)
-            own = Stored(tuple(each.variable.shape), dtype)
-            stored = self._source.stored(each.key)
-            if stored == own:
-                self.pairs.append((each.variable, each.key))
-                self.names.append((each.name, shown))
-            else:
-                what = f"{own}, and {stored} in it ({shown})"
-                kind: MismatchKind = "other dtype" if stored.shape == own.shape else "other shape"
-                self.mismatches.append(Mismatch(kind, each.name, what))
-        for key, name in matched.extra.items() if complete else ():
-            self.mismatches.append(Mismatch("extra", name, str(self._source.stored(key))))
-
-
-def _chosen(matched: Matched, options: WarmStart, located: LocatedFile) -> Matched:
-    """Return the candidates that ``only`` selects; all if it is empty."""
-    if not options.only:
-        return matched
-    chosen, used = [], set()
-    for each in matched.candidates:
-        names = {each.name, each.name.partition("/")[2], *each.looked_for}
-        plain = {"/".join(p.lstrip("_") for p in name.split("/")) for name in names}
-        wanted = [o for o in options.only if any(_begins(n, o) for n in names | plain)]
-        used.update(wanted)
-        if wanted:
-            chosen.append(each)
-    unused = [name for name in options.only if name not in used]
-    if unused:
-        some = ", ".join(each.name for each in matched.candidates[:_MOST_NAMES])
-        msg = (
-            f"the warm start {located.path} has only={unused!r}, but no variable of the model has "
-            f"a name that begins so; its variables are {some}…"
+    def add(
+        self, variable: Any, name: str, key: str | None, value: Array | None, reason: str
+    ) -> None:
+        """Compare one variable with the value ``key``; None if the file does not have it."""
+        if key is None or value is None:
+            self.mismatches.append(Mismatch("missing", name, reason))
+            return
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        if tuple(variable.shape) == value.shape and dtype == value.dtype.name:
+            self.pairs.append((variable, value))
+            self.names.append((name, key))
+            return
+        expected = f"{dtype}{list(variable.shape)}"
+        self.mismatches.append(
+            Mismatch(
+                "other dtype" if tuple(variable.shape) == value.shape else "other shape",
+                name,
+                f"{expected}, and {_form(value)} in it ({key})",
+            )
         )
-        raise WarmStartError(msg)
-    return replace(matched, candidates=tuple(chosen))
+
+    def add_extra(self, values: dict[str, Array]) -> None:
+        """Report values without a variable in the model."""
+        for name, value in values.items():
+            self.mismatches.append(Mismatch("extra", name, _form(value)))
 
 
-def _optimizer_of(model: keras.Model, source: WarmStartSource) -> Matched:
-    """Return the optimizer's variables without its learning rate."""
+def _form(value: Array) -> str:
+    return f"{value.dtype.name}{list(value.shape)}"
+
+
+def _compare_optimizer(
+    comparison: _Comparison, model: keras.Model, stored: StoredWeights, path: str
+) -> None:
+    """Compare the optimizer's variables, by their order, without its learning rate."""
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
@@ -202,11 +145,34 @@ def _optimizer_of(model: keras.Model, source: WarmStartSource) -> Matched:
             "first step; leave it out (optimizer=False)"
         )
         raise WarmStartError(msg)
-    matched = source.match_optimizer(optimizer)
-    inner = getattr(optimizer, "inner_optimizer", optimizer)
-    rate = inner._learning_rate
-    kept = tuple(each for each in matched.candidates if each.variable is not rate)
-    return replace(matched, candidates=kept)
+    if stored.optimizer is None:
+        msg = (
+            f"optimizer=True: the warm start {path} is a {stored.kind} file; an optimizer's state is "
+            "taken from a checkpoint of sweeper's only (WarmStart.from_trial)"
+        )
+        raise WarmStartError(msg)
+    if not stored.optimizer:
+        msg = f"the warm start {path} has no optimizer state"
+        raise WarmStartError(msg)
+    rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
+    names = list(stored.optimizer)
+    for index, variable in enumerate(optimizer.variables):
+        if variable is rate:
+            continue
+        name = names[index] if index < len(names) else None
+        reason = f"not in it; looked for optimizer variable {index}"
+        if name is not None and _slot(name) != _slot(variable.path):
+            # Adam's first moments and SGD's momentum have the same shapes.
+            name, reason = None, f"{reason}, which is {name} there"
+        value = None if name is None else stored.optimizer[name]
+        comparison.add(variable, variable.path, name, value, reason)
+    beyond = names[len(optimizer.variables) :]
+    comparison.add_extra({name: stored.optimizer[name] for name in beyond})
+
+
+def _slot(name: str) -> str:
+    """Return what an optimizer's variable is for: ``momentum`` for ``sgd/dense_kernel_momentum``."""
+    return _REPEATED.sub("", name).rpartition("/")[2].rpartition("_")[2]
 
 
 def _check_built(model: keras.Model) -> None:
@@ -217,7 +183,7 @@ def _check_built(model: keras.Model) -> None:
     """
     inner = model._flatten_layers(include_self=False)
     late = [layer.name for layer in inner if not layer.built]
-    if not model.variables or (model.run_eagerly and late):
+    if not variables_of(model) or (model.run_eagerly and late):
         named = ", ".join(map(repr, late[:_MOST_NAMES])) or repr(model.name)
         msg = (
             f"the model {model.name!r} has no variables yet in {named}, so a warm start would "
@@ -225,18 +191,6 @@ def _check_built(model: keras.Model) -> None:
             "on a batch"
         )
         raise WarmStartError(msg)
-
-
-def _why_missing(each: Candidate) -> str:
-    if each.reason:
-        return each.reason
-    if not each.looked_for:
-        return "not in it"
-    return f"not in it; looked for {' or '.join(each.looked_for[:_MOST_NAMES])}"
-
-
-def _begins(name: str, beginning: str) -> bool:
-    return name == beginning or name.startswith(f"{beginning.rstrip('/')}/")
 
 
 class WarmBeginning:

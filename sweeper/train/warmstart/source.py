@@ -1,10 +1,7 @@
-"""File of a warm start: location, format and digest, and the interface of its readers.
+"""File of a warm start: location, format and digest.
 
 A format is recognized by a file's first bytes, not by its name. This module needs no TensorFlow: the
 digest is also part of a study's definition, so a changed file is reported like changed code.
-
-Each format has one reader class, which finds the key of each variable of a model. Comparison of shapes and
-dtypes, strictness and reports are the same for all formats, in `sweeper.train.warmstart.beginning`.
 """
 
 from __future__ import annotations
@@ -12,104 +9,20 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import xxhash
 
-from sweeper.checkpoint.format import MANIFEST_FILE
+from sweeper.checkpoint.format import MANIFEST_FILE, decode_values
 from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.tensors import Array
+from sweeper.checkpoint.reading import read_kept, read_state
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
+from sweeper.records.printing import counted
 from sweeper.spec.warm_start import WarmStart
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Shape and NumPy's dtype name of a value in a file."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A variable of the model, and its key in a file.
-
-    Attributes:
-        variable: A Keras variable or a ``tf.Variable``.
-        name: Name in reports.
-        key: Key in the file, or None.
-        looked_for: Names under which it was searched.
-        reason: Reason for a missing key, if known.
-    """
-
-    variable: Any = field(repr=False)
-    name: str
-    key: str | None
-    looked_for: tuple[str, ...] = ()
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """Variables of a model with their keys in a file, and further values in the file.
-
-    Attributes:
-        candidates: The variables.
-        extra: Names of values without a variable in the model, by key.
-        shown: Names of keys in reports; others are shown unchanged.
-    """
-
-    candidates: tuple[Candidate, ...]
-    extra: Mapping[str, str] = field(default_factory=dict)
-    shown: Mapping[str, str] = field(default_factory=dict)
-
-
-class WarmStartSource(Protocol):
-    """One open file."""
-
-    @property
-    def kind(self) -> str:
-        """Return the name of the format for reports, such as ``"Keras weights"``."""
-        ...
-
-    def match(self, model: Any, options: WarmStart) -> Matched:
-        """Return the keys of the model's variables, without reading values.
-
-        Raises:
-            WarmStartError: More than one part of the file could be the model.
-        """
-        ...
-
-    def match_optimizer(self, optimizer: Any) -> Matched:
-        """Return the keys of the optimizer's variables.
-
-        Raises:
-            WarmStartError: The file has no optimizer state in a known form.
-        """
-        ...
-
-    def stored(self, key: str) -> Stored:
-        """Return the shape and dtype of the value under ``key``."""
-        ...
-
-    def read(self, key: str) -> Array:
-        """Return the value under ``key``.
-
-        Raises:
-            WarmStartError: The file is damaged.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the file."""
-        ...
+from sweeper.support.paths import Location
 
 
 def variables_of(model: Any) -> list[Any]:
@@ -123,50 +36,11 @@ def is_random_state(name: str) -> bool:
     return name.rpartition("/")[2] in ("seed_generator_state", "_state_var")
 
 
-def renamed(name: str, rename: Mapping[str, str]) -> str:
-    """Return ``name`` with its longest prefix in ``rename`` replaced."""
-    for old in sorted(rename, key=len, reverse=True):
-        if name == old or name.startswith(f"{old}/"):
-            return f"{rename[old]}{name[len(old) :]}"
-    return name
-
-
-def by_names(
-    variables: Sequence[tuple[Any, Sequence[str]]],
-    keys: Mapping[str, str],
-    rename: Mapping[str, str],
-) -> Matched:
-    """Match variables by name.
-
-    Args:
-        variables: Variables with their possible names; the first one in the file counts.
-        keys: Keys of the file, by name.
-        rename: `WarmStart.rename`.
-    """
-    candidates = []
-    for variable, names in variables:
-        wanted = tuple(dict.fromkeys(renamed(name, rename) for name in names))
-        key = next((keys[name] for name in wanted if name in keys), None)
-        candidates.append(Candidate(variable, variable.path, key, wanted))
-    shown = {key: name for name, key in keys.items()}
-    return with_extra(candidates, shown, shown)
-
-
-def with_extra(
-    candidates: Iterable[Candidate], names: Mapping[str, str], shown: Mapping[str, str]
-) -> Matched:
-    """Return the match in which ``names``, by key, are all values that the file has of the model."""
-    matched = tuple(candidates)
-    taken = {candidate.key for candidate in matched}
-    rest = {key: n for key, n in names.items() if key not in taken and not is_random_state(n)}
-    return Matched(matched, rest, shown)
-
-
-Format = Literal["hdf5", "keras", "safetensors", "sweeper", "tf-checkpoint"]
+Format = Literal["hdf5", "keras", "sweeper", "tf-checkpoint"]
 
 EXPECTED = (
-    "expected a .weights.h5, .keras or .safetensors file, a TensorFlow checkpoint (its prefix, such "
-    "as ckpt-3), a checkpoint of sweeper's, or a trial's directory"
+    "expected a .weights.h5 or .keras file, a TensorFlow checkpoint (its prefix, such as ckpt-3), a "
+    "checkpoint of sweeper's, or a trial's directory"
 )
 
 _BLOCK = 1 << 22
@@ -268,8 +142,6 @@ def _of_file(path: Path) -> LocatedFile:
         return LocatedFile("hdf5", path, (path,))
     if head.startswith(_ZIP):
         return LocatedFile("keras", path, (path,))
-    if head[8:] == b"{":
-        return LocatedFile("safetensors", path, (path,))
     part = _DATA.fullmatch(path.name)
     prefixed = None if part is None else _prefix(path.with_name(part[1]))
     if prefixed is not None:
@@ -315,12 +187,20 @@ def _steps_below(path: Path) -> Iterator[tuple[CheckpointName, str, Path]]:
 def _at(path: Path, steps: list[tuple[CheckpointName, str, Path]], options: WarmStart) -> Path:
     if options.at == "last":
         return steps[-1][2]
-    wanted = [found for name, _, found in steps if name.step == options.at]
+    kept = read_kept((), [found for _, _, found in steps])
+    ends = [each for each in kept if each.good and _ends_an_epoch(each.path)]
+    wanted = [each.path for each in ends if each.epoch == options.at]
     if not wanted:
-        there = ", ".join(str(name.step) for name, _, _ in steps)
-        msg = f"{path} has no checkpoint at step {options.at}; it has some at {there}"
+        there = ", ".join(str(epoch) for epoch in sorted({each.epoch for each in ends}))
+        has = f"it has some after {there}" if there else "it has none at the end of an epoch"
+        msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
         raise WarmStartError(msg)
-    return wanted[-1]
+    return Path(str(wanted[-1]))
+
+
+def _ends_an_epoch(path: Location) -> bool:
+    position = decode_values(read_state(path))["position"]
+    return bool(position["step_in_epoch"] == 0)
 
 
 def _of_sweeper(path: Path) -> LocatedFile:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from optuna_dashboard.artifact.exceptions import ArtifactNotFound
 
 from sweeper.db.repository import Repository, StudyRow
-from sweeper.models.exported import card_paths
+from sweeper.models.exported import description_path
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.records.status import ranked
 from sweeper.support.paths import ARTIFACTS, RunPaths, scratch_directory
@@ -112,7 +112,7 @@ def exports_of(paths: RunPaths, trial: TrialRecord) -> tuple[Path, ...]:
         return ()
     found = []
     for path in sorted(paths.exports.iterdir()):
-        card = card_paths(path)[0]
+        card = description_path(path)
         if path.is_symlink() or not path.is_file() or not card.is_file():
             continue
         try:

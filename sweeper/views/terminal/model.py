@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from sweeper.records.events import (
@@ -346,6 +346,9 @@ class ProgressModel:
             if self._verified is not None:
                 done = self._verified.done
             begun = done + len(attempts) + counts["interrupted"] + counts["paused"] + elsewhere
+            if study is not None and begun > target and self._verified is None:
+                # Further rounds of a confirmation raise its total.
+                study, target = replace(study, target=begun), begun
             return Snapshot(
                 study=study,
                 done=done,

@@ -1,0 +1,261 @@
+"""Statistics of configurations: intervals of means, paired comparisons with a leader, and the race.
+
+All functions are pure. Repeat r of every configuration has the same seed, so two configurations are
+compared by the differences of their values with the same repeat. The leader is the configuration with
+the best mean, and was therefore chosen among all pairs; a correction for the comparisons with the
+leader alone would call one of eight equal configurations better in 11% of the cases. So Holm's
+correction begins with the number of all pairs.
+
+Sources: S. Holm, "A simple sequentially rejective multiple test procedure", 1979. M. López-Ibáñez et
+al., "The irace package", 2016, for races of configurations. The tests of a race share one level, by
+Bonferroni's inequality.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final, Literal
+
+from sweeper.records.printing import json_fields
+
+LEVEL: Final = 0.05
+"""Probability of calling a leader better than an equal configuration, over all comparisons."""
+
+POWER: Final = 0.8
+"""Probability with which the needed number of repeats finds the difference that was seen."""
+
+_MOST_NEEDED = 10_000
+_LOOK_RATIO = 1.2
+"""Least ratio of the repeats of two tests of a race: tests of nearly the same values spend the level."""
+
+Verdict = Literal["better", "not distinguishable"]
+
+Values = Mapping[int, float]
+"""Values of a configuration by repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Comparison of the leading configuration with another one.
+
+    Attributes:
+        leader: Number of the leading configuration.
+        pairs: Number of repeats that both have.
+        difference: Mean of the leader's values minus the other's, over these repeats.
+        interval: 95% interval of the difference (Student's t); None with fewer than two pairs.
+        p: Probability of a difference at least as large between equal configurations, after Holm's
+            correction; None with fewer than two pairs.
+        verdict: ``"better"`` if the leader is better at the level of the comparison, otherwise ``"not
+            distinguishable"``.
+        needed: Number of repeats that would find this difference with a probability of 80%, at the
+            spread seen; None if the verdict is "better", or the number is unknown or above 10,000.
+
+    Examples:
+        >>> from sweeper.records.comparisons import compare
+        >>> compare({0: {0: 0.9, 1: 0.8, 2: 0.9}, 1: {0: 0.5, 1: 0.4, 2: 0.6}}, "maximize")[1].verdict
+        'better'
+    """
+
+    leader: int
+    pairs: int
+    difference: float
+    interval: tuple[float, float] | None
+    p: float | None
+    verdict: Verdict
+    needed: int | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return json_fields(self)
+
+
+def spread_of(values: Sequence[float]) -> float:
+    """Return the standard deviation of at least two values, with n - 1."""
+    mean = fmean(values)
+    # `statistics.stdev` computes with fractions, which takes a hundred times as long.
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
+
+
+def interval_of_mean(values: Iterable[float], level: float = LEVEL) -> tuple[float, float] | None:
+    """Return the interval of the mean by Student's t; None for fewer than two or infinite values."""
+    given = list(values)
+    if len(given) < 2 or not all(map(math.isfinite, given)):
+        return None
+    from scipy import stats
+
+    half = float(stats.t.isf(level / 2, len(given) - 1)) * spread_of(given) / math.sqrt(len(given))
+    mean = fmean(given)
+    return mean - half, mean + half
+
+
+def leading(values: Mapping[int, Values], direction: str, among: Collection[int]) -> int:
+    """Return the configuration of ``among`` with the best mean; the first of equal ones."""
+    sign = -1.0 if direction == "maximize" else 1.0
+    return min(among, key=lambda number: (sign * fmean(values[number].values()), number))
+
+
+def compare(
+    values: Mapping[int, Values],
+    direction: str,
+    *,
+    leader: int | None = None,
+    level: float = LEVEL,
+    planned: bool = True,
+) -> dict[int, Comparison]:
+    """Return the comparison of the leader with each other configuration, by its number.
+
+    Args:
+        values: Values of each configuration, by repeat.
+        direction: ``"maximize"`` or ``"minimize"``.
+        leader: The leader; None for the best mean.
+        level: Level of all comparisons together.
+        planned: Whether to compute `Comparison.interval` and `needed`, which take most of the time.
+    """
+    if len(values) < 2:
+        return {}
+    first = leading(values, direction, values) if leader is None else leader
+    differences = {
+        number: [values[first][r] - own[r] for r in sorted(own) if r in values[first]]
+        for number, own in values.items()
+        if number != first
+    }
+    sign = 1.0 if direction == "maximize" else -1.0
+    ps = {number: _p(found) for number, found in differences.items()}
+    corrected = _holm(ps, len(values) * (len(values) - 1) // 2)
+    found = {}
+    for number, pairs in differences.items():
+        p = corrected[number]
+        mean = fmean(pairs) if pairs else math.nan
+        better = p is not None and p <= level and sign * mean > 0
+        found[number] = Comparison(
+            leader=first,
+            pairs=len(pairs),
+            difference=mean,
+            interval=interval_of_mean(pairs) if planned else None,
+            p=p,
+            verdict="better" if better else "not distinguishable",
+            needed=None
+            if better or not planned
+            else needed_repeats(pairs, _share(p, ps[number], level)),
+        )
+    return found
+
+
+def _p(differences: Sequence[float]) -> float | None:
+    """Return the two-sided p of a mean of 0, as `scipy.stats.ttest_1samp`; None if there is none."""
+    if len(differences) < 2 or not all(map(math.isfinite, differences)):
+        return None
+    from scipy import special
+
+    spread, mean = spread_of(differences), fmean(differences)
+    if spread == 0:
+        return 0.0 if mean else 1.0
+    t = abs(mean) / (spread / math.sqrt(len(differences)))
+    # The distribution's function without the checks of `scipy.stats`, which take 0.1 ms.
+    return float(2 * special.stdtr(len(differences) - 1, -t))
+
+
+def _holm(ps: Mapping[int, float | None], hypotheses: int) -> dict[int, float | None]:
+    """Return the p's after Holm's correction, which begins with this number of hypotheses."""
+    corrected: dict[int, float | None] = dict.fromkeys(ps)
+    largest, left = 0.0, hypotheses
+    for p, number in sorted((p, number) for number, p in ps.items() if p is not None):
+        largest = max(largest, min(1.0, left * p))
+        corrected[number] = largest
+        left -= 1
+    return corrected
+
+
+def _share(corrected: float | None, p: float | None, level: float) -> float:
+    """Return the level of one comparison, at which its correction stays what it is."""
+    return level if not p or not corrected else level * p / corrected
+
+
+def needed_repeats(differences: Sequence[float], level: float = LEVEL) -> int | None:
+    """Return the repeats that find the mean of ``differences`` with a probability of `POWER`.
+
+    The test is two-sided; its power is that of the noncentral t distribution. None for more than
+    10,000 repeats, or if the mean or the spread is unknown or 0.
+    """
+    if len(differences) < 2 or not all(map(math.isfinite, differences)):
+        return None
+    spread, mean = spread_of(differences), abs(fmean(differences))
+    if spread == 0 or mean == 0:
+        return None
+    from scipy import stats
+
+    def power(repeats: int) -> float:
+        critical = stats.t.isf(level / 2, repeats - 1)
+        found = stats.nct.sf(critical, repeats - 1, math.sqrt(repeats) * mean / spread)
+        return 1.0 if math.isnan(found) else float(found)
+
+    low, high = 1, 2
+    while power(high) < POWER:
+        low, high = high, 2 * high
+        if low > _MOST_NEEDED:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
+    return max(high, len(differences) + 1)
+
+
+def looks(repeats: int, at_most: int) -> tuple[int, ...]:
+    """Return the numbers of repeats after which a race tests; the first and the last are always there."""
+    found = [max(repeats, 2)]
+    while found[-1] < at_most:
+        found.append(min(at_most, max(found[-1] + 1, math.ceil(found[-1] * _LOOK_RATIO))))
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """Standing of a race after its whole rounds.
+
+    Attributes:
+        running: The configurations that still race, in the order given.
+        leader: The one with the best mean among them; None before the first test.
+        round: The repeat that the running configurations are trained with next; None if the race has
+            ended.
+        level: Level of one test.
+    """
+
+    running: tuple[int, ...]
+    leader: int | None
+    round: int | None
+    level: float
+
+
+def race(values: Mapping[int, Values], direction: str, *, repeats: int, at_most: int) -> Race:
+    """Return the standing of a race from all values so far; values of a round in progress do not count.
+
+    After ``repeats`` repeats of each configuration, those that are distinguishable from the leader
+    stop, and the others get further repeats, up to ``at_most``. The level is divided among the tests.
+
+    Args:
+        values: Values of each configuration by repeat, from 0 without a gap; a configuration without
+            the next value while others have it has failed or has stopped.
+        direction: ``"maximize"`` or ``"minimize"``.
+        repeats: Repeats of each configuration before the first test.
+        at_most: Most repeats of one configuration.
+    """
+    tests = looks(repeats, max(repeats, at_most))
+    level = LEVEL / len(tests)
+    running = tuple(values)
+    leader: int | None = None
+    for repeat in range(max(repeats, at_most)):
+        if not any(repeat in values[number] for number in running):
+            return Race(running, leader, repeat, level)
+        # A configuration whose training failed has no value of this round.
+        running = tuple(number for number in running if repeat in values[number])
+        if repeat + 1 in tests:
+            seen = {n: {r: v for r, v in own.items() if r <= repeat} for n, own in values.items()}
+            seen = {n: own for n, own in seen.items() if len(own) >= min(repeats, 2)}
+            leader = leading(seen, direction, running)
+            found = compare(seen, direction, leader=leader, level=level, planned=False)
+            running = tuple(n for n in running if n == leader or found[n].verdict != "better")
+            if len(running) == 1 and repeat + 1 >= repeats:
+                return Race(running, leader, None, level)
+    return Race(running, leader, None, level)

@@ -1,0 +1,261 @@
+"""Configurations of a study: their repeats, means and intervals, and which of them leads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any, Literal, Protocol
+
+from sweeper.records.comparisons import (
+    LEVEL,
+    Comparison,
+    Values,
+    compare,
+    interval_of_mean,
+    leading,
+    race,
+    spread_of,
+)
+from sweeper.records.printing import counted, json_fields
+from sweeper.spec.repeating import Confirmation, Numbering
+from sweeper.spec.space import CategoricalChoice
+
+TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
+"""State of a trial. "interrupted": begun, no live attempt, will be resumed. "paused": at a rung of its
+budget; it continues if it is promoted there."""
+
+_SHOWN = 6
+"""Maximum number of configurations that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationRecord:
+    """One set of parameters, with the results of its trainings.
+
+    Attributes:
+        number: Its number, from 0; in a confirmation, that of the confirmed study.
+        state: "complete" if every repeat is; "failed" or "pruned" if one is; otherwise the state of a
+            repeat that has not ended.
+        params: Its parameters, by name.
+        values: Value of each complete repeat, by repeat.
+        mean: Mean of the values; None without one.
+        std: Standard deviation of the values; None for fewer than two.
+        interval: 95% interval of the mean (Student's t); None for fewer than two values.
+        trials: Numbers of its trials, by repeat.
+        best_trial: Number of the trial with the best value; None without one.
+        comparison: The leading configuration compared with this one; None for the leader, and before
+            two configurations can be compared.
+
+    Examples:
+        >>> [(each.number, each.values) for each in study.results().configurations][0][1].keys()
+        dict_keys([0])
+    """
+
+    number: int
+    state: TrialState
+    params: Mapping[str, CategoricalChoice]
+    values: Mapping[int, float] = field(default_factory=dict)
+    mean: float | None = None
+    std: float | None = None
+    interval: tuple[float, float] | None = None
+    trials: tuple[int, ...] = ()
+    best_trial: int | None = None
+    comparison: Comparison | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the mean with half its interval: ``0.972 ± 0.006``; ``-`` without a value."""
+        return mean_text(self.mean, self.interval)
+
+    def __str__(self) -> str:
+        verdict = "" if self.comparison is None else f", {self.comparison.verdict}"
+        done = counted(len(self.values), "repeat")
+        return f"configuration {self.number} {self.state}, {self.text} over {done}{verdict}"
+
+    def to_json(self) -> dict[str, Any]:
+        return json_fields(self)
+
+
+class _Training(Protocol):
+    """Interface of the records of trials from which configurations are made."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def state(self) -> TrialState: ...
+
+    @property
+    def params(self) -> Mapping[str, CategoricalChoice]: ...
+
+    @property
+    def value(self) -> float | None: ...
+
+
+def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
+    """Return a mean with half its interval, to two digits of the latter."""
+    if mean is None:
+        return "-"
+    if interval is None:
+        return f"{mean:.6g}"
+    half = (interval[1] - interval[0]) / 2
+    if not half or not math.isfinite(half):
+        return f"{mean:.6g} ± {half:.2g}"
+    digits = max(0, 1 - math.floor(math.log10(half)))
+    return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def configurations_of(
+    trials: Iterable[_Training],
+    direction: str,
+    definition: Mapping[str, Any],
+    *,
+    compared: bool = True,
+) -> tuple[ConfigurationRecord, ...]:
+    """Return the configurations of these trials: complete ones by rank, then the others by number.
+
+    Args:
+        trials: Trials that ran under the same definition.
+        direction: ``"maximize"`` or ``"minimize"``.
+        definition: Stored definition of the study.
+        compared: Whether to compare the leading configuration with the others.
+    """
+    numbering = Numbering.of(definition)
+    confirm = definition.get("confirm")
+    confirmation = Confirmation.from_json(confirm) if confirm else None
+    groups: dict[int, list[_Training]] = {}
+    for trial in sorted(trials, key=lambda each: each.number):
+        groups.setdefault(numbering.repeat_of(trial.number).configuration, []).append(trial)
+    least = numbering.repeats if confirmation is None else confirmation.repeats
+    states = {c: _state(group, least) for c, group in groups.items()}
+    values = {
+        c: {
+            numbering.repeat_of(t.number).repeat: t.value
+            for t in group
+            if t.state == "complete" and t.value is not None
+        }
+        for c, group in groups.items()
+    }
+    complete = {c: values[c] for c in groups if states[c] == "complete"}
+    level, running = LEVEL, tuple(complete)
+    leader = None
+    if confirmation is not None:
+        standing = race(
+            _whole_rounds(groups, values, numbering),
+            direction,
+            repeats=confirmation.repeats,
+            at_most=confirmation.at_most,
+        )
+        leader, level = standing.leader, standing.level
+        running = tuple(c for c in standing.running if c in complete)
+    elif complete:
+        leader = leading(complete, direction, complete)
+    comparisons: Mapping[int, Comparison] = {}
+    if compared and leader in complete and len(complete) > 1 and not numbering.is_plain:
+        comparisons = compare(complete, direction, leader=leader, level=level)
+
+    def shown(configuration: int) -> int:
+        return configuration if confirmation is None else confirmation.configurations[configuration]
+
+    def rank(configuration: int) -> tuple[Any, ...]:
+        if configuration not in complete:
+            return (3, 0.0, shown(configuration))
+        mean = fmean(complete[configuration].values())
+        order = 0 if configuration == leader else 1 if configuration in running else 2
+        return (order, -mean if direction == "maximize" else mean, shown(configuration))
+
+    found = []
+    for c in sorted(groups, key=rank):
+        comparison = comparisons.get(c)
+        if comparison is not None:
+            comparison = replace(comparison, leader=shown(comparison.leader))
+        record = _record(shown(c), groups[c], values[c], direction, numbering)
+        found.append(replace(record, state=states[c], comparison=comparison))
+    return tuple(found)
+
+
+def _record(
+    number: int,
+    trials: Sequence[_Training],
+    values: Values,
+    direction: str,
+    numbering: Numbering,
+) -> ConfigurationRecord:
+    best = None
+    if values:
+        sign = -1.0 if direction == "maximize" else 1.0
+        repeat = min(values, key=lambda each: (sign * values[each], each))
+        best = next(t.number for t in trials if numbering.repeat_of(t.number).repeat == repeat)
+    return ConfigurationRecord(
+        number=number,
+        state=trials[0].state,
+        params=trials[0].params,
+        values=dict(values),
+        mean=fmean(values.values()) if values else None,
+        std=spread_of(list(values.values())) if len(values) > 1 else None,
+        interval=interval_of_mean(values.values()),
+        trials=tuple(trial.number for trial in trials),
+        best_trial=best,
+    )
+
+
+def _state(trials: Sequence[_Training], least: int) -> TrialState:
+    states = {trial.state for trial in trials}
+    for state in ("failed", "pruned", "running", "interrupted", "paused"):
+        if state in states:
+            return state
+    names = {name for trial in trials for name in trial.params}
+    if any({*trial.params} != names for trial in trials):
+        # A repeat with other parameters is no training of the same configuration.
+        return "failed"
+    return "complete" if states == {"complete"} and len(trials) >= least else "waiting"
+
+
+def _whole_rounds(
+    groups: Mapping[int, Sequence[_Training]], values: Mapping[int, Values], numbering: Numbering
+) -> dict[int, Values]:
+    """Return the values of the rounds of a confirmation in which every begun training has ended."""
+    open_rounds = [
+        numbering.repeat_of(trial.number).repeat
+        for group in groups.values()
+        for trial in group
+        if trial.state not in ("complete", "failed")
+    ]
+    latest = max(
+        (numbering.repeat_of(t.number).repeat for g in groups.values() for t in g), default=0
+    )
+    end = min([latest + 1, *open_rounds])
+    return {
+        c: {r: v for r, v in values.get(c, {}).items() if r < end}
+        for c in range(numbering.confirmed)
+    }
+
+
+def leader_sentence(configurations: Sequence[ConfigurationRecord]) -> str | None:
+    """Return which configuration leads, and which are not distinguishable from it; None for none."""
+    complete = [each for each in configurations if each.state == "complete"]
+    if not complete:
+        return None
+    leader, others = complete[0], complete[1:]
+    said = (
+        f"configuration {leader.number} leads with {leader.text} over "
+        f"{counted(len(leader.values), 'repeat')}"
+    )
+    alike = [e for e in others if e.comparison and e.comparison.verdict != "better"]
+    if not others or any(each.comparison is None for each in others):
+        return said
+    if not alike:
+        those = "the other one" if len(others) == 1 else f"each of the {len(others)} others"
+        return f"{said}; it is better than {those}"
+    names = [str(each.number) for each in alike[:_SHOWN]]
+    if len(alike) > _SHOWN:
+        names.append(f"{len(alike) - _SHOWN} more")
+    which = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    said += f"; {which} {'is' if len(alike) == 1 else 'are'} not distinguishable from it"
+    known = sorted(e.comparison.needed for e in alike if e.comparison and e.comparison.needed)
+    if known:
+        count = str(known[0]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+        said += f" (about {count} repeats would tell, at the spread seen)"
+    return said

@@ -1,0 +1,192 @@
+"""The statistics of configurations, against SciPy's functions and by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sweeper.records import comparisons
+from sweeper.records.comparisons import (
+    compare,
+    interval_of_mean,
+    leading,
+    looks,
+    needed_repeats,
+    race,
+)
+
+_ROUNDS = 1000
+
+
+def _values(table: np.ndarray) -> dict[int, dict[int, float]]:
+    """Return the table's columns as values by configuration and repeat."""
+    return {
+        column: {repeat: float(value) for repeat, value in enumerate(table[:, column])}
+        for column in range(table.shape[1])
+    }
+
+
+def test_the_interval_of_a_mean_is_scipys() -> None:
+    values = [0.91, 0.95, 0.93, 0.97, 0.9]
+    low, high = stats.t.interval(0.95, 4, loc=np.mean(values), scale=stats.sem(values))
+    assert interval_of_mean(values) == pytest.approx((low, high), rel=1e-12)
+    assert interval_of_mean([1.0]) is None
+    assert interval_of_mean([1.0, math.inf]) is None
+
+
+def test_a_comparison_is_scipys_paired_test_with_holms_correction_over_all_pairs() -> None:
+    table = np.random.default_rng(3).normal(size=(8, 4)) + np.array([1.0, 0.4, 0.2, 0.0])
+    found = compare(_values(table), "maximize")
+    leader = int(table.mean(axis=0).argmax())
+    others = [column for column in range(4) if column != leader]
+    tests = {c: stats.ttest_rel(table[:, leader], table[:, c]) for c in others}
+    largest, left = 0.0, 6
+    for column in sorted(others, key=lambda c: tests[c].pvalue):
+        largest = max(largest, min(1.0, left * tests[column].pvalue))
+        left -= 1
+        interval = tests[column].confidence_interval(0.95)
+        assert found[column].p == pytest.approx(largest, rel=1e-9)
+        assert found[column].interval == pytest.approx((interval.low, interval.high), rel=1e-9)
+        assert found[column].difference == pytest.approx(
+            float(np.mean(table[:, leader] - table[:, column]))
+        )
+        assert (found[column].verdict == "better") == (largest <= 0.05)
+
+
+def test_only_the_repeats_that_both_have_are_compared() -> None:
+    values = {0: {0: 3.0, 1: 3.5, 2: 4.0, 3: 9.0}, 1: {0: 1.0, 1: 1.4, 2: 2.1}}
+    found = compare(values, "maximize")[1]
+    assert found.pairs == 3
+    assert found.difference == pytest.approx((2.0 + 2.1 + 1.9) / 3)
+
+
+def test_the_better_mean_leads_in_either_direction_and_the_first_of_equal_ones() -> None:
+    values = {4: {0: 0.5, 1: 0.5}, 2: {0: 0.5, 1: 0.5}, 7: {0: 0.9, 1: 0.9}}
+    assert leading(values, "maximize", values) == 7
+    assert leading(values, "minimize", values) == 2
+
+
+def test_equal_values_of_every_repeat_are_better_only_if_they_differ() -> None:
+    assert compare({0: {0: 1.0, 1: 1.0}, 1: {0: 1.0, 1: 1.0}}, "maximize")[1].p == 1.0
+    assert compare({0: {0: 2.0, 1: 2.0}, 1: {0: 1.0, 1: 1.0}}, "maximize")[1].verdict == "better"
+
+
+def test_one_repeat_gives_no_verdict() -> None:
+    found = compare({0: {0: 1.0}, 1: {0: 0.5}}, "maximize")[1]
+    assert (found.p, found.interval, found.needed) == (None, None, None)
+    assert found.verdict == "not distinguishable"
+
+
+def test_the_needed_repeats_have_the_power_that_they_promise() -> None:
+    """A difference of one standard deviation takes 10 pairs at 80%, as the tables say."""
+    differences = np.array([0.0, 2.0])
+    differences = (differences - differences.mean()) / differences.std(ddof=1) + 1.0
+    assert needed_repeats(list(differences)) == 10
+    assert needed_repeats([1.0, 1.0]) is None
+    assert needed_repeats([1.0, -1.0, 1e-6]) is None
+
+
+@pytest.mark.parametrize("repeats", [5, 10])
+def test_equal_configurations_are_called_better_in_at_most_five_percent(repeats: int) -> None:
+    random = np.random.default_rng(0)
+    tables = random.normal(size=(_ROUNDS, repeats, 2))
+    wrong = sum(_any_better(table) for table in tables)
+    assert wrong / _ROUNDS <= 0.065
+
+
+def test_eight_equal_configurations_have_a_better_leader_in_at_most_five_percent() -> None:
+    """The leader is chosen among all of them, which a correction for seven would not cover."""
+    tables = np.random.default_rng(1).normal(size=(_ROUNDS, 5, 8))
+    assert sum(_any_better(table) for table in tables) / _ROUNDS <= 0.065
+
+
+def test_a_standard_deviation_is_found_with_ten_repeats_in_four_of_five() -> None:
+    differences = np.random.default_rng(2).normal(loc=1.0, size=(4 * _ROUNDS, 10))
+    tables = np.stack([differences, np.zeros_like(differences)], axis=2)
+    assert sum(_any_better(table) for table in tables) / len(tables) >= 0.79
+    critical = stats.t.isf(0.025, 9)
+    assert stats.nct.sf(critical, 9, math.sqrt(10)) >= 0.8
+
+
+def _any_better(table: np.ndarray) -> bool:
+    found = compare(_values(table), "maximize", planned=False)
+    return any(each.verdict == "better" for each in found.values())
+
+
+def _raced(table: np.ndarray, repeats: int) -> tuple[int, int, int]:
+    """Return the leader of a race over the table's rows, those that are left, and the trainings."""
+    most, count = table.shape
+    values = _values(table[:repeats])
+    used = repeats * count
+    tests = looks(repeats, most)
+    while True:
+        standing = race(values, "maximize", repeats=repeats, at_most=most)
+        if standing.round is None:
+            assert standing.leader is not None
+            return standing.leader, len(standing.running), used
+        # Between two tests the same configurations are trained.
+        end = min(test for test in tests if test > standing.round)
+        for repeat in range(standing.round, end):
+            for configuration in standing.running:
+                values[configuration][repeat] = float(table[repeat, configuration])
+                used += 1
+
+
+def test_a_race_keeps_the_better_one_and_saves_trainings() -> None:
+    """Eight configurations, one of them better by a standard deviation of the paired differences."""
+    random = np.random.default_rng(4)
+    lost = used = 0
+    for _ in range(_ROUNDS):
+        table = random.normal(scale=math.sqrt(0.5), size=(50, 8))
+        table[:, 3] += 1.0
+        leader, _, trainings = _raced(table, 5)
+        lost += leader != 3
+        used += trainings
+    assert lost / _ROUNDS <= 0.05
+    assert used / (_ROUNDS * 50 * 8) <= 0.6
+
+
+def test_a_race_of_equal_configurations_drops_one_in_at_most_five_percent() -> None:
+    """Testing after many rounds finds no more false leaders than testing once."""
+    random = np.random.default_rng(5)
+    false = sum(_raced(random.normal(size=(15, 4)), 5)[1] < 4 for _ in range(_ROUNDS // 2))
+    assert false / (_ROUNDS // 2) <= 0.065
+
+
+def test_a_race_that_spends_the_whole_level_at_every_test_would_drop_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The negative control of the test above."""
+    real = comparisons.compare
+    monkeypatch.setattr(
+        comparisons,
+        "compare",
+        lambda values, direction, **given: real(values, direction, **{**given, "level": 0.05}),
+    )
+    random = np.random.default_rng(5)
+    false = sum(_raced(random.normal(size=(15, 4)), 5)[1] < 4 for _ in range(_ROUNDS // 2))
+    assert false / (_ROUNDS // 2) > 0.065
+
+
+def test_a_race_waits_for_its_first_rounds_and_ends_with_one_left() -> None:
+    clear = {
+        0: {r: 5.0 + 0.001 * r for r in range(4)},
+        1: {r: 1.0 + 0.002 * r for r in range(4)},
+    }
+    early = {number: {r: own[r] for r in range(2)} for number, own in clear.items()}
+    assert race(early, "maximize", repeats=4, at_most=9).round == 2
+    ended = race(clear, "maximize", repeats=4, at_most=9)
+    assert (ended.running, ended.leader, ended.round) == ((0,), 0, None)
+
+
+def test_a_configuration_whose_training_failed_leaves_the_race() -> None:
+    values = {0: {0: 1.0, 1: 1.1, 2: 0.9}, 1: {0: 1.0, 1: 0.95}, 2: {0: 1.05, 1: 1.0, 2: 1.1}}
+    assert race(values, "maximize", repeats=3, at_most=5).running == (0, 2)
+
+
+def test_the_tests_of_a_race_are_a_fifth_apart() -> None:
+    assert looks(5, 5) == (5,)
+    assert looks(5, 20) == (5, 6, 8, 10, 12, 15, 18, 20)

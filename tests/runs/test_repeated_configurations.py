@@ -1,0 +1,391 @@
+"""Sweeps with repeats, and races: the same configurations, seeds and verdicts wherever they run."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+from databases import opened_database, postgresql_database
+from scripted_trials import ScriptedLauncher, ScriptedTrial, definition
+
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.definition.definition import StudySettings
+from sweeper.records.results import EpochRecord, StudyResults
+from sweeper.run.auditing import Auditor
+from sweeper.run.protocol.messages import (
+    EpochsEnded,
+    Failed,
+    Finished,
+    Judge,
+    PrunedHere,
+    Started,
+    Suggest,
+)
+from sweeper.run.serving import run_side_by_side
+from sweeper.run.worker.context import SlotContext, StudyAccess
+from sweeper.run.worker.slot import serve_slot
+from sweeper.search.spec import search_spec, search_window
+from sweeper.spec.repeating import Confirmation
+from sweeper.spec.space import FloatRange
+from sweeper.support.paths import RunPaths
+from sweeper.train.randomness.seeds import TrialSeeds
+
+
+def _noise(trial: ScriptedTrial) -> float:
+    assignment = trial.assignment
+    position = assignment.numbering.seed_position(assignment.number)
+    return TrialSeeds(assignment.seed, position).child("noise") / 2**32
+
+
+def _ask(trial: ScriptedTrial, name: str = "x", low: float = 0.0) -> float:
+    trial.say(Suggest(name, FloatRange(low, 1.0)))
+    answer: Any = trial._own.receive(20)
+    if answer.error is not None:
+        trial.say(Failed(answer.error))
+        raise SystemExit
+    return float(answer.value)
+
+
+def _train(trial: ScriptedTrial) -> int:
+    """Give a value that depends on the parameter and the seed alone."""
+    x = _ask(trial)
+    trial.say(Started(0, 0, 1))
+    value = (x - 0.3) ** 2 + 0.05 * ((97 * _noise(trial) * (1 + 10 * x)) % 1.0)
+    trial.say(EpochsEnded((EpochRecord(0, {"loss": value}),), 1, 0.1))
+    trial.say(Finished(step=1, value=value, digest=f"{value:032.20f}"[:32]))
+    return 0
+
+
+def _killed_first(trial: ScriptedTrial) -> int:
+    """Die in the first attempt, sometimes after the parameter was drawn."""
+    if trial.assignment.attempt > 1:
+        return _train(trial)
+    if trial.assignment.number % 2:
+        _ask(trial)
+    return -9
+
+
+@contextlib.contextmanager
+def _databases(kind: str, directory: Path) -> Iterator[Callable[[], Database]]:
+    if kind == "sqlite":
+        yield lambda: opened_database(directory / "repeats.db")
+        return
+    with postgresql_database() as server:
+        yield lambda: Database.open(server.url, create=False)
+
+
+def _sweep(
+    database: Database,
+    directory: Path,
+    settings: StudySettings,
+    scripts: dict[Any, Any],
+    workers: int = 1,
+) -> StudyResults:
+    """Run a study to its end, and return its results."""
+    repository = Repository(database)
+    window = search_window(settings)
+    repository.create_or_open(
+        StudyRow(
+            name=settings.name,
+            definition=settings.to_json(),
+            objective=settings.objective,
+            direction=settings.direction,
+            target=settings.trials,
+            window=window,
+            seed=settings.seed,
+        )
+    )
+    context = SlotContext(
+        StudyAccess(
+            repository=repository,
+            settings=settings,
+            search=search_spec(settings, window=window),
+            paths=RunPaths(directory, settings.name),
+            worker=WorkerIdentity.here(),
+        ),
+        runner=ScriptedLauncher(scripts),
+        listener=lambda _event: None,
+        make_auditor=Auditor,
+    )
+    run_side_by_side(lambda: serve_slot(context), workers)
+    if context.error is not None:
+        raise context.error
+    return repository.results(settings.name)
+
+
+def _settings(**given: Any) -> StudySettings:
+    arguments = {"trials": 24, "repeats": 3, "sampler": "tpe", "concurrency": 3, "audit": "off"}
+    retries = {"crash": 5, "memory": 0, "error": 0}
+    return definition(**{**arguments, "retries": retries, **given}).settings()
+
+
+def _seen(results: StudyResults) -> list[Any]:
+    """Return all that has to be equal in two sweeps."""
+    trials = [(t.number, t.state, dict(t.params), t.value, t.seed, t.digest) for t in results]
+    return [trials, [each.to_json() for each in results.configurations]]
+
+
+def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_path: Path) -> None:
+    seen = []
+    kills = dict.fromkeys((0, 1, 4, 5, 7, 10, 13, 16, 20, 23), _killed_first)
+    for index, (workers, scripts) in enumerate([(1, {}), (2, {}), (3, {}), (2, kills)]):
+        directory = tmp_path / str(index)
+        directory.mkdir()
+        with opened_database(directory / "s.db") as database:
+            results = _sweep(database, directory, _settings(), {None: _train, **scripts}, workers)
+        assert sum(len(trial.attempts) - 1 for trial in results) == len(scripts)
+        seen.append(_seen(results))
+    assert seen[1:] == seen[:1] * 3
+
+
+def test_a_sweep_is_the_same_on_postgresql(tmp_path: Path) -> None:
+    seen = []
+    for kind in ("sqlite", "postgresql"):
+        (tmp_path / kind).mkdir()
+        with _databases(kind, tmp_path / kind) as opened, opened() as database:
+            results = _sweep(database, tmp_path / kind, _settings(), {None: _train}, 2)
+        seen.append(_seen(results))
+    assert seen[0] == seen[1]
+
+
+def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(
+    tmp_path: Path,
+) -> None:
+    with opened_database(tmp_path / "s.db") as database:
+        results = _sweep(database, tmp_path, _settings(), {None: _train}, 2)
+        attributes = [
+            trial.user_attrs
+            for trial in optuna.load_study(
+                study_name="scripted", storage=database.url_from_anywhere
+            ).trials
+        ]
+    assert len({t.params["x"] for t in results}) == 8
+    for first in range(0, 24, 3):
+        group = results.trials[first : first + 3]
+        assert len({trial.params["x"] for trial in group}) == 1
+        assert [trial.seed for trial in group] == [trial.seed for trial in results.trials[:3]]
+    assert attributes == [{"configuration": n // 3, "repeat": n % 3} for n in range(24)]
+    leader = results.configurations[0]
+    assert results.best.value == leader.mean
+    assert results.best.number == leader.best_trial
+    assert results.best.params == leader.params
+
+
+def test_the_sampler_sees_one_observation_a_configuration(tmp_path: Path) -> None:
+    """The sampler is asked with the mean of the repeats, whatever their order of completion."""
+    seen: list[list[tuple[int, float]]] = []
+
+    def sampler(seed: int) -> optuna.samplers.BaseSampler:
+        class Watching(optuna.samplers.RandomSampler):
+            def sample_independent(self, study: Any, trial: Any, *rest: Any) -> Any:
+                done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
+                seen.append([(t.number, t.value) for t in done])
+                return super().sample_independent(study, trial, *rest)
+
+        return Watching(seed=seed)
+
+    given = definition(trials=12, repeats=3, sampler=sampler, concurrency=1, audit="off", threads=1)
+    settings = given.settings()
+    with opened_database(tmp_path / "s.db") as database:
+        repository = Repository(database)
+        row = StudyRow(
+            name="scripted",
+            definition=settings.to_json(),
+            objective="loss",
+            direction="minimize",
+            target=12,
+            window=1,
+            seed=0,
+        )
+        repository.create_or_open(row)
+        context = SlotContext(
+            StudyAccess(
+                repository=repository,
+                settings=settings,
+                search=search_spec(settings, given, 1),
+                paths=RunPaths(tmp_path, "scripted"),
+                worker=WorkerIdentity.here(),
+            ),
+            runner=ScriptedLauncher({None: _train}),
+            listener=lambda _event: None,
+            make_auditor=Auditor,
+        )
+        serve_slot(context)
+        results = repository.results("scripted")
+    means = [(c.number, c.mean) for c in sorted(results.configurations, key=lambda c: c.number)]
+    assert {len(each) for each in seen} == {0, 1, 2, 3}
+    # A replay of an earlier draw sees fewer.
+    assert all(each == means[: len(each)] for each in seen)
+
+
+def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path: Path) -> None:
+    def fail_once(trial: ScriptedTrial) -> int:
+        if trial.assignment.attempt > 1:
+            return _train(trial)
+        trial.say(Failed("ValueError: no"))
+        return 0
+
+    settings = _settings()
+    with opened_database(tmp_path / "s.db") as database:
+        scripts = {None: _train, 4: fail_once}
+        results = _sweep(database, tmp_path, settings, scripts, 2)
+        states = {c.number: c.state for c in results.configurations}
+        assert states.pop(1) == "failed"
+        assert set(states.values()) == {"complete"}
+        assert results.status.failed == 1
+        Repository(database).retry("scripted", 4)
+        again = _sweep(database, tmp_path, settings, scripts, 2)
+    assert {c.state for c in again.configurations} == {"complete"}
+
+
+def test_a_repeat_with_other_parameters_fails_and_is_named(tmp_path: Path) -> None:
+    def ask_more(trial: ScriptedTrial) -> int:
+        _ask(trial, "further")
+        return _train(trial)
+
+    with opened_database(tmp_path / "s.db") as database:
+        scripts = {None: _train, 2: ask_more}
+        results = _sweep(database, tmp_path, _settings(trials=6, failing_alike=0), scripts)
+    assert results[2].state == "failed"
+    assert "trial 2 is repeat 2 of the same configuration as trial 0, asks for 'further'" in (
+        results[2].error or ""
+    )
+
+
+class _Pruner(optuna.pruners.BasePruner):
+    def prune(self, study: Any, trial: Any) -> bool:
+        raise AssertionError
+
+
+def _pruned_where(wanted: set[int]) -> Callable[[ScriptedTrial], int]:
+    def train(trial: ScriptedTrial) -> int:
+        if trial.assignment.number not in wanted:
+            return _train(trial)
+        _ask(trial)
+        trial.say(Started(0, 0, 1))
+        trial.say(EpochsEnded((EpochRecord(0, {"loss": 9.0}),), 1, 0.1))
+        trial.say(PrunedHere(step=1, epoch=0, value=9.0, digest="d" * 32))
+        return 0
+
+    return train
+
+
+def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_path: Path) -> None:
+    seen = []
+    for workers in (1, 2, 3):
+        directory = tmp_path / str(workers)
+        directory.mkdir()
+        settings = _settings(trials=18, pruner=optuna.pruners.MedianPruner())
+        script = _pruned_where({3, 10})
+        with opened_database(directory / "s.db") as database:
+            results = _sweep(database, directory, settings, {None: script}, workers)
+        assert len(results) == 18
+        assert results.status.finished == 18
+        pruned = [t.number for t in results if t.state == "pruned"]
+        assert pruned == [3, 4, 5, 10, 11]
+        assert [t.number for t in results if not t.attempts] == [4, 5, 11]
+        states = {c.number: c.state for c in results.configurations}
+        assert {n for n, state in states.items() if state == "pruned"} == {1, 3}
+        seen.append(_seen(results))
+    assert seen[1:] == seen[:1] * 2
+
+
+def test_the_pruner_is_asked_about_configurations(tmp_path: Path) -> None:
+    """A median of the means of three repeats decides about a single repeat."""
+    asked: list[bool] = []
+    lock = threading.Lock()
+
+    def train(trial: ScriptedTrial) -> int:
+        _ask(trial)
+        number = trial.assignment.number
+        trial.say(Started(0, 0, 2))
+        value = 9.0 if number >= 9 else float(number)
+        for epoch in range(2):
+            trial.say(EpochsEnded((EpochRecord(epoch, {"loss": value}),), epoch + 1, 0.1))
+            if epoch:
+                break
+            trial.say(Judge(((0, value),)))
+            answer: Any = trial._own.receive(20)
+            assert answer.error is None, answer.error
+            with lock:
+                asked.append(answer.prune)
+            if answer.prune:
+                trial.say(PrunedHere(step=1, epoch=0, value=value, digest="d" * 32))
+                return 0
+        trial.say(Finished(step=2, value=value, digest="d" * 32))
+        return 0
+
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0)
+    settings = _settings(trials=12, epochs=2, concurrency=1, sampler="random", pruner=pruner)
+    with opened_database(tmp_path / "s.db") as database:
+        results = _sweep(database, tmp_path, settings, {None: train})
+    # The first three configurations are startup; the fourth is worse than their median.
+    assert asked == [False] * 9 + [True]
+    assert [t.state for t in results.trials[9:]] == ["pruned"] * 3
+
+
+def _confirming(at_most: int = 8, **given: Any) -> StudySettings:
+    confirmation = Confirmation((4, 8, 11), 3, at_most)
+    values = ({"x": 0.31}, {"x": 0.3}, {"x": 0.9})
+    settings = _settings(repeats=1, sampler="random", trials=9, **given)
+    return replace(settings, enqueue=values, confirm=confirmation.to_json())
+
+
+def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path: Path) -> None:
+    seen = []
+    kills = dict.fromkeys((0, 1, 3, 5, 8, 9, 10, 12, 13, 15), _killed_first)
+    for index, (workers, scripts) in enumerate([(1, {}), (2, {}), (3, {}), (2, kills)]):
+        directory = tmp_path / str(index)
+        directory.mkdir()
+        with opened_database(directory / "s.db") as database:
+            given = {None: _train, **scripts}
+            results = _sweep(database, directory, _confirming(), given, workers)
+        seen.append(_seen(results))
+        assert results.status.finished == results.status.target == len(results)
+    assert seen[1:] == seen[:1] * 3
+    found = {c.number: c for c in results.configurations}
+    assert set(found) == {4, 8, 11}
+    assert found[11].comparison is not None
+    assert found[11].comparison.verdict == "better"
+    # The one that is clearly worse was trained least.
+    assert len(found[11].values) < len(found[4].values) == len(found[8].values)
+
+
+def test_a_race_that_was_stopped_between_rounds_continues(tmp_path: Path) -> None:
+    """A worker that dies after every claim leaves the study as another one continues it."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for directory in (whole, parts):
+        directory.mkdir()
+    with opened_database(whole / "s.db") as database:
+        expected = _seen(_sweep(database, whole, _confirming(), {None: _train}))
+    with opened_database(parts / "s.db") as database:
+        for most in range(2, 20, 2):
+
+            def train(trial: ScriptedTrial, most: int = most) -> int:
+                if trial.assignment.number >= most:
+                    trial.say(Failed("CheckpointError: the disk is full", fault="environment"))
+                    return 0
+                return _train(trial)
+
+            with contextlib.suppress(Exception):
+                _sweep(database, parts, _confirming(), {None: train})
+        assert _seen(_sweep(database, parts, _confirming(), {None: _train})) == expected
+
+
+def test_more_repeats_later_continue_a_confirmation(tmp_path: Path) -> None:
+    with opened_database(tmp_path / "s.db") as database:
+        first = _sweep(database, tmp_path, _confirming(3), {None: _train}, 2)
+        assert {len(c.values) for c in first.configurations} == {3}
+        more = replace(_confirming(5), confirm=Confirmation((4, 8, 11), 5, 5).to_json())
+        repository = Repository(database)
+        assert repository.study("scripted").definition["confirm"]["repeats"] == 3
+        later = _sweep(database, tmp_path, more, {None: _train}, 2)
+    assert {len(c.values) for c in later.configurations} == {5}
+    for trial in first:
+        assert later[trial.number].digest == trial.digest

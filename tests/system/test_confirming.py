@@ -1,0 +1,210 @@
+"""Studies with repeats, folds and confirmations, and studies whose search changes, as commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from study_files import StudyText
+from sweeps import Ended, RunningCommand, python, trials_in
+
+ARGUMENTS = 'objective="val_loss", epochs=2, trials=3, sampler="random", audit="off", seed=3'
+STUDY = StudyText(arguments=ARGUMENTS)
+
+Here = Callable[..., Ended]
+
+
+def _status(here: Here, cwd: Path, study: str = "small") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(here("status", study, "--json", cwd=cwd).out)
+    return found
+
+
+def _confirm(here: Here, cwd: Path, *words: object) -> Ended:
+    return here("confirm", "small", *words, "--workers", 2, "-q", cwd=cwd)
+
+
+def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(
+    tmp_path: Path, here: Here
+) -> None:
+    seen = []
+    for name in ("whole", "killed"):
+        cwd = tmp_path / name
+        cwd.mkdir()
+        STUDY.write(cwd / "small.py")
+        assert here("run", "small.py", "-q", cwd=cwd).code == 0
+        words = ("--best", 2, "--repeats", 3, "--at-most", 4)
+        if name == "killed":
+            arguments = ("confirm", "small", *words, "--workers", 1, "-v")
+            with RunningCommand(*arguments, cwd=cwd) as running:
+                assert running.wait_for("trial 2", "started")
+                running.kill_group()
+            assert here("resume", "small~confirm", "-q", cwd=cwd).code == 0
+        else:
+            ended = _confirm(here, cwd, *words)
+            assert ended.code == 0, ended.err
+            assert "leads with" in ended.out
+        trials = trials_in(cwd / "runs", "small~confirm")
+        confirmed = _status(here, cwd)["confirmed"]
+        seen.append(([(t.number, t.seed, t.value, t.digest) for t in trials], confirmed))
+    assert seen[0] == seen[1]
+    trials, confirmed = seen[0]
+    assert len(trials) in {6, 8}
+    searched = {t.seed for t in trials_in(tmp_path / "whole" / "runs")}
+    assert not searched & {seed for _, seed, _, _ in trials}
+    best = sorted(trials_in(tmp_path / "whole" / "runs"), key=lambda t: t.value or 0.0)
+    assert {each["number"] for each in confirmed} == {best[0].number, best[1].number}
+    cwd = tmp_path / "whole"
+    verified = here("verify", "small~confirm", "--trial", 1, "--interrupt", cwd=cwd)
+    assert verified.code == 0, verified.out + verified.err
+    other = _confirm(here, cwd, "--trial", 0, "--trial", 2, "--trial", 1)
+    assert other.code != 0
+    assert "are being confirmed" in other.err
+    # Its finished trials belong to code that is no longer there.
+    text = (cwd / "small.py").read_text()
+    (cwd / "small.py").write_text(text.replace("Dropout(", "Dropout(0.01 + "))
+    changed = _confirm(here, cwd, "--repeats", 5)
+    assert changed.code == 2
+    assert "has changed" in changed.err
+    (cwd / "small.py").write_text(text)
+    removed = here("rm", "small", "--yes", cwd=cwd)
+    assert removed.code == 0, removed.err
+    assert json.loads(here("ls", "--json", cwd=cwd).out) == []
+    assert not list((cwd / "runs").glob("small*"))
+
+
+def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path: Path, here: Here) -> None:
+    StudyText(arguments=ARGUMENTS, model='raise ValueError("no layer")').write(
+        tmp_path / "small.py"
+    )
+    here("run", "small.py", "-q", cwd=tmp_path)
+    ended = _confirm(here, tmp_path)
+    assert ended.code == 2, ended.err
+    assert "has no complete trial yet" in ended.err
+    assert here("confirm", "other", cwd=tmp_path).code == 2
+
+
+FOLDS = """
+    from sklearn.model_selection import KFold
+
+    train, validation = list(KFold(3).split(x))[trial.repeat]
+    return Data(
+        train=(x[train], y[train]),
+        validation=(x[validation], y[validation]),
+        batch_size=10,
+        shuffle=False,
+    )
+"""
+PLAIN = """
+import json, sys
+import keras, numpy as np, tensorflow as tf
+from sklearn.model_selection import KFold
+sys.argv = ["small.py"]
+import small
+from sweeper.train.randomness.seeds import TrialSeeds
+
+tf.config.experimental.enable_op_determinism()
+
+
+class Given:
+    def __init__(self, repeat):
+        self.repeat = repeat
+
+    def suggest_float(self, *_given, **_more):
+        return 0.01
+
+
+found = []
+for repeat in range(3):
+    seeds = TrialSeeds(3, repeat)
+    keras.utils.set_random_seed(seeds.child("model"))
+    model = small.build_model(Given(repeat))
+    data = small.load_data(Given(repeat))
+    keras.utils.set_random_seed(seeds.child("training"))
+    x, y = data.train
+    history = model.fit(
+        x, y, epochs=2, batch_size=10, shuffle=False, validation_data=data.validation, verbose=0
+    )
+    found.append(history.history["val_loss"])
+print(json.dumps(found))
+"""
+
+
+def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(
+    tmp_path: Path, here: Here
+) -> None:
+    """To the last bit: the layers have no dropout, and the order of the samples is `fit`'s."""
+    arguments = ARGUMENTS.replace("trials=3", "trials=3, repeats=3, threads=1")
+    study = StudyText(arguments=arguments, data=FOLDS, rate='trial.suggest_float("r", 0.01, 0.01)')
+    study.write(tmp_path / "small.py")
+    ended = here("run", "small.py", "-q", cwd=tmp_path)
+    assert ended.code == 0, ended.err
+    trials = trials_in(tmp_path / "runs")
+    swept = [[epoch.metrics["val_loss"] for epoch in trial.epochs] for trial in trials]
+    (tmp_path / "plain.py").write_text(PLAIN)
+    plain = python("plain.py", cwd=tmp_path)
+    assert plain.code == 0, plain.err
+    assert swept == json.loads(plain.out.splitlines()[-1])
+    assert len({values[-1] for values in swept}) == 3
+
+
+def test_a_repeat_beyond_the_splits_is_explained(tmp_path: Path, here: Here) -> None:
+    arguments = ARGUMENTS.replace("trials=3", "trials=4, repeats=4")
+    StudyText(arguments=arguments, data=FOLDS).write(tmp_path / "small.py")
+    here("run", "small.py", "-q", "--workers", 1, cwd=tmp_path)
+    failed = trials_in(tmp_path / "runs")[3]
+    assert failed.state == "failed"
+    assert "list index out of range; here trial.repeat is 3: the study has 4 repeats" in (
+        failed.error or ""
+    )
+    assert "[trial.repeat]" in (failed.error or "")
+
+
+HEAD = """
+import optuna
+
+def sampler(seed):
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=2)
+"""
+SEARCHED = ARGUMENTS.replace('sampler="random"', "sampler=sampler, concurrency=2")
+MORE = SEARCHED.replace("trials=3", "trials=5")
+CHANGES = {
+    "the sampler's code": (HEAD.replace("trials=2)", "trials=2, n_ei_candidates=4)"), MORE, ""),
+    "the sampler": (HEAD, MORE.replace("sampler=sampler", 'sampler="random"'), ""),
+    "the pruner": (HEAD, f"{MORE}, pruner=optuna.pruners.NopPruner()", ""),
+    "given values": (HEAD, f'{MORE}, enqueue=[{{"learning_rate": 0.01}}]', ""),
+    "the concurrency": (HEAD, MORE.replace("concurrency=2", "concurrency=3"), ""),
+    "a factory": (HEAD, MORE, "pass"),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_settings_of_the_search_may_change_and_trials_are_ranked_together(
+    what: str, tmp_path: Path, here: Here
+) -> None:
+    study = StudyText(head=HEAD, arguments=SEARCHED)
+    study.write(tmp_path / "small.py")
+    assert here("run", "small.py", "-q", cwd=tmp_path).code == 0
+    before = [(t.params, t.value) for t in trials_in(tmp_path / "runs")]
+    head, arguments, model = CHANGES[what]
+    StudyText(head=head, arguments=arguments, model=model).write(tmp_path / "small.py")
+    ended = here("run", "small.py", cwd=tmp_path)
+    if what == "a factory":
+        assert ended.code == 1
+        assert "was defined differently" in ended.err
+        here("run", "small.py", "-q", "--accept-changes", cwd=tmp_path)
+        assert len(_status(here, tmp_path)["codes"]) == 2
+        return
+    assert ended.code == 0, ended.err
+    assert ended.err.count("the search of 'small' has changed: ") == 1
+    assert "all trials are ranked together" in ended.err
+    trials = trials_in(tmp_path / "runs")
+    assert [(t.params, t.value) for t in trials[:3]] == before
+    status = _status(here, tmp_path)
+    assert "codes" not in status
+    best = min(trials, key=lambda t: t.value or 0.0)
+    assert status["best"]["number"] == best.number
+    again = here("run", "small.py", cwd=tmp_path)
+    assert "has changed" not in again.err
