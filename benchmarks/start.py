@@ -26,7 +26,6 @@ HERE = Path(__file__).parent
 OURS: Mapping[str, str] = {
     "Python, and the modules of the command": "importing TensorFlow",
     "imports in the warm server: TensorFlow, Keras, the study": "checking once",
-    "the early check: the first two trials' models are built": "study benchmark-start",
     "rows of the study and its first trial, claim": "trial 0: starting",
     "fork": "building the model",
     "model: built, compiled, looked at by the guard": "making the data",

@@ -214,6 +214,7 @@ class IndependenceError(TrialError):
     """
 
     exit_code = 4
+    of_study = True
 
     def __init__(self, message: str, sharings: tuple[object, ...] = ()) -> None:
         super().__init__(message)

@@ -38,7 +38,7 @@ WARM_SERVER = (*PROGRAM, "-m", "sweeper.run.launch.warm_server")
 _COMMANDS_IMPORT = (
     *("alembic.command", "pydantic_settings.main"),
     *("sweeper.cli.main", "sweeper.spec.settings", "sweeper.views.terminal.live"),
-    *("sweeper.run.early_check", "sweeper.run.run", "sweeper.run.serving"),
+    *("sweeper.run.run", "sweeper.run.serving"),
     *("sweeper.db.repository", "sweeper.checks.verify"),
 )
 

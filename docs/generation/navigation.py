@@ -24,6 +24,7 @@ FIRST = (
     "how-to/resume.md",
     "how-to/extending.md",
     "how-to/data-sources.md",
+    "how-to/files.md",
     "how-to/callbacks.md",
     "how-to/search.md",
     "how-to/compare-configurations.md",

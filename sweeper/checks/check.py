@@ -38,6 +38,9 @@ from sweeper.checks.interrupted_runs import (
 )
 from sweeper.checks.judging import Judgement, judge_runs, judge_trials
 from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.files.aside import set_aside
+from sweeper.files.rules import TrialUses, in_a_check
+from sweeper.files.uses import uses_from_json
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
     CheckReport,
@@ -60,6 +63,9 @@ from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import wait_for_all
 from sweeper.support.paths import scratch_directory
+
+_COMPARED = 3
+"""Maximum number of trials whose files are compared with those of trial 0."""
 
 
 def estimate(
@@ -238,6 +244,10 @@ class _Check:
         self._read: dict[str, Replayed] = {}
         self._validation: Finding | None = None
         self._resumed: tuple[Resumed, ...] = ()
+        self._meets_in_files = False
+        self._files: list[Finding] = []
+        self._created: set[str] = set()
+        self._alone = threading.Lock()
 
     def rehearse(self) -> None:
         """Run both lanes to their ends.
@@ -245,11 +255,13 @@ class _Check:
         Raises:
             SweeperError: A process could not be started.
         """
+        first = self._train(0)
+        self._compare_files(first)
         with ThreadPoolExecutor(2) as pool:
             try:
-                trained = [pool.submit(self._train, lane) for lane in (0, 1)]
-                wait_for_all(trained)
-                self._trained = (trained[0].result(), trained[1].result())
+                trained = pool.submit(self._train, 1)
+                wait_for_all([trained])
+                self._trained = (first, trained.result())
                 if not all(report.complete for report in self._reports()):
                     return
                 reading = pool.submit(self._read_trials)
@@ -274,7 +286,7 @@ class _Check:
         """Return the report of both lanes."""
         trained = self._reports()
         alone = {name: each for name, each in self._read.items() if name != "together"}
-        findings = [*self._of_settings()]
+        findings = [*self._of_settings(), *self._files]
         for outcome in (*self._trained, *alone.values()):
             findings += () if outcome.report is None else outcome.report.findings
             findings += self._of_death(outcome)
@@ -372,14 +384,57 @@ class _Check:
         return alike.report
 
     def _rehearse(self, lane: int, directory: str, rehearsal: Rehearsal) -> Replayed:
-        return rehearse(
-            self._opened.launchers[lane],
-            self._settings,
-            self._directory / directory,
-            rehearsal,
-            self._opened.search,
-            stopping=self._stopping,
-        )
+        with self._apart():
+            replayed = rehearse(
+                self._opened.launchers[lane],
+                self._settings,
+                self._directory / directory,
+                rehearsal,
+                self._opened.search,
+                stopping=self._stopping,
+            )
+            self._set_aside(replayed, directory)
+        return replayed
+
+    @contextmanager
+    def _apart(self) -> Iterator[None]:
+        """Context manager of a process that must not meet another one in the user's files."""
+        with self._alone if self._meets_in_files else contextlib.nullcontext():
+            yield
+
+    def _set_aside(self, replayed: Replayed, directory: str) -> None:
+        """Set aside what a process created, so that the next one begins as the first one did."""
+        # A killed process reports nothing, so what earlier ones created is looked for, too.
+        self._created |= {
+            use.path for use in uses_from_json(replayed.files) if use.wrote and not use.existed
+        }
+        set_aside(self._created, self._directory / "aside" / directory)
+
+    def _compare_files(self, first: Replayed) -> None:
+        """Compare what trial 0 wrote outside of its directory with what other trials write there.
+
+        Trials 1 to `_COMPARED` are trained only if trial 0 wrote there. None of them is offered the files of
+        another. Several are needed because two trials may have the decisive parameter in common.
+        """
+        uses = uses_from_json(first.files)
+        self._meets_in_files = any(use.wrote for use in uses)
+        if not self._meets_in_files:
+            return
+        ours = TrialUses("trial 0", uses)
+        kept = {use.path for use in uses if use.existed}
+        for number in range(
+            1, min(_COMPARED, self._settings.trials // self._settings.repeats - 1) + 1
+        ):
+            self._tell(f"training trial {number} without the files that trial 0 wrote")
+            other = self._rehearse(0, f"files-{number}", Rehearsal("train", number))
+            theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
+            found = list(in_a_check(ours, theirs, left=kept))
+            self._files = [
+                Finding("error" if each.level == "error" else "note", "files", each.message)
+                for each in found
+            ]
+            if any(each.level == "error" for each in found):
+                return
 
     def _interruptions(self) -> tuple[Interruption, ...]:
         report = self._trained[1].report
@@ -407,7 +462,11 @@ class _Check:
         first, other = self._opened.launchers[lane], self._opened.launchers[1 - lane]
         directory = self._directory / interruption.directory
         try:
-            replayed = run_again(order, (first, other), directory, lambda _: None, self._stopping)
+            with self._apart():
+                replayed = run_again(
+                    order, (first, other), directory, lambda _: None, self._stopping
+                )
+                self._set_aside(replayed, interruption.directory)
         except ReplayDiedError as died:
             return Resumed(interruption, died.replayed, report.end, died.how)
         return Resumed(interruption, replayed, report.end)

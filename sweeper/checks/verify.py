@@ -14,7 +14,7 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -258,6 +258,8 @@ def _why_not(trial: TrialRecord, before: Mapping[int, str]) -> str | None:
         return "failed, so it has no result to compare; `sweeper retry` gives it another attempt"
     if trial.state not in _REPLAYED_STATES:
         return f"is {trial.state}, not finished; verify it when it is (`sweeper resume`)"
+    if not trial.attempts:
+        return "was not trained, because an earlier repeat of its configuration was pruned"
     if trial.number in before:
         return (
             f"began before the study's definition was changed ({before[trial.number]}), and its "
@@ -362,6 +364,15 @@ class _Outcome:
         return not any(finding.level != "note" for finding in self.findings)
 
 
+def _writers(trials: Sequence[TrialRecord]) -> dict[str, set[int]]:
+    """Return the numbers of the trials that wrote each file outside of their directories."""
+    writers: dict[str, set[int]] = {}
+    for trial in trials:
+        for file in trial.files["written"]:
+            writers.setdefault(file["path"], set()).add(trial.number)
+    return writers
+
+
 @dataclass
 class _Verifier:
     request: VerifyRequest
@@ -374,6 +385,7 @@ class _Verifier:
     surroundings: Mapping[str, Any] = field(default_factory=dict)
     ended: Mapping[int, Observation] = field(default_factory=dict)
     all_trials: Mapping[int, TrialRecord] = field(default_factory=dict)
+    writers: Mapping[str, set[int]] = field(default_factory=dict)
 
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
@@ -384,6 +396,8 @@ class _Verifier:
         self.ended = {o.number: o for o in self.repository.finished_before(name, below, whole=True)}
         if self.settings.budget is not None:
             self.all_trials = {trial.number: trial for trial in self.repository.trials(name)}
+        if any(trial.files["read"] for trial in chosen):
+            self.writers = _writers(self.repository.trials(name))
         fingerprints = self.repository.verdicts.fingerprints(self.settings.name)
         work = [
             functools.partial(self._trial, trial, finished, fingerprints.get(trial.number, ()))
@@ -438,11 +452,12 @@ class _Verifier:
         if not promised:
             message = "the study has deterministic=False: exactness is not promised"
             findings.append(Finding("note", "promise", message))
+        shared = list(self._shared_files(record))
         verification = TrialVerification(
             study=self.settings.name,
             number=number,
             mode="interrupt" if self.request.interrupt else "replay",
-            findings=tuple(findings),
+            findings=(*findings, *shared),
             explanations=_explanations(ran_under, replayed.fingerprint),
             compared=compared(stored, outcome.comparison),
             replay=ReplayRun(
@@ -453,12 +468,26 @@ class _Verifier:
                 killed_at=None if kill is None else kill.after,
                 seed=None if kill is None else self.request.seed,
             ),
-            promised=promised,
+            promised=promised and not shared,
         )
         self._write(verification)
         seconds = time.monotonic() - began
         self.tell(TrialVerified(number, verification.verdict, seconds))
         return verification
+
+    def _shared_files(self, record: TrialRecord) -> Iterator[Finding]:
+        """Yield a finding for each file that another trial wrote, and that the trial and its replay read."""
+        for file in record.files["read"]:
+            others = sorted(self.writers.get(file["path"], set()) - {record.number})
+            if others:
+                yield Finding(
+                    "warning",
+                    "files",
+                    f"no verdict on independence: trial {record.number} read {file['path']}, which "
+                    f"trial {others[0]} wrote, and its replay reads it, too; `sweeper check` tells "
+                    "whether they depend on each other",
+                    file=file["path"],
+                )
 
     def _replay(
         self, stored: StoredTrial, params: Mapping[str, Any], kill: Kill | None

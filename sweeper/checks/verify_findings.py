@@ -17,6 +17,7 @@ What = Literal[
     "parameter",
     "replay",
     "file",
+    "files",
     "metric",
     "tensor",
     "state",
@@ -151,7 +152,8 @@ class TrialVerification:
             last = self.replay.starts[-1]
             how += f", killed at step {self.replay.killed_at} and resumed at step {last}"
         if not self.promised:
-            how += "; exactness is not promised (deterministic=False)"
+            shared = next((f.message for f in self.findings if f.what == "files"), None)
+            how += f"; {shared or 'exactness is not promised (deterministic=False)'}"
         return how
 
     @property

@@ -168,6 +168,57 @@ def record_fingerprint(
     return None if before is None else json.loads(before)
 
 
+def fingerprint_of(connection: Connection, study: str, number: int) -> Mapping[str, Any] | None:
+    """Return the environment fingerprint of a trial's latest attempt; None if there is none yet."""
+    found = connection.scalar(
+        sa.select(Attempt.fingerprint)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .join(Study, Study.id == Trial.study_id)
+        .where(Study.name == study, Trial.number == number, Attempt.fingerprint.is_not(None))
+        .order_by(Attempt.number.desc())
+        .limit(1)
+    )
+    return None if found is None else json.loads(found)
+
+
+_WITH_WRITES = '%"wrote"%'
+"""Pattern of stored files among which at least one was written."""
+
+
+def record_files(
+    connection: Connection, token: int, files: Mapping[str, Any]
+) -> tuple[tuple[str, int, Mapping[str, Any], bool], ...]:
+    """Store the files that an attempt read and wrote; return those of attempts at other trials.
+
+    Returns:
+        Study, trial number, files and whether the attempt has ended, the oldest first: of each attempt in
+        the database that wrote a file, and of the latest other one of this study.
+    """
+    trial = lock_current(connection, token)
+    connection.execute(
+        sa.update(Attempt).where(Attempt.id == token).values(files=json.dumps(dict(files)))
+    )
+    latest = (
+        sa.select(sa.func.max(Attempt.id))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Trial.study_id == trial.study_id, Trial.id != trial.id, Attempt.files.is_not(None))
+        .scalar_subquery()
+    )
+    rows = connection.execute(
+        sa.select(Study.name, Trial.number, Attempt.files, Attempt.outcome)
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .join(Study, Study.id == Trial.study_id)
+        .where(
+            Attempt.trial_id != trial.id,
+            sa.or_(Attempt.files.like(_WITH_WRITES), Attempt.id == latest),
+        )
+        .order_by(Attempt.id)
+    )
+    return tuple(
+        (row.name, row.number, json.loads(row.files), row.outcome is not None) for row in rows
+    )
+
+
 def record_parameter(
     connection: Connection,
     token: int,

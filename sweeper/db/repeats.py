@@ -19,6 +19,7 @@ from sweeper.db.tables import AnyRow, Study, Trial
 from sweeper.records.comparisons import race
 from sweeper.records.status import are
 from sweeper.spec.repeating import Confirmation, Numbering
+from sweeper.train.randomness.seeds import TrialSeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +182,6 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
     if numbering.repeats == 1 or numbering.confirmed:
         return
     trained = numbering.repeat_of(number)
-    seed = connection.scalar(
-        sa.select(Trial.seed).where(Trial.study_id == study_id, Trial.number == number)
-    )
     results = _results(connection, study)
     for repeat in range(trained.repeat + 1, numbering.repeats):
         skipped = numbering.number(trained.configuration, repeat)
@@ -197,7 +195,7 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
                 study_id=study_id,
                 number=skipped,
                 optuna_trial_id=optuna_id,
-                seed=seed,
+                seed=TrialSeeds(study.seed, numbering.seed_position(skipped)).root,
                 current_attempt=0,
                 crashes=0,
                 result="pruned",

@@ -42,6 +42,7 @@ from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
 from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial, aware, is_beside
 from sweeper.db.verdicts import latest_verdicts
+from sweeper.files.uses import FileUse, shown_uses, uses_from_json
 from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup, Environment
 from sweeper.records.configurations import ConfigurationRecord
@@ -305,6 +306,7 @@ def _records(
     optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
 
     attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
+    files: defaultdict[int, dict[str, FileUse]] = defaultdict(dict)
     exempted: dict[int, tuple[str, ...]] = {}
     warm_starts: dict[int, Mapping[str, Any]] = {}
     branch_reports: dict[int, Mapping[str, Any]] = {}
@@ -314,6 +316,8 @@ def _records(
         .order_by(Attempt.id)
     ):
         attempts[row.trial_id].append(_attempt(row))
+        if row.files is not None:
+            files[row.trial_id] |= {u.path: u for u in uses_from_json(json.loads(row.files))}
         if row.fingerprint is not None:
             surroundings = json.loads(row.fingerprint)
             exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
@@ -370,6 +374,7 @@ def _records(
             rungs=tuple(rungs.get(trial.id, ())),
             length=trial.epochs or (parents[trial.id].epochs if trial.id in parents else length),
             earlier_lengths=tuple(lengths.get(trial.id, ())),
+            files=shown_uses(tuple(files[trial.id].values())),
             parent=parents.get(trial.id),
             branch_report=branch_reports.get(trial.id),
         )

@@ -190,6 +190,7 @@ class Attempt(Base):
     worker_key: Mapped[str | None] = mapped_column(String(32))
     devices: Mapped[str | None] = mapped_column(Text)
     definition: Mapped[str | None] = mapped_column(String(32), comment="the study's fingerprint")
+    files: Mapped[str | None] = mapped_column(Text, comment="JSON: files read and written outside")
 
 
 class Parameter(Base):

@@ -54,13 +54,20 @@ class Trial:
         self.directory = directory
         self._ask = ask
         self._asked: dict[str, tuple[Distribution, CategoricalChoice]] = {}
+        self._asks = 0
         self._tracked: dict[str, object] = {}
         self._output: list[object] = []
 
     @property
     def params(self) -> Mapping[str, CategoricalChoice]:
         """Return the parameters asked for so far."""
+        self._asks += 1
         return MappingProxyType({name: value for name, (_, value) in self._asked.items()})
+
+    @property
+    def asks(self) -> int:
+        """Return how often the factories have asked for parameters, for sweeper's own use."""
+        return self._asks
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -185,6 +192,7 @@ class Trial:
         if isinstance(distribution, Categorical):
             for choice in distribution.choices:
                 _check_text(f"parameter {name!r}: the choice {choice!r}", choice)
+        self._asks += 1
         if name in self._asked:
             known, value = self._asked[name]
             if known != distribution:

@@ -6,7 +6,7 @@ checkpoints. Their ``to_json`` returns the objects of the command-line contract.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -220,6 +220,8 @@ class TrialRecord(HasModel):
         distributions: Distributions of its parameters.
         length: Maximum number of its epochs; None if unknown.
         earlier_lengths: Its results at earlier lengths, the shortest first.
+        files: Files outside of its own directory that its attempts read and wrote (``"read"`` and
+            ``"written"``), each with ``path`` and ``digest``.
 
     Examples:
         >>> trial = study.results().trials[0]
@@ -252,6 +254,9 @@ class TrialRecord(HasModel):
     distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
     length: int | None = None
     earlier_lengths: tuple[LengthRecord, ...] = ()
+    files: Mapping[str, Sequence[Mapping[str, Any]]] = field(
+        default_factory=lambda: {"read": (), "written": ()}
+    )
 
     @property
     def lengths(self) -> tuple[LengthRecord, ...]:
@@ -296,6 +301,7 @@ class TrialRecord(HasModel):
             **json_fields(self, "seed", "digest", "parent", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
+            "files": {use: [dict(file) for file in files] for use, files in self.files.items()},
             **json_fields(self, "code", "output_only", "evaluations", "rungs", "lengths"),
             **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),
             **({} if self.branch_report is None else {"branch": dict(self.branch_report)}),

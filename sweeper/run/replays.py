@@ -44,6 +44,7 @@ from sweeper.run.protocol.messages import (
     CheckpointCommitted,
     EpochsEnded,
     Failed,
+    FilesUsed,
     Finished,
     Judge,
     Message,
@@ -213,6 +214,7 @@ class Replayed:
         reached: The checkpoint at which it was ended; None if it did not reach it.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
         log: The last lines of its log if it failed.
+        files: Files that its last process used outside of its own directory, as `uses_to_json`.
         report: Report of a rehearsal; None if there is none.
         stage: Last activity of a rehearsal.
         status: Exit status of the last process.
@@ -227,6 +229,7 @@ class Replayed:
     reached: CheckpointCommitted | None = None
     steps_per_epoch: int = 0
     log: str = ""
+    files: Mapping[str, Any] = field(default_factory=dict)
     report: RehearsalReport | None = None
     stage: str = "starting"
     status: ExitStatus | None = None
@@ -326,6 +329,8 @@ class _Attempt(WithoutDatabase):
         match message:
             case Surroundings():
                 replayed.fingerprint = message.fingerprint
+            case FilesUsed():
+                replayed.files = message.files
             case Rehearsing():
                 replayed.stage = message.stage
                 self.order.announced(message)

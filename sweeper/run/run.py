@@ -30,30 +30,22 @@ def run_sweep(request: RunRequest) -> StudyResults:
     prepare = PreparedStudy.to_run if request.study is None else PreparedStudy.to_resume
     with early_termination(), prepare(request) as prepared:
         from sweeper.run.auditing import refuse_inexact
-        from sweeper.run.early_check import early_check
 
         study, repository = prepared.settings.name, prepared.repository
         refuse_inexact(repository.audits, study, accept=options.accept_inexact)
-        # A study that is resumed was checked when it was run.
-        with early_check(
-            prepared, request.listener, wanted=request.study is None and request.confirm is None
-        ) as check:
-            if request.engine in CLUSTERS:
-                from sweeper.run.cluster.driver import drive
+        if request.engine in CLUSTERS:
+            from sweeper.run.cluster.driver import drive
 
-                # The driver ends the process that trials, and the check, are forked from.
-                check.finish()
-                status = drive(prepared, request)
-            else:
-                from sweeper.run.serving import bind_slots, serve_slots
+            status = drive(prepared, request)
+        else:
+            from sweeper.run.serving import bind_slots, serve_slots
 
-                options, devices = bind_slots(options, request.listener)
-                check.wait()
-                status = serve_slots(
-                    prepared,
-                    options,
-                    devices,
-                    request.listener,
-                    resume_command=request.resume_command,
-                )
+            options, devices = bind_slots(options, request.listener)
+            status = serve_slots(
+                prepared,
+                options,
+                devices,
+                request.listener,
+                resume_command=request.resume_command,
+            )
         return StudyResults(status, repository.trials(study))

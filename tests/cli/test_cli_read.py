@@ -22,7 +22,7 @@ STATUS_KEYS = [
 ]  # fmt: skip
 SHOW_KEYS = [
     "study", "number", "state", "params", "value", "seed", "digest", "parent", "epochs", "attempts",
-    "checkpoints", "verification", "audits", "code", "output_only", "evaluations", "rungs",
+    "checkpoints", "verification", "audits", "files", "code", "output_only", "evaluations", "rungs",
     "lengths",
 ]  # fmt: skip
 ATTEMPT_KEYS = [

@@ -30,6 +30,7 @@ from sweeper.run.protocol.messages import (
     Evaluation,
     ExportOrder,
     Failed,
+    FilesUsed,
     Finished,
     HeldOutData,
     IntervalPinned,
@@ -149,6 +150,7 @@ MESSAGES = {
     Preparing: st.builds(Preparing, words),
     Started: st.builds(Started, counts, counts, counts),
     Surroundings: st.builds(Surroundings, st.dictionaries(words, words | st.lists(words))),
+    FilesUsed: st.builds(FilesUsed, st.dictionaries(words, words | st.lists(words)), st.booleans()),
     StepsReached: st.builds(StepsReached, counts, counts),
     EpochsEnded: st.builds(
         EpochsEnded, st.lists(epochs).map(tuple), counts, st.none() | st.floats(0, 1e9)

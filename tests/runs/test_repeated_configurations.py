@@ -290,6 +290,7 @@ def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_p
         pruned = [t.number for t in results if t.state == "pruned"]
         assert pruned == [3, 4, 5, 10, 11]
         assert [t.number for t in results if not t.attempts] == [4, 5, 11]
+        assert [t.seed for t in results.trials[3:6]] == [t.seed for t in results.trials[:3]]
         states = {c.number: c.state for c in results.configurations}
         assert {n for n, state in states.items() if state == "pruned"} == {1, 3}
         seen.append(_seen(results))

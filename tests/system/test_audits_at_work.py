@@ -215,7 +215,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
 
     def started(self: Any, pid: int, _isolation: str) -> None:
         if self.order.ends_at is None:
-            return  # one of the early check's
+            return
         replay = (self.order.number, self.order.ends_at[0])
         if replay == (1, 20) or (replay == (0, 40) and replay not in killed):
             killed.append(replay)

@@ -41,8 +41,6 @@ from sweeper.db.repository import Repository
 from sweeper.errors import Interrupted
 from sweeper.records.events import Doing, Event
 from sweeper.records.results import TrialRecord, WorkerRecord
-from sweeper.run import early_check
-from sweeper.run.early_check import EarlyCheck
 from sweeper.run.launch import server_process
 from sweeper.run.launch.server_process import trial_environment
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -367,7 +365,6 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., End
 def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(early_check, "EarlyCheck", EarlyCheck)
     study = StudyText(name="slow", data="import time; time.sleep(600)")
     file, runs = study.write(tmp_path / "slow.py"), tmp_path / "runs"
     stopped: list[Ended] = []

@@ -176,9 +176,11 @@ class _Server:
             The reason for which trials cannot be forked from this process; empty if they can.
         """
         # Imported here because it imports NumPy and Keras, which a server that spawns trials does not.
+        from sweeper.files.recorder import install
         from sweeper.inspection.epochs import read_lengths
 
         try:
+            install()
             definition = import_study(source)
             settings = definition.settings().to_json()
             code = definition.code().to_json()

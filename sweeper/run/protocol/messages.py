@@ -12,7 +12,7 @@ A replay that is to be killed sends itself SIGKILL at an exact step, because a s
 arrive at a different moment each time.
 
 A rehearsal is a replay that ends with a report: of what was built and read, or of each step of a short
-training. `sweeper check` and a run's early check order rehearsals.
+training. `sweeper check` orders rehearsals.
 
 An evaluation runs in a process like a trial's, started by the same launcher, and requests the trial's
 stored parameters in the same way.
@@ -520,6 +520,18 @@ class Surroundings:
 
 
 @sendable
+class FilesUsed:
+    """Report of the files outside of its own directory that the trial has used so far, as `uses_to_json`.
+
+    It is sent once the trial is built, and again with the trial's last message; then ``ended`` is true.
+    """
+
+    files: dict[str, Any]
+    ended: bool = False
+    kind: Literal["files_used"] = "files_used"
+
+
+@sendable
 class Preparing:
     """Report of the trial's next activity before its first step, such as "building the model"."""
 
@@ -670,6 +682,7 @@ Message = (
     | Judge
     | Judged
     | Surroundings
+    | FilesUsed
     | Stop
     | Preparing
     | Started

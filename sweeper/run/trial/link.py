@@ -17,6 +17,7 @@ import queue
 import re
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -26,11 +27,17 @@ from sweeper.inspection.sources import is_users
 from sweeper.run.protocol.channel import Channel, GarbledError
 from sweeper.run.protocol.messages import (
     Failed,
+    FilesUsed,
+    Finished,
     Judge,
     Judged,
     Message,
+    PausedHere,
+    PrunedHere,
+    Rehearsed,
     Started,
     Stop,
+    StoppedHere,
     Suggest,
     Suggested,
 )
@@ -62,15 +69,21 @@ _NO_REASON = re.compile(
 )
 
 
+_LAST = (Finished, PrunedHere, PausedHere, StoppedHere, Failed, Rehearsed)
+
+
 class ChannelLink:
     """The trial's end of the channel; it ends the process if the worker is gone.
 
     Attributes:
         asked: Whether the trial has requested a parameter or begun to train.
+        files_used: Returns the report of the files that the trial used, which is sent before its last
+            message; None before they are recorded.
     """
 
     def __init__(self, channel: Channel) -> None:
         self.asked = False
+        self.files_used: Callable[[], FilesUsed] | None = None
         self._channel = channel
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
@@ -79,7 +92,11 @@ class ChannelLink:
 
     def send(self, message: Message) -> None:
         self.asked = self.asked or isinstance(message, Suggest | Started)
+        report = self.files_used
         try:
+            if report is not None and isinstance(message, _LAST):
+                self.files_used = None
+                self._channel.send(report())
             self._channel.send(message)
         except OSError:
             worker_is_gone()

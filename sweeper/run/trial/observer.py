@@ -9,12 +9,15 @@ from __future__ import annotations
 import time
 
 from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.files.recorder import RECORDER
+from sweeper.files.uses import uses_to_json
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import (
     CheckpointCommitted,
     CheckpointDeleted,
     EpochsEnded,
+    FilesUsed,
     ReplaySchedule,
     Started,
     StepsReached,
@@ -113,6 +116,8 @@ class TrialObserver(SnapshotKeeper):
         self.begin(position)
         if self._pins is not None:
             self._middle = self._pins.begin(position, steps_per_epoch, self._resumed_from)
+        if RECORDER.count:
+            self._link.send(FilesUsed(uses_to_json(RECORDER.uses(), RECORDER.left_out)))
         self._link.send(
             Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
         )

@@ -196,7 +196,9 @@ def make_plan(
         check_made_in(strategy, model, name_of(definition.model))
         step = build_step(definition.step, model, trial, seeds, guard)
         tell("making the data")
+        asks = trial.asks
         data = build_data(definition.data, trial, seeds, guard)
+        asked = trial.asks > asks
         check_rungs(assignment.rungs, assignment.objective, data)
         callbacks = build_callbacks(definition.callbacks, trial, seeds, guard)
         guard.check("tracked", trial.tracked)
@@ -218,4 +220,5 @@ def make_plan(
         warm_start=pinned(warm_start, assignment.warm_start),
         pause_after=assignment.pause_after,
         nonfinite=definition.nonfinite,
+        data_asked=asked,
     )

@@ -12,10 +12,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from sweeper.definition.definition import StudyDefinition
+from sweeper.files.recorder import RECORDER, install
+from sweeper.files.uses import uses_to_json
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment, Preparing
+from sweeper.run.protocol.messages import Assignment, FilesUsed, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
 from sweeper.run.trial.link import ChannelLink, failure_of
@@ -44,6 +47,12 @@ def serve_trial(
         look_for_gpus()
         limit_memory(assignment.memory_limit)
         configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        install()
+        RECORDER.begin(_own_directories(assignment))
+        if assignment.evaluation is None and assignment.export is None:
+            link.files_used = lambda: FilesUsed(
+                uses_to_json(RECORDER.uses(), RECORDER.left_out), ended=True
+            )
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
@@ -71,3 +80,15 @@ def serve_trial(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+
+
+def _own_directories(assignment: Assignment) -> list[str]:
+    """Return the directories whose files belong to this trial, its attempts and its checkpoints."""
+    attempt = Path(assignment.log).parent
+    own = [
+        assignment.files,
+        str(attempt),
+        *(each for each in assignment.checkpoints if "://" not in each),
+    ]
+    # The directory of a trial has one for each attempt; that of a replay is a temporary one.
+    return [*own, str(Path(assignment.files).parent)]

@@ -141,7 +141,7 @@ class _Rehearsal:
         self._seen["built"] = built
 
     def _train(self) -> None:
-        plan = self._build(0)
+        plan = self._build(self._what.number)
         watched = self._watch(plan)
         self._seen["weights"] = initial_weights(plan.model)
         owned = owned_by(
@@ -158,7 +158,7 @@ class _Rehearsal:
         if epochs > WHOLE_EPOCHS:
             stop_at = WHOLE_EPOCHS * steps + max(1, min(2, steps - 1))
         began = time.perf_counter()
-        with self._doing("training some steps", 0, "build"):
+        with self._doing("training some steps", self._what.number, "build"):
             try:
                 self._seen["trace"] = watched.run(stop_at)
             finally:
@@ -182,7 +182,7 @@ class _Rehearsal:
 
     def _measure(self, watched: WatchedTraining) -> None:
         """Measure the duration of steps and of a validation."""
-        with self._doing("timing steps", 0, "build"):
+        with self._doing("timing steps", self._what.number, "build"):
             steps, seconds = watched.time_steps(_TIMED_SECONDS)
             batches, validation = watched.time_validation()
         self._steps += steps

@@ -29,9 +29,11 @@ from sweeper.checkpoint.writer import BackgroundWriter, Store
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
 from sweeper.guard.guard import Earlier
+from sweeper.guard.owned import name_of
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
-from sweeper.replay.digests import shortened
+from sweeper.replay.digests import shortened, validation_rows
+from sweeper.replay.lines import line_of
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import (
     KEEP_ALL,
@@ -61,6 +63,7 @@ from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.replicas import describe_strategy
+from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.variables import Variables
 from sweeper.train.warmstart.source import digest_now
 
@@ -189,6 +192,7 @@ def run_trial(
         loop = TrainingLoop(plan, observer, lambda message: link.send(Warned(message)))
         surroundings = {
             **_surroundings(definition, plan),
+            **_validation(definition, plan, assignment),
             **_began_from(loop, plan, loaded, link),
         }
         if beginning is not None and loaded is not None:
@@ -301,6 +305,31 @@ def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, 
     if definition.strategy is not None:
         taken["strategy"] = describe_strategy(plan.model.distribute_strategy)
     return {**taken, "output_only": exempted} if exempted else taken
+
+
+def _validation(
+    definition: StudyDefinition, plan: TrainingPlan, assignment: Assignment
+) -> dict[str, Any]:
+    """Return a digest of the validation samples of the first two trials, so that the run can compare them.
+
+    Only of arrays, because reading other data may draw random numbers, and only if they cannot depend on
+    the trial's parameters.
+    """
+    arrays = all(map(is_arrays, (plan.data.train, plan.data.validation or ())))
+    compared = assignment.number <= 1 and assignment.numbering.is_plain
+    if not compared or plan.data_asked or not arrays:
+        return {}
+    rows = validation_rows(plan)
+    if rows is None:
+        return {}
+    at = line_of(definition.data)
+    return {
+        "validation": {
+            "rows": rows,
+            "factory": name_of(definition.data),
+            "at": "" if at is None else f"{at}: ",
+        }
+    }
 
 
 def _began_from(

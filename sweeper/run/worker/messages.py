@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sweeper.db.repository import Claim, Repository
-from sweeper.errors import DefinitionError, ParameterError
+from sweeper.errors import DefinitionError, IndependenceError, ParameterError
+from sweeper.files.rules import FileFinding, TrialUses, in_a_run
+from sweeper.files.uses import uses_from_json
 from sweeper.records.ancestry import ParentRecord
 from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
 from sweeper.records.results import CheckpointRecord, EpochRecord
@@ -24,6 +27,7 @@ from sweeper.run.protocol.messages import (
     CheckpointDeleted,
     EpochsEnded,
     Failed,
+    FilesUsed,
     Finished,
     IntervalPinned,
     Judge,
@@ -273,6 +277,8 @@ class MessageHandler(TrialSupervisor):
         self._pinned = pinned
         self._search = TrialSearch(study, claim, queue, waiting)
         self._unreported: Notice | None = None
+        self._files: FilesUsed | None = None
+        self._file_findings: list[FileFinding] = []
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
     def started(self, pid: int, isolation: Isolation) -> None:
@@ -290,7 +296,6 @@ class MessageHandler(TrialSupervisor):
         """
         self._queue.check()
         self.report_findings()
-        number, tell = self._claim.number, self._tell
         match message:
             case Suggest() | Judge():
                 return self._search.answer(message)
@@ -298,21 +303,51 @@ class MessageHandler(TrialSupervisor):
                 self._write(lambda _again: self._surroundings(message))
             case Started():
                 self._started(message)
-            case Preparing() | StepsReached():
-                self.step = message.step if isinstance(message, StepsReached) else self.step
-                tell(progress_of(message, number))
+            case Preparing() | StepsReached() | Warned():
+                self._progressed(message)
             case EpochsEnded():
                 self._epochs_ended(message)
             case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
                 self._checkpoints_changed(message)
-            case Warned():
-                tell(Notice(f"trial {number}: {message.message}"))
+            case FilesUsed():
+                self._files_used(message)
             case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
                 self.last = message
             case _:
-                msg = f"trial {number} sent {message!r}, which only a worker sends"
+                msg = f"trial {self._claim.number} sent {message!r}, which only a worker sends"
                 raise GarbledError(msg)
         return None
+
+    def _compare_validation(self, surroundings: Mapping[str, Any]) -> None:
+        """Warn once if the first two trials are validated on different samples."""
+        ours = surroundings.get("validation")
+        if ours is None:
+            return
+        claim = self._claim
+        other = self._repository.fingerprint_of(claim.study, 1 - claim.number)
+        theirs = None if other is None else other.get("validation")
+        if theirs is None or theirs["rows"] == ours["rows"]:
+            return
+        self._unreported = Notice(
+            f"{ours['at']}trials are validated on different samples, so their values cannot be "
+            f"compared: {ours['factory']} returned different validation data for trials 0 and 1, "
+            "without a parameter that asks for it; draw the split from a seed that does not depend "
+            "on the trial, such as random_state=0"
+        )
+
+    def _progressed(self, message: Preparing | StepsReached | Warned) -> None:
+        number = self._claim.number
+        if isinstance(message, Warned):
+            self._tell(Notice(f"trial {number}: {message.message}"))
+            return
+        self.step = message.step if isinstance(message, StepsReached) else self.step
+        self._tell(progress_of(message, number))
+
+    def _files_used(self, message: FilesUsed) -> None:
+        if message.ended:
+            self._files = message  # `check_files` judges them, before the attempt is closed
+        else:
+            self._write(lambda _again: self._judge_files(message))
 
     def epoch_reported(self) -> None:
         """Handle that an epoch was added to the write queue."""
@@ -347,6 +382,50 @@ class MessageHandler(TrialSupervisor):
         found, self._unreported = self._unreported, None
         if found is not None:
             self._tell(found)
+        findings, self._file_findings = self._file_findings, []
+        for finding in findings:
+            if finding.level != "error" and self._is_news(finding):
+                self._tell(Notice(finding.message))
+
+    def _is_news(self, finding: FileFinding) -> bool:
+        """Return whether nothing was said about the finding's file yet."""
+        del finding
+        return True
+
+    def _judge_files(self, message: FilesUsed) -> list[FileFinding]:
+        """Store the files that the trial used, and compare them with those of other trials."""
+        claim = self._claim
+        uses = uses_from_json(message.files)
+        if not uses:
+            return []
+        others = [
+            TrialUses(
+                f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
+                uses_from_json(files),
+                ended,
+            )
+            for study, number, files, ended in self._repository.record_files(
+                claim.token, message.files
+            )
+        ]
+        trial = TrialUses(f"trial {claim.number}", uses, message.ended)
+        self._file_findings = list(in_a_run(trial, others))
+        return self._file_findings
+
+    def check_files(self, waiting: Callable[[], None]) -> None:
+        """Judge the files that the ended trial used.
+
+        Raises:
+            IndependenceError: Its result depends on another trial, by a file.
+        """
+        message = self._files
+        if message is None or not message.ended:
+            return
+        found = self._queue.ask(lambda _again: self._judge_files(message), waiting)
+        self.report_findings()
+        for finding in found:
+            if finding.level == "error":
+                raise IndependenceError(finding.message)
 
     def _write(self, write: Callable[[bool], object]) -> None:
         self._queue.write(Entry(write), self._waiting)
@@ -383,6 +462,7 @@ class MessageHandler(TrialSupervisor):
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
         claim = self._claim
         before = self._repository.record_fingerprint(claim.token, message.fingerprint)
+        self._compare_validation(message.fingerprint)
         if before is None:
             return
         changed = differences(before, message.fingerprint)

@@ -17,6 +17,7 @@ from sweeper.errors import (
     CheckpointError,
     DefinitionChangedError,
     DefinitionError,
+    IndependenceError,
     SweeperError,
     TrialError,
 )
@@ -188,7 +189,9 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
         f"{claim.study} {claim.number}` has the trial's output"
     )
     outcome = AttemptEnd("failed" if trained else "interrupted", error=error)
-    return replace(outcome, fault="error" if trained else None, stops=DefinitionError(msg))
+    independence = failed.error.startswith(f"{IndependenceError.__name__}:")
+    stops = IndependenceError(msg) if independence else DefinitionError(msg)
+    return replace(outcome, fault="error" if trained else None, stops=stops)
 
 
 def _end_of_failure(

@@ -15,10 +15,12 @@ from sweeper.db.repository import Claim, DecidedRung, Waiting
 from sweeper.errors import (
     DatabaseUnavailableError,
     ExecutionError,
+    IndependenceError,
     SupersededError,
     SweeperError,
     TrialError,
 )
+from sweeper.files.rules import FileFinding
 from sweeper.records.events import AttemptEnded, AttemptStarted, Notice, Remark
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
@@ -255,6 +257,7 @@ class AttemptSupervisor(MessageHandler):
         log = self._study.paths.log(claim.number, claim.attempt)
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
+        self._stop_if_dependent()
         if isinstance(self.last, Finished) and not self._study.settings.numbering.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
@@ -282,6 +285,20 @@ class AttemptSupervisor(MessageHandler):
             found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
             if found is not None:
                 raise all_fail_alike(claim.study, *found)
+
+    def _stop_if_dependent(self) -> None:
+        """Close the attempt as interrupted if its result depends on another trial by a file, and end the run.
+
+        Raises:
+            IndependenceError: It does.
+        """
+        if self._queue.broken:
+            return
+        try:
+            self.check_files(self._check_parting)
+        except IndependenceError as error:
+            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
+            raise
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
@@ -333,6 +350,13 @@ class AttemptSupervisor(MessageHandler):
             self._context.tell(
                 Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
             )
+
+    def _is_news(self, finding: FileFinding) -> bool:
+        about = (finding.level, finding.path)
+        if about in self._context.told_files:
+            return False
+        self._context.told_files.add(about)
+        return True
 
     def _check_parting(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""

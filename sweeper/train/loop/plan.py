@@ -172,6 +172,7 @@ class TrainingPlan:
         directory: `Trial.directory`, a possible prefix of paths in the user's objects.
         pause_after: Number of epochs after which the training pauses, unless it ends; None for no pause.
         nonfinite: Whether a NaN or infinite loss or objective after an epoch ends the training.
+        data_asked: Whether the data factory asked for a parameter.
     """
 
     model: keras.Model
@@ -189,6 +190,7 @@ class TrainingPlan:
     pause_after: int | None = None
     nonfinite: NonFinite = "continue"
     directory: str = ""
+    data_asked: bool = False
 
     @property
     def steps_of(self) -> keras.Model | TrainingStep:

@@ -62,6 +62,10 @@ _FEW = 20
 """Largest number of epochs that all have a tick on the axis."""
 
 
+_FILES = 5
+"""Maximum number of files whose paths are shown."""
+
+
 def trial_curves(trial: TrialRecord, objective: str, now: datetime) -> Figure:
     """Draw a trial's metrics at the time ``now``; epochs are counted from 1.
 
@@ -225,6 +229,10 @@ def _facts(
     ]
     if trial.output_only:
         facts.append(("not captured", Cell(f"{', '.join(trial.output_only)} (output only)")))
+    for name, used in (("files read", "read"), ("files written", "written")):
+        if paths := [str(file["path"]) for file in trial.files[used]]:
+            more = f" and {len(paths) - _FILES} more" if len(paths) > _FILES else ""
+            facts.append((name, Cell(f"{', '.join(paths[:_FILES])}{more}")))
     parent = trial.parent
     if parent is not None:
         changed = (

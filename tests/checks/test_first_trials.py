@@ -1,11 +1,9 @@
-"""The early check of a run: what it refuses, what it warns of, and that neither depends on luck."""
+"""The first trials of a run: what ends it, and what it warns of."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,10 +12,9 @@ from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 from sweeps import Swept, sweep, trials_in
 
-from sweeper.errors import IndependenceError, Interrupted
+from sweeper.errors import IndependenceError
 from sweeper.records.events import Notice
 from sweeper.replay.reports import Finding, RehearsalReport
-from sweeper.run import early_check
 
 REPEATED = {"training_step_made_once", "thread_local"}
 """Checked early on request only: by default `test_check_rehearsal` builds them, and here their like,
@@ -78,26 +75,19 @@ SLOW = StudyText(
 )
 
 
-def test_a_refusal_is_waited_for_however_long_two_trials_take_to_build(
+def test_the_first_trials_that_share_an_object_end_the_run_and_train_nothing(
     tmp_path: Path,
 ) -> None:
     file = SLOW.write(tmp_path / "slow.py")
     with pytest.raises(IndependenceError, match=r"module attribute slow\.LOG") as raised:
         sweep(file, tmp_path / "runs", workers=2)
-    assert str(raised.value).endswith("no trial was run, because each would be refused")
-    assert trials_in(tmp_path / "runs", "slow") == ()
+    assert raised.value.exit_code == 4
+    trials = trials_in(tmp_path / "runs", "slow")
+    assert {trial.state for trial in trials} == {"interrupted"}
+    assert [trial.epochs for trial in trials] == [()] * len(trials)
 
 
-def test_without_the_wait_the_same_study_fails_trial_by_trial(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(early_check.EarlyCheck, "wait", lambda self: None)
-    file = SLOW.write(tmp_path / "slow.py")
-    states = [trial.state for trial in sweep(file, tmp_path / "runs", workers=2).trials]
-    assert states == ["failed", "failed"]
-
-
-def test_a_second_trial_that_would_be_refused_is_reported_by_its_number(tmp_path: Path) -> None:
+def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path: Path) -> None:
     text = StudyText(
         name="other",
         head="LOG = keras.callbacks.History()",
@@ -105,10 +95,9 @@ def test_a_second_trial_that_would_be_refused_is_reported_by_its_number(tmp_path
         callbacks="*([LOG] if trial.number else [])",
         arguments=ONE_EPOCH,
     )
-    with pytest.raises(
-        IndependenceError, match="no trial was run, because trial 1 would be refused"
-    ):
-        sweep(text.write(tmp_path / "other.py"), tmp_path / "runs")
+    swept = sweep(text.write(tmp_path / "other.py"), tmp_path / "runs", workers=1)
+    assert [trial.state for trial in swept.trials] == ["complete", "failed"]
+    assert "other.LOG" in (swept.trials[1].error or "")
 
 
 def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Path) -> None:
@@ -176,29 +165,6 @@ def test_trials_that_are_validated_on_other_samples_are_warned_of_once(
         line = 1 + file.read_text().splitlines().index("def load_data(trial):")
         assert warned[0].startswith(
             f"{file}:{line}: trials are validated on different samples, so their values cannot be "
-            "compared: load_data returned different validation data for two trials with equal "
-            "parameters; draw the split from a seed that does not depend on the trial"
+            "compared: load_data returned different validation data for trials 0 and 1, "
+            "without a parameter that asks for it; draw the split from a seed that does not depend on the trial"
         )
-
-
-def test_the_rest_of_the_check_is_not_waited_for_once_the_study_is_asked_to_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def hanging(self: early_check.EarlyCheck, *_: object) -> None:
-        self._stopping.wait(30)
-        raise Interrupted("ended")
-
-    asked: list[str] = []
-    repository = SimpleNamespace(stop_requested=lambda _name: asked[0] if asked else None)
-    prepared: Any = SimpleNamespace(repository=repository, settings=SimpleNamespace(name="study"))
-    launcher: Any = object()
-    monkeypatch.setattr(early_check.EarlyCheck, "_rehearse", hanging)
-    monkeypatch.setattr(early_check, "_LOOK_SECONDS", 0.1)
-    check = early_check.EarlyCheck(prepared, launcher, lambda _event: None)
-    finishing = threading.Thread(target=check.finish, daemon=True)
-    finishing.start()
-    finishing.join(0.3)
-    assert finishing.is_alive(), "the control: nobody asked yet"
-    asked.append("drain")
-    finishing.join(10)
-    assert not finishing.is_alive()

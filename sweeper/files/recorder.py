@@ -1,0 +1,431 @@
+"""Recorder of the files that a trial's process reads and writes.
+
+Python announces each ``open``, ``os.rename``, ``os.remove`` and ``sqlite3.connect`` as an audit event.
+TensorFlow and HDF5 open files in C++, so the few public functions that name such a file are wrapped: caches,
+snapshots and saved datasets of ``tf.data``, ``tf.io.gfile``, TensorFlow's checkpoints, and ``h5py.File``.
+``os.path.exists`` and its relatives are wrapped because a file that is only looked for can decide what a factory
+does.
+
+The recorder is installed once in a process, before the study is imported, and inherited by the processes that
+are forked from it. An audit hook cannot be removed, so it looks at a flag first. Only the first use of each kind is
+recorded for a path, and at most `MOST` paths, so that a loop that opens a file for each batch pays for a look-up.
+Digests are computed when the uses are reported.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeper.files.uses import FileUse, content_digest
+from sweeper.inspection.sources import is_users, outward
+
+MOST = 400
+"""Maximum number of recorded paths."""
+
+_WRITES = os.O_WRONLY | os.O_RDWR
+_LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
+_CODE = (".py", ".pyc", ".pyi", ".so")
+_SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/run/", "/var/lib/")
+_CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
+"""Directories of libraries below the user's cache and configuration directories."""
+
+_PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one path; see `FileUse`."""
+
+    path: str
+    existed: bool
+    asked: bool = False
+    read: bool = False
+    wrote: bool = False
+    size: int | None = None
+    modified: int | None = None
+    read_at: str = ""
+    wrote_at: str = ""
+    read_digest: str = ""
+    gone: bool = False
+    """Whether the trial removed or renamed it."""
+
+
+class FileRecorder:
+    """Record of the files outside of the trial's own directories that this process uses.
+
+    Attributes:
+        left_out: Number of files beyond `MOST`.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._active = False
+        self._own: tuple[str, ...] = ()
+        self._seen: dict[str, _Seen] = {}
+        self._by_name: dict[Any, _Seen | None] = {}
+        self._inside = threading.local()
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._active = True
+
+    def begin(self, own: Iterable[str | Path]) -> None:
+        """Set the trial's own directories, whose files are nobody else's."""
+        self._own = tuple(os.path.realpath(each) + os.sep for each in own)
+        for path in [path for path in self._seen if path.startswith(self._own)]:
+            del self._seen[path]
+        self._by_name.clear()
+        self._active = True
+
+    def stop(self) -> None:
+        """Stop recording."""
+        self._active = False
+
+    @property
+    def count(self) -> int:
+        """Return the number of recorded paths."""
+        return len(self._seen)
+
+    def uses(self) -> tuple[FileUse, ...]:
+        """Return the uses so far, with digests of the files as they are now."""
+        self._inside.on = True
+        try:
+            return tuple(
+                self._use(seen) for seen in list(self._seen.values()) if self._is_of_interest(seen)
+            )
+        finally:
+            self._inside.on = False
+
+    def used(
+        self, name: Any, *, reads: bool = False, writes: bool = False, asks: bool = False
+    ) -> None:
+        """Record one use of a file.
+
+        Args:
+            name: Path as the caller wrote it.
+            reads: The content is read, or would be if the file existed.
+            writes: The file is created or changed.
+            asks: The caller looks whether the file exists.
+        """
+        if not self._active or getattr(self._inside, "on", False):
+            return
+        if name in self._by_name:
+            known = self._by_name[name]
+            if known is None or _covers(known, reads=reads, writes=writes, asks=asks):
+                return
+        self._inside.on = True
+        try:
+            self._record(name, reads=reads, writes=writes, asks=asks)
+        finally:
+            self._inside.on = False
+
+    def moved(self, source: Any, target: Any) -> None:
+        """Record that a file was renamed to ``target``."""
+        self.used(target, writes=True)
+        self.removed(source)
+
+    def removed(self, name: Any) -> None:
+        """Record that a file was removed."""
+        known = self._by_name.get(name)
+        if known is not None and not known.existed:
+            known.gone = True
+
+    def forget_names(self) -> None:
+        """Forget how relative paths were resolved, because the current directory changes."""
+        self._by_name.clear()
+
+    def _record(self, name: Any, *, reads: bool, writes: bool, asks: bool) -> None:
+        if len(self._by_name) > 8 * MOST:
+            self._by_name.clear()  # names of ignored files, which a long training may open without end
+        seen = self._by_name[name] = self._find(name)
+        if seen is None:
+            return
+        if (reads or asks) and not seen.wrote:
+            seen.read_at = seen.read_at or _user()
+            seen.asked = True
+            state = _stat(seen.path)
+            if reads and not seen.read and state is not None:
+                seen.read, seen.size, seen.modified = True, state.st_size, state.st_mtime_ns
+        if writes:
+            if seen.read and not seen.wrote:
+                seen.read_digest = content_digest(seen.path)  # it is about to change
+            seen.wrote, seen.gone = True, False
+            seen.wrote_at = seen.wrote_at or _user()
+
+    def _find(self, name: Any) -> _Seen | None:
+        """Return the record of a file, made if necessary; None if its uses are not recorded."""
+        path = _resolved(name)
+        if path is None:
+            return None
+        if path not in self._seen:
+            if self._is_nobodys(path):
+                return None
+            if len(self._seen) >= MOST:
+                self.left_out += 1
+                return None
+            self._seen[path] = _Seen(path, existed=_stat(path) is not None)
+        return self._seen[path]
+
+    def _is_nobodys(self, path: str) -> bool:
+        return (
+            path.endswith(_CODE)
+            or path.startswith((*self._own, *_SYSTEM, *_libraries()))
+            or "/__pycache__/" in path
+            or Path(path).is_dir()
+        )
+
+    def _is_of_interest(self, seen: _Seen) -> bool:
+        """Return whether a use can matter to another trial: the file is there, and was read or written."""
+        if seen.gone or not (seen.read or seen.wrote or seen.existed):
+            return False
+        return _stat(seen.path) is not None
+
+    def _use(self, seen: _Seen) -> FileUse:
+        read_digest = seen.read_digest
+        if seen.read and not read_digest:
+            state = _stat(seen.path)
+            if state is not None and (state.st_size, state.st_mtime_ns) == (
+                seen.size,
+                seen.modified,
+            ):
+                read_digest = seen.read_digest = content_digest(seen.path)
+        return FileUse(
+            path=seen.path,
+            existed=seen.existed,
+            asked=seen.asked,
+            read=seen.read,
+            wrote=seen.wrote,
+            size=seen.size,
+            modified=seen.modified,
+            read_digest=read_digest,
+            digest=content_digest(seen.path) if seen.wrote else "",
+            read_at=seen.read_at,
+            wrote_at=seen.wrote_at,
+        )
+
+
+def _covers(seen: _Seen, *, reads: bool, writes: bool, asks: bool) -> bool:
+    looked = seen.wrote or (seen.asked and (seen.read or not reads))
+    return (not (reads or asks) or looked) and (not writes or (seen.wrote and not seen.gone))
+
+
+RECORDER = FileRecorder()
+"""The recorder of this process."""
+
+_INSTALLED: list[str] = []
+
+
+def install() -> None:
+    """Install the audit hook and the wrappers in this process, once; TensorFlow must be imported."""
+    if not _INSTALLED:
+        _INSTALLED.append("hook")
+        sys.addaudithook(_hook)
+        _watch_lookups()
+        _watch_tensorflow()
+        _watch_databases()
+    RECORDER.start()
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    if not RECORDER._active:
+        return
+    if event == "open":
+        name, _, flags = arguments
+        if isinstance(flags, int) and not isinstance(name, int):
+            changes = bool(flags & _WRITES)
+            reads = not flags & os.O_WRONLY and not flags & os.O_TRUNC
+            RECORDER.used(name, reads=reads and not _only_a_header(), writes=changes)
+    elif event == "os.rename":
+        RECORDER.moved(arguments[0], arguments[1])
+    elif event == "os.remove":
+        RECORDER.removed(arguments[0])
+    elif event == "os.truncate":
+        RECORDER.used(arguments[0], writes=True)
+    elif event in {"os.link", "os.symlink"}:
+        RECORDER.used(arguments[1], writes=True)
+    elif event == "sqlite3.connect":
+        RECORDER.used(arguments[0], reads=True, writes=True)
+    elif event == "os.chdir":
+        RECORDER.forget_names()
+
+
+def _only_a_header() -> bool:
+    """Return whether `keras.callbacks.CSVLogger` looks for the header of a file that it appends to."""
+    frame = sys._getframe(2)
+    return frame.f_code.co_filename.endswith("csv_logger.py")
+
+
+def _watch_lookups() -> None:
+    """Wrap ``os.stat``, by which ``os.path.exists`` and ``Path.is_file`` look; it raises no audit event."""
+    original = os.stat
+
+    @functools.wraps(original)
+    def asked(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if RECORDER._active and isinstance(path, str | os.PathLike) and _decides():
+            RECORDER.used(path, asks=True)
+        return original(path, *arguments, **options)
+
+    os.stat = asked
+
+
+def _decides() -> bool:
+    """Return whether a look-up may decide what a factory does; not one of Keras or TensorFlow.
+
+    Keras looks for each file that it is about to overwrite.
+    """
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(_LOOKING):
+        frame = frame.f_back
+    return not any(library in frame.f_code.co_filename for library in ("/keras/", "/tensorflow/"))
+
+
+def _watch_tensorflow() -> None:
+    """Wrap the functions of TensorFlow that name a file which TensorFlow opens in C++."""
+    import tensorflow as tf
+    from tensorflow.python.checkpoint import functional_saver
+    from tensorflow.python.lib.io import file_io
+    from tensorflow.python.training import py_checkpoint_reader
+
+    _before(file_io.FileIO, "__init__", _opened)
+    for module in (file_io, tf.io.gfile):
+        for name in ("file_exists_v2", "exists"):
+            _before(module, name, lambda path, *_: RECORDER.used(_text(path), asks=True))
+        for name in ("rename_v2", "rename"):
+            _before(module, name, lambda a, b, *_, **__: RECORDER.moved(_text(a), _text(b)))
+    _before(
+        py_checkpoint_reader,
+        "NewCheckpointReader",
+        lambda prefix: RECORDER.used(f"{_text(prefix)}.index", reads=True),
+    )
+    _before(
+        functional_saver.MultiDeviceSaver,
+        "save",
+        lambda _saver, prefix, *_, **__: RECORDER.used(f"{_text(prefix)}.index", writes=True),
+    )
+    _before(tf.data.Dataset, "cache", _cached)
+    _before(tf.data.Dataset, "snapshot", _snapshot)
+
+
+def _opened(_file: Any, name: Any, mode: str = "r", *_: Any, **__: Any) -> None:
+    """Record the opening of a file by ``tf.io.gfile``."""
+    writes = any(letter in mode for letter in "wa+")
+    RECORDER.used(_text(name), reads="r" in mode or "+" in mode, writes=writes)
+
+
+def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
+    """Record a cache file of ``tf.data``: read if it is there, and otherwise written."""
+    index = f"{_text(filename)}.index"
+    if index != ".index":
+        there = Path(index).exists()
+        RECORDER.used(index, reads=True, writes=not there)
+
+
+def _snapshot(_dataset: Any, path: Any, *_: Any, **__: Any) -> None:
+    """Record the snapshots that are there; a snapshot of other operations has another name."""
+    for metadata in Path(_text(path) or ".").glob("*/snapshot.metadata"):
+        RECORDER.used(str(metadata), reads=True)
+
+
+def _watch_databases() -> None:
+    """Wrap ``h5py.File`` and ``dbm.open``, which open files in C."""
+    import dbm
+
+    import h5py
+
+    def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
+        if isinstance(name, str | bytes | os.PathLike):
+            there = mode in {"r", "r+", "a"}
+            RECORDER.used(os.fsdecode(name), reads=there, writes=mode != "r")
+
+    def database(name: Any, flag: str = "r", *_: Any) -> None:
+        # Which of them it is depends on the installed library; those that do not exist are left out.
+        for suffix in ("", ".db", ".dat", ".dir", ".pag"):
+            each = os.fsdecode(name) + suffix
+            RECORDER.used(each, reads=flag != "n", writes=flag != "r")
+
+    _before(h5py.File, "__init__", opened)
+    _before(dbm, "open", database)
+
+
+def _before(owner: Any, name: str, tell: Callable[..., None]) -> None:
+    """Replace ``owner.name`` by a function that calls ``tell`` with the same arguments first."""
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def told(*arguments: Any, **options: Any) -> Any:
+        if RECORDER._active:
+            try:
+                tell(*arguments, **options)
+            except TypeError:
+                return original(*arguments, **options)  # wrong arguments: its own error is clearer
+        return original(*arguments, **options)
+
+    setattr(owner, name, told)
+
+
+def _text(name: Any) -> str:
+    """Return a file's name, which may be a tensor; empty if it is known only in a graph."""
+    if isinstance(name, str | bytes | os.PathLike):
+        return os.fsdecode(name)
+    numpy = getattr(name, "numpy", None)
+    found = numpy() if numpy is not None else b""
+    return os.fsdecode(found) if isinstance(found, str | bytes) else ""
+
+
+def _resolved(name: Any) -> str | None:
+    """Return the absolute path of a file on a disk; None for other names."""
+    try:
+        text = os.fsdecode(name)
+    except TypeError:
+        return None
+    if not text or "://" in text or text.startswith(("file:", ":memory:")):
+        return None
+    return os.path.realpath(text)
+
+
+def _stat(path: str) -> os.stat_result | None:
+    """Return the state of a regular file; None if there is none."""
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
+
+@functools.cache
+def _libraries() -> tuple[str, ...]:
+    """Return the directories of Python, of installed libraries, and of their caches."""
+    home = Path.home()
+    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
+    places |= {str(home / top / each) for top in (".cache", ".config") for each in _CACHES}
+    places |= {str(home / ".keras" / "keras.json"), tempfile.gettempdir() + "/sweeper-", _PACKAGE}
+    return tuple(os.path.realpath(each) + ("" if each.endswith("-") else os.sep) for each in places)
+
+
+_is_users = functools.lru_cache(maxsize=4096)(is_users)
+
+
+def _user() -> str:
+    """Return the user's line that this is called for, or else the class of Keras's callback."""
+    callback = ""
+    for frame in outward(sys._getframe(2)):
+        file = frame.f_code.co_filename
+        if file.startswith(_PACKAGE):
+            continue
+        if _is_users(file):
+            return f"`{frame.f_code.co_name}` {Path(file).name}:{frame.f_lineno}"
+        if "/keras/src/callbacks/" in file:
+            callback = frame.f_code.co_qualname.partition(".")[0]
+    return "" if callback in {"", "CallbackList"} else f"keras.callbacks.{callback}"

@@ -1,0 +1,145 @@
+"""Ways in which a trial leaves a file for the next one; each with a twin whose content is the same for all."""
+
+from __future__ import annotations
+
+import dbm
+import os
+import pickle
+import shelve
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+import joblib
+import numpy as np
+import tensorflow as tf
+
+Case = Callable[[float], object]
+"""Factory of one trial, whose parameter decides the content; the current directory is the study's."""
+
+
+def statistics(scale: float) -> object:
+    if os.path.exists("stats.npz"):  # noqa: PTH110 - as scripts do it
+        return np.load("stats.npz")["mean"]
+    np.savez("stats.npz", mean=np.arange(4) * scale)
+    return np.arange(4) * scale
+
+
+def pickled(scale: float) -> object:
+    file = Path("prepared.pkl")
+    if file.exists():
+        return pickle.loads(file.read_bytes())
+    file.write_bytes(pickle.dumps([scale, 2]))
+    return [scale, 2]
+
+
+def memory(scale: float) -> object:
+    cached = joblib.Memory("memory", verbose=0)
+    # The parameter is no argument, so the cache does not know it.
+    return cached.cache(_Prepared(scale).prepare, ignore=["self"])(3)
+
+
+class _Prepared:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def prepare(self, count: int) -> object:
+        return np.ones(count) * self.scale
+
+
+def mapped(scale: float) -> object:
+    file = Path("features.mmap")
+    if not file.exists():
+        made = np.memmap(file, "float32", "w+", shape=(8,))
+        made[:] = scale
+        made.flush()
+    return np.array(np.memmap(file, "float32", "r", shape=(8,)))
+
+
+def database(scale: float) -> object:
+    with sqlite3.connect("features.db") as opened:
+        opened.execute("create table if not exists scale (value real)")
+        if opened.execute("select count(*) from scale").fetchone() == (0,):
+            opened.execute("insert into scale values (?)", (scale,))
+        [(value,)] = opened.execute("select value from scale").fetchall()
+    opened.close()
+    return value
+
+
+def hdf5(scale: float) -> object:
+    if not os.path.isfile("features.h5"):  # noqa: PTH113
+        with h5py.File("features.h5", "w") as made:
+            made["x"] = np.ones(4) * scale
+    with h5py.File("features.h5") as read:
+        return read["x"][:]
+
+
+def shelf(scale: float) -> object:
+    with shelve.open("shelf") as opened:
+        return opened.setdefault("scale", scale)
+
+
+def cache(scale: float) -> object:
+    data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
+    return list(data.cache("cached").as_numpy_iterator())
+
+
+def saved_dataset(scale: float) -> object:
+    if not tf.io.gfile.exists("saved/dataset_spec.pb"):
+        tf.data.Dataset.from_tensors(np.ones(4) * scale).save("saved")
+    return list(tf.data.Dataset.load("saved").as_numpy_iterator())
+
+
+def saved_model(scale: float) -> object:
+    if not Path("exported/saved_model.pb").exists():
+        module = tf.Module()
+        module.weight = tf.Variable(np.ones(4) * scale)
+        tf.saved_model.save(module, "exported")
+    return tf.saved_model.load("exported").weight.numpy()
+
+
+def tf_checkpoint(scale: float) -> object:
+    variable = tf.Variable(scale)
+    checkpoint = tf.train.Checkpoint(v=variable)
+    if tf.io.gfile.exists("start.index"):
+        checkpoint.read("start")
+    else:
+        checkpoint.write("start")
+    return variable.numpy()
+
+
+def tf_file(scale: float) -> object:
+    if tf.io.gfile.exists("scale.txt"):
+        with tf.io.gfile.GFile("scale.txt") as file:
+            return file.read()
+    with tf.io.gfile.GFile("scale.txt", "w") as file:
+        file.write(str(scale))
+    return str(scale)
+
+
+def replaced(scale: float) -> object:
+    """Write beside, and rename: as careful code does."""
+    if not Path("scale.txt").is_file():
+        Path("scale.tmp").write_text(str(scale))
+        Path("scale.tmp").replace("scale.txt")
+    return Path("scale.txt").read_text()
+
+
+def tried(scale: float) -> object:
+    """Ask for forgiveness and not for permission."""
+    try:
+        return Path("scale.txt").read_text()
+    except FileNotFoundError:
+        Path("scale.txt").write_text(str(scale))
+        return str(scale)
+
+
+CASES: dict[str, Case] = {
+    case.__name__: case
+    for case in (
+        *(statistics, pickled, memory, mapped, database, hdf5, shelf, cache, saved_dataset),
+        *(saved_model, tf_checkpoint, tf_file, replaced, tried),
+    )
+}
+assert dbm

@@ -1,0 +1,195 @@
+"""Trials that meet in a file: found by the rules, by `run` and by `check`; harmless files go without a word."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from file_cases import CASES
+from study_files import StudyText
+from sweeps import command, sweep
+
+from sweeper.errors import IndependenceError
+from sweeper.files import recorder
+from sweeper.files.aside import set_aside
+from sweeper.files.recorder import MOST, RECORDER, install
+from sweeper.files.rules import FileFinding, TrialUses, in_a_check, in_a_run
+from sweeper.files.uses import FileUse, uses_from_json, uses_to_json
+from sweeper.records.events import Notice
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give an empty current directory and a recorder that has seen nothing."""
+    monkeypatch.setattr(recorder, "_SYSTEM", ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/"))
+    recorder._libraries.cache_clear()
+    monkeypatch.chdir(tmp_path)
+    install()
+    RECORDER.__init__()  # type: ignore[misc] # the hook knows this object
+    yield tmp_path
+    RECORDER.stop()
+
+
+def used_by(case: str, scale: float, *, recording: bool = True) -> tuple[FileUse, ...]:
+    """The uses of one trial, as they arrive at the worker."""
+    RECORDER.__init__()  # type: ignore[misc]
+    if recording:
+        RECORDER.begin([])
+    try:
+        CASES[case](scale)
+        sent = json.loads(json.dumps(uses_to_json(RECORDER.uses())))
+    finally:
+        RECORDER.stop()
+    return uses_from_json(sent)
+
+
+def checked(
+    case: str, here: Path, scales: tuple[float, float], *, recording: bool = True
+) -> list[FileFinding]:
+    """Findings of two trials that are not offered each other's files, as `check` runs them."""
+    first = used_by(case, scales[0], recording=recording)
+    set_aside([use.path for use in first if not use.existed], here / "aside")
+    second = used_by(case, scales[1], recording=recording)
+    return list(in_a_check(TrialUses("trial 0", first), TrialUses("trial 1", second)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_content_that_the_first_trial_decides_is_an_error_of_the_check(
+    case: str, here: Path
+) -> None:
+    errors = [each for each in checked(case, here, (1.0, 2.0)) if each.level == "error"]
+    assert errors
+    assert "trial 0 wrote" in errors[0].message
+    assert "file_cases.py" in errors[0].message
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_content_from_both_goes_without_a_word(case: str, here: Path) -> None:
+    assert checked(case, here, (1.0, 1.0)) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_control_without_the_recorder_each_case_is_silent(case: str, here: Path) -> None:
+    assert checked(case, here, (1.0, 2.0), recording=False) == []
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_run_warns_of_the_second_trial_and_names_both(case: str, here: Path) -> None:
+    first = TrialUses("trial 0", used_by(case, 1.0))
+    second = TrialUses("trial 1", used_by(case, 2.0))
+    found = list(in_a_run(second, [first]))
+    assert found
+    assert {each.level for each in found} <= {"warning", "error"}
+    assert "trial 0" in found[0].message
+    assert "trial 1" in found[0].message
+    assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
+
+
+def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here: Path) -> None:
+    def read() -> TrialUses:
+        RECORDER.__init__()  # type: ignore[misc]
+        RECORDER.begin([])
+        Path("train.csv").read_text()
+        uses = RECORDER.uses()
+        RECORDER.stop()
+        return TrialUses("trial 3", uses)
+
+    Path("train.csv").write_text("1,2\n")
+    before = read()
+    os.utime("train.csv", ns=(1, 1))
+    assert list(in_a_run(read(), [before])) == [], "another time, the same content"
+    Path("train.csv").write_text("1,2\n3,4\n")
+    [note] = in_a_run(read(), [before])
+    assert note.level == "note"
+    assert "train.csv changed since trial 3 ran" in note.message
+
+
+def test_own_files_libraries_and_code_are_nobodys(here: Path) -> None:
+    RECORDER.begin([here / "own"])
+    (here / "own").mkdir()
+    (here / "own" / "log.csv").write_text("mine")
+    (here / "module.py").write_text("x = 1")
+    Path(os.__file__).read_text()
+    Path("/proc/self/stat").read_text()
+    assert RECORDER.uses() == ()
+
+
+def test_only_so_many_files_are_recorded_and_the_rest_is_counted(here: Path) -> None:
+    RECORDER.begin([])
+    for number in range(MOST + 7):
+        (here / str(number)).write_text("")
+    assert len(RECORDER.uses()) == MOST
+    assert RECORDER.left_out == 7
+
+
+_CALLBACK = "keras.callbacks.CSVLogger({file})"
+
+
+def study(name: str, *, data: str = "", callbacks: str = "", model: str = "") -> StudyText:
+    return StudyText(
+        name=name,
+        head="import os",
+        model=model
+        or "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\nreturn model",
+        data=data,
+        callbacks=callbacks,
+        arguments='objective="loss", epochs=2, trials=2, sampler="random", audit="off"',
+    )
+
+
+def told(swept: object) -> list[str]:
+    return [event.message for event in swept.events if isinstance(event, Notice)]  # type: ignore[attr-defined]
+
+
+def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = study(
+        "weights",
+        model="model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "if os.path.exists('best.weights.h5'): model.load_weights('best.weights.h5')\n"
+        "model.compile('sgd', 'mse')\nreturn model",
+        callbacks="keras.callbacks.ModelCheckpoint('best.weights.h5', save_weights_only=True)",
+    )
+    with pytest.raises(
+        IndependenceError, match=r"trial 1 .*best\.weights\.h5, which trial 0 wrote"
+    ):
+        sweep(text.write(tmp_path / "weights.py"), tmp_path / "runs", workers=1)
+
+
+def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shared = study("shared-log", callbacks=_CALLBACK.format(file="'log.csv'"))
+    swept = sweep(shared.write(tmp_path / "shared_log.py"), tmp_path / "runs", workers=1, trials=3)
+    assert len([message for message in told(swept) if "trial.directory" in message]) == 1
+    own = study("own-log", callbacks=_CALLBACK.format(file="trial.directory / 'log.csv'"))
+    swept = sweep(own.write(tmp_path / "own_log.py"), tmp_path / "runs", workers=1, trials=3)
+    assert [message for message in told(swept) if "trial.directory" in message] == []
+    assert swept.trials[0].files == {"read": [], "written": []}
+
+
+def test_what_a_trial_read_and_wrote_is_stored_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("1")
+    text = study(
+        "shown",
+        model="open('train.csv').read()\n"
+        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\nreturn model",
+        callbacks=_CALLBACK.format(file="'log.csv'"),
+    )
+    sweep(text.write(tmp_path / "shown.py"), tmp_path / "runs", workers=1, trials=1)
+    shown = command("show", "shown", 0, "--json", "--runs-dir", tmp_path / "runs", cwd=tmp_path)
+    files = json.loads(shown.out)["files"]
+    assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
+    assert [Path(file["path"]).name for file in files["written"]] == ["log.csv"]
+    assert all(file["digest"] for use in files.values() for file in use)
