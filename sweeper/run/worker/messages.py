@@ -50,7 +50,6 @@ from sweeper.run.worker.database_health import Entry, WriteQueue
 from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation, to_text
-from sweeper.spec.budgets import check_perturbed, population_of
 from sweeper.spec.space import CategoricalChoice
 from sweeper.train.fingerprint import differences
 
@@ -451,9 +450,6 @@ class MessageHandler(TrialSupervisor):
                 message.start_epoch,
             )
         )
-        population = population_of(self._settings.budget)
-        if population is not None:
-            check_perturbed(population, self._search.params)
         unused = self._search.not_asked_for()
         if unused is not None:
             self._tell(Notice(unused))
