@@ -372,7 +372,7 @@ def _before(owner: Any, name: str, tell: Callable[..., None]) -> None:
         return
 
     @functools.wraps(original)
-    def told(*arguments: Any, **options: Any) -> Any:
+    def observed(*arguments: Any, **options: Any) -> Any:
         if RECORDER._active:
             try:
                 tell(*arguments, **options)
@@ -380,7 +380,7 @@ def _before(owner: Any, name: str, tell: Callable[..., None]) -> None:
                 return original(*arguments, **options)  # wrong arguments: its own error is clearer
         return original(*arguments, **options)
 
-    setattr(owner, name, told)
+    setattr(owner, name, observed)
 
 
 def _text(name: Any) -> str:
@@ -416,10 +416,16 @@ def _stat(path: str) -> os.stat_result | None:
 def _libraries() -> tuple[str, ...]:
     """Return the directories of Python, of installed libraries, and of their caches."""
     home = Path.home()
-    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
-    places |= {str(home / top / each) for top in (".cache", ".config") for each in _CACHES}
-    places |= {str(home / ".keras" / "keras.json"), tempfile.gettempdir() + "/sweeper-", _PACKAGE}
-    return tuple(os.path.realpath(each) + ("" if each.endswith("-") else os.sep) for each in places)
+    directories = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
+    directories |= {str(home / top / each) for top in (".cache", ".config") for each in _CACHES}
+    directories |= {
+        str(home / ".keras" / "keras.json"),
+        tempfile.gettempdir() + "/sweeper-",
+        _PACKAGE,
+    }
+    return tuple(
+        os.path.realpath(each) + ("" if each.endswith("-") else os.sep) for each in directories
+    )
 
 
 _is_users = functools.lru_cache(maxsize=4096)(is_users)

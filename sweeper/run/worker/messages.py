@@ -383,10 +383,10 @@ class MessageHandler(TrialSupervisor):
             self._tell(found)
         findings, self._file_findings = self._file_findings, []
         for finding in findings:
-            if finding.level != "error" and self._is_news(finding):
+            if finding.level != "error" and self._is_unreported(finding):
                 self._tell(Notice(finding.message))
 
-    def _is_news(self, finding: FileFinding) -> bool:
+    def _is_unreported(self, finding: FileFinding) -> bool:
         """Return whether nothing was said about the finding's file yet."""
         del finding
         return True
