@@ -72,6 +72,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "worker_key": "`key` of its worker",
         "devices": "the GPUs that it saw",
         "definition": "the study's fingerprint when it began",
+        "files": "outside of the trial's directory, read and written; null until they are known",
     },
     "sweeper_parameters": {
         "name": "the parameter's",
