@@ -14,6 +14,7 @@ from sweeper.records.results import StudyResults
 from sweeper.search.importance import Importances, parameter_importances
 from sweeper.support.installation import install_command
 from sweeper.views.figures.attempts import attempts_timeline
+from sweeper.views.figures.configurations import configurations, drawn_configurations
 from sweeper.views.figures.curves import learning_curves
 from sweeper.views.figures.drawing import leading_name, objectives_of
 from sweeper.views.figures.parameters import draw_importances, parallel_coordinates
@@ -55,6 +56,17 @@ def pictures_of(
         )
         for index, objective in enumerate(objectives)
     ]
+    rows = drawn_configurations(results)
+    if rows:
+        pictures.insert(
+            0,
+            Picture(
+                "configurations",
+                "Configurations",
+                "; ".join(f"configuration {each.number}: {each.text}" for each in rows) + ".",
+                partial(configurations, results),
+            ),
+        )
     pictures.append(
         Picture(
             "parallel-coordinates",
