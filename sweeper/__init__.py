@@ -65,7 +65,7 @@ if TYPE_CHECKING:
         TrialRecord,
         TrialStatus,
     )
-    from sweeper.spec.budgets import Halving, Hyperband, Population, Scale
+    from sweeper.spec.budgets import Halving, Hyperband
     from sweeper.spec.checkpointing import Every, Keep
     from sweeper.spec.retries import Retries
     from sweeper.spec.searching import Objective
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from sweeper.train.step_callbacks import AtStep, EverySteps
 
 _MODULES = {
-    "sweeper.spec.budgets": ("Halving", "Hyperband", "Population", "Scale"),
+    "sweeper.spec.budgets": ("Halving", "Hyperband"),
     "sweeper.spec.checkpointing": ("Every", "Keep"),
     "sweeper.errors": (
         "CheckpointError",
@@ -177,10 +177,8 @@ __all__ = [
     "ObjectiveError",
     "ParameterError",
     "ParetoTrial",
-    "Population",
     "RestoreError",
     "Retries",
-    "Scale",
     "StorageError",
     "StoredStudy",
     "Study",

@@ -72,6 +72,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "worker_key": "`key` of its worker",
         "devices": "the GPUs that it saw",
         "definition": "the study's fingerprint when it began",
+        "files": "files that it read and wrote outside of its trial's directory, with digests",
     },
     "sweeper_parameters": {
         "name": "the parameter's",

@@ -34,7 +34,6 @@ FIRST = (
     "how-to/debug.md",
     "how-to/failed-trials.md",
     "how-to/branching.md",
-    "how-to/populations.md",
     "reference/index.md",
     "reference/study.md",
     "reference/training.md",

@@ -138,7 +138,7 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
     "ArraySource": (
         "arrays, nested arrays, pandas, tensors (ragged ones, too); sample and class weights",
         "nothing: the order of an epoch is a function of (seed, epoch), and indices are skipped",
-        "sparse arrays, arrays of Python objects",
+        "sparse arrays, arrays of Python objects other than texts",
     ),
     "PyDatasetSource": (
         "`keras.utils.PyDataset`",

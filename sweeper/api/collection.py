@@ -202,7 +202,7 @@ def _garbage(
 ) -> Iterator[Garbage]:
     study, number = trial.study, trial.number
     known = _known(trial, directories)
-    listed = read_kept(directories, known, origin=origin, unmarked=True)
+    listed = read_kept(directories, known, origin=origin)
     current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
     # What ran under another definition, before the trial began anew, is gone on with by nobody.
     history = [epoch.metrics for epoch in trial.epochs]

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from sweeper.checkpoint.format import Committed, LoadedCheckpoint
 from sweeper.checkpoint.identity import Marker, Origin, claim_directory, read_marker
-from sweeper.checkpoint.reading import list_checkpoints, load_newest, read_kept
+from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.errors import (
-    CheckpointError,
     FactoryError,
     ForeignCheckpointError,
     Interrupted,
@@ -34,7 +33,7 @@ from sweeper.run.signals import signals_to_stop
 from sweeper.spec.arguments import named_arguments
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
-from sweeper.support.paths import Location, RemotePath, parse_location
+from sweeper.support.paths import RemotePath, parse_location
 from sweeper.support.shown import shown_url
 from sweeper.train.loop.plan import SnapshotKeeper
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
@@ -146,15 +145,10 @@ def fit(
     seeds = TrialSeeds(seed, 0)
     seed_everything(seeds.child("training"))
     sweep_leftovers(directory)
-    origin, unmarked = _origin(directory, data, seed)
-    loaded = load_newest([directory], notice or _warn, known=unmarked, origin=origin)
-    kept = read_kept([directory], unmarked, origin=origin)
-    claim_directory(directory, Marker("", origin.identity, seed, origin.definition), adopt=True)
-    if unmarked:
-        (notice or _warn)(
-            f"the checkpoints in {directory} are from an older version, which did not record "
-            "their training data; make sure that they were trained on these data"
-        )
+    origin = _origin(directory, data, seed)
+    loaded = load_newest([directory], notice or _warn, origin=origin)
+    kept = read_kept([directory], origin=origin)
+    claim_directory(directory, Marker("", origin.identity, seed, origin.definition))
     with _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
@@ -191,8 +185,8 @@ def fit(
     return loop.history
 
 
-def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Location, ...]]:
-    """Return whose the checkpoints in ``directory`` must be, and those of an older version among them.
+def _origin(directory: Path, data: Data, seed: int) -> Origin:
+    """Return whose the checkpoints in ``directory`` must be.
 
     Raises:
         ForeignCheckpointError: It is a study's.
@@ -204,14 +198,8 @@ def _origin(directory: Path, data: Data, seed: int) -> tuple[Origin, tuple[Locat
     if marker is not None and marker.study:
         msg = f"{directory} belongs to {marker.describe()}; give this training another directory"
         raise ForeignCheckpointError(msg)
-    try:
-        unmarked = list_checkpoints(directory) if marker is None else ()
-    except OSError as error:
-        msg = f"the checkpoints in {directory} cannot be listed: {error}"
-        raise CheckpointError(msg) from error
     identity = uuid.uuid4().hex if marker is None else marker.identity
-    origin = Origin("", identity, 0, seed, data_fingerprint(data), data_settings(data))
-    return origin, unmarked
+    return Origin("", identity, 0, seed, data_fingerprint(data), data_settings(data))
 
 
 class _Observer(SnapshotKeeper):

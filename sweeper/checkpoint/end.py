@@ -36,7 +36,7 @@ class EndStore(Protocol):
     def list(self) -> tuple[Location, ...]:
         """Return the paths of the stored checkpoints."""
 
-    def delete(self, path: Location) -> bool:
+    def delete(self, path: Location) -> None:
         """Delete a stored checkpoint."""
 
 

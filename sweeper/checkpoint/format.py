@@ -286,7 +286,7 @@ class Manifest:
 
     Attributes:
         versions: Versions of the libraries that wrote the checkpoint.
-        origin: Origin of the checkpoint; None if an older version wrote it, or none was given.
+        origin: Origin of the checkpoint; None if none was given.
     """
 
     step: int

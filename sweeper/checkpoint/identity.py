@@ -44,9 +44,6 @@ _HASH = r"((?:[0-9a-f]{8})?)"
 _UNFINISHED = re.compile(
     rf"\.(?:writing|deleting)-.+-h{_HASH}-m{_HASH}-b{_HASH}-n{_HASH}-p(\d+)-s([0-9.e+-]+)-\d+"
 )
-_UNFINISHED_BEFORE = re.compile(
-    r"\.(?:writing|deleting)-.+-h[0-9a-f]{8}-b[0-9a-f]{8}-p\d+-s\d+-\d+"
-)
 _serial = count()
 
 
@@ -78,11 +75,6 @@ def maker_of(name: str) -> ProcessIdentity | None:
         return None
     host, machine, boot, namespace, pid, started = match.groups()
     return ProcessIdentity(host, f"{machine}/{boot}/{namespace}", int(pid), float(started))
-
-
-def is_unfinished_of_an_older_version(name: str) -> bool:
-    """Return whether ``name`` is an unfinished directory of a version that did not store the machine."""
-    return _UNFINISHED_BEFORE.fullmatch(name) is not None
 
 
 def unfinished_name(work: str, name: str) -> str:
@@ -279,8 +271,8 @@ def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = Fal
     Args:
         directory: Directory of a study, or of a training's checkpoints.
         expected: Expected owner; None for a new study, which can own no files yet.
-        adopt: Whether checkpoints without a marker, as an older version wrote them, belong to
-            ``expected``.
+        adopt: Whether checkpoints in a directory whose marker is missing belong to ``expected``. Each
+            checkpoint's own origin is checked when it is read.
 
     Raises:
         CheckpointError: The directory cannot be read.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -18,8 +17,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from sweeper.errors import CorruptCheckpointError
-
-_NO_LOCKS_HERE = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)
 
 
 class FileOperations:
@@ -123,33 +120,6 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         raise CorruptCheckpointError(msg)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
         yield file
-
-
-@contextmanager
-def reading_lock(path: Path, *, exclusive: bool = False) -> Iterator[bool]:
-    """Context manager that locks the checkpoint at ``path``; yields whether the lock was acquired.
-
-    The kernel releases the lock when the process ends. On file systems without locks, it yields True.
-    With ``exclusive``, for deletion, it yields False at once while another process reads.
-
-    Raises:
-        OSError: The directory cannot be opened.
-    """
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    mode = fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH
-    try:
-        try:
-            fcntl.flock(descriptor, mode)
-            free = True
-        except BlockingIOError:
-            free = False
-        except OSError as error:
-            if error.errno not in _NO_LOCKS_HERE:
-                raise
-            free = True
-        yield free
-    finally:
-        os.close(descriptor)
 
 
 def free_pins(directory: str | Path) -> None:

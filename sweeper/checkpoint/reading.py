@@ -13,8 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -31,7 +31,7 @@ from sweeper.checkpoint.format import (
     read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin, aside_name
-from sweeper.checkpoint.operations import FileOperations, open_regular, reading_lock
+from sweeper.checkpoint.operations import FileOperations, open_regular
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
@@ -88,8 +88,9 @@ def load_checkpoint(path: Location) -> LoadedCheckpoint:
         return load_remote(path)
     checkpoint_name(path)
     try:
-        with reading_lock(path):
-            return read_verified(_LocalFiles(path))
+        # All files are opened before any is read: a deletion meanwhile removes only their names.
+        with _opened(path, MANIFEST_FILE, STATE_FILE, TENSORS_FILE) as files:
+            return read_verified(files)
     except OSError as error:
         if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises what the disk raises
             msg = f"the checkpoint {path} is missing, or is not a directory"
@@ -119,8 +120,7 @@ def load_newest(
             two checkpoints at one step, that of the later attempt is newer.
         notice: Receives a message for each checkpoint that was renamed or could not be used.
         known: Announced checkpoints, which are read by name even if a listing does not show them.
-        origin: Required origin; None to accept any. A checkpoint without an origin, as an older
-            version wrote it, is accepted if it is in ``known``.
+        origin: Required origin; None to accept any, and checkpoints without one.
         operations: File-system operations; None for the system's.
 
     Returns:
@@ -172,13 +172,10 @@ class _Search:
         except CheckpointError as error:
             self._pass_over(path, error)
             return None
-        if self.origin is None or _is_of(
-            path, loaded.origin, self.origin, announced=path in self.known
-        ):
+        if self.origin is None or _is_of(path, loaded.origin, self.origin):
             return loaded
         self.notice(
-            f"the checkpoint {path} does not name its owner, and the database does not list it; "
-            "using the checkpoint before it"
+            f"the checkpoint {path} does not name its owner; using the checkpoint before it"
         )
         return None
 
@@ -194,6 +191,7 @@ class _Search:
             return
         if reason.errno not in _PASSED_OVER:
             raise error
+        self.vanished = self.vanished or reason.errno == errno.ENOENT
         self.notice(f"{error}; using the checkpoint before it")
 
 
@@ -202,7 +200,6 @@ def read_kept(
     known: Iterable[Location] = (),
     *,
     origin: Origin | None = None,
-    unmarked: bool = False,
 ) -> tuple[KeptCheckpoint, ...]:
     """Return the data that retention needs of every checkpoint, from the manifests alone.
 
@@ -212,21 +209,17 @@ def read_kept(
         directories: Checkpoint directories of the attempts.
         known: Announced checkpoints, which are read by name even if a listing does not show them.
         origin: Required origin; None to accept any.
-        unmarked: Whether to include checkpoints that have no origin and are not in ``known``.
 
     Raises:
         ForeignCheckpointError: A checkpoint belongs to another study.
         CheckpointError: A disk or an object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
-    known = list(known)
     listed = [path for directory in directories for path in _listed(directory)]
     for path in dict.fromkeys([*listed, *known]):
         try:
             manifest = read_manifest(path)
-            if origin is not None and not _is_of(
-                path, manifest.origin, origin, announced=unmarked or path in known
-            ):
+            if origin is not None and not _is_of(path, manifest.origin, origin):
                 continue
         except ForeignCheckpointError:
             raise
@@ -265,7 +258,8 @@ def read_manifest(path: Location) -> Manifest:
         from sweeper.checkpoint.remote_reading import read_remote_manifest
 
         return read_remote_manifest(path)
-    return manifest_of(_LocalFiles(path))[0]
+    with _opened(path, MANIFEST_FILE) as files:
+        return manifest_of(files)[0]
 
 
 def read_state(path: Location) -> bytes:
@@ -278,25 +272,35 @@ def read_state(path: Location) -> bytes:
         from sweeper.checkpoint.remote_objects import objects_at
 
         return objects_at(path).read(path / STATE_FILE)
-    return _LocalFiles(path).read(STATE_FILE)
+    with _opened(path, STATE_FILE) as files:
+        return files.read(STATE_FILE)
 
 
 @dataclass(frozen=True)
 class _LocalFiles:
+    """Open files of one checkpoint; see `CheckpointFiles`."""
+
     path: Path
+    files: Mapping[str, BinaryIO]
 
     def read(self, name: str) -> bytes:
         with self.open(name) as file:
             return file.read()
 
     def size(self, name: str) -> int:
-        with self.open(name) as file:
-            return os.fstat(file.fileno()).st_size
+        return os.fstat(self.files[name].fileno()).st_size
 
     @contextmanager
     def open(self, name: str) -> Iterator[BinaryIO]:
-        with open_regular(self.path / name) as file:
-            yield file
+        self.files[name].seek(0)
+        yield self.files[name]
+
+
+@contextmanager
+def _opened(path: Path, *names: str) -> Iterator[_LocalFiles]:
+    """Context manager that opens these files of the checkpoint at ``path``."""
+    with ExitStack() as stack:
+        yield _LocalFiles(path, {n: stack.enter_context(open_regular(path / n)) for n in names})
 
 
 def _newest_first(
@@ -342,14 +346,14 @@ def _unlisted(directory: Location, error: OSError) -> CheckpointError:
     return CheckpointError(msg)
 
 
-def _is_of(path: Location, found: Origin | None, expected: Origin, *, announced: bool) -> bool:
-    """Return whether the checkpoint may be used; one without an origin only if it was announced.
+def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
+    """Return whether the checkpoint may be used; False for one without an origin.
 
     Raises:
         ForeignCheckpointError: It has another origin.
     """
     if found is None:
-        return announced
+        return False
     differences = expected.differences(found)
     if differences:
         msg = (

@@ -158,8 +158,8 @@ class RemoteCheckpointStore:
         """Read and verify one checkpoint; see `load_remote` for its errors."""
         return load_remote(path, self._objects)
 
-    def delete(self, path: Location) -> bool:
-        """Delete a checkpoint of this attempt or another; return True.
+    def delete(self, path: Location) -> None:
+        """Delete a checkpoint of this attempt or another.
 
         A trial may have earlier checkpoints on a disk; for these, see `CheckpointStore.delete`.
 
@@ -167,11 +167,11 @@ class RemoteCheckpointStore:
             CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
         """
         if not isinstance(path, RemotePath):
-            return CheckpointStore(path.parent).delete(path)
+            CheckpointStore(path.parent).delete(path)
+            return
         name = delete_remote(path, self._objects)
         if path.parent == self.directory:
             self._deleted.add(name)
-        return True
 
     @contextmanager
     def _spool_file(self, step: int, size: int) -> Iterator[BinaryIO]:

@@ -39,11 +39,10 @@ from sweeper.checkpoint.identity import (
     CheckpointName,
     Origin,
     is_set_aside,
-    is_unfinished_of_an_older_version,
     maker_of,
     unfinished_name,
 )
-from sweeper.checkpoint.operations import FileOperations, reading_lock
+from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import list_local, load_checkpoint
 from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import CheckpointError
@@ -138,13 +137,11 @@ class CheckpointStore:
         """Read and verify one checkpoint; see `load_checkpoint` for its errors."""
         return load_checkpoint(path)
 
-    def delete(self, path: Location) -> bool:
+    def delete(self, path: Location) -> None:
         """Delete a checkpoint of this attempt or another, or one that was set aside.
 
-        A trial may have earlier checkpoints in an object store; these can be deleted, too.
-
-        Returns:
-            Whether it is deleted; False if it was not, because another process reads it.
+        A process that reads it has its files open, and reads them to their end. A trial may have
+        earlier checkpoints in an object store; these can be deleted, too.
 
         Raises:
             CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
@@ -153,7 +150,7 @@ class CheckpointStore:
             from sweeper.checkpoint.remote_reading import delete_remote
 
             delete_remote(path)
-            return True
+            return
         if CheckpointName.parse(path.name) is None and not is_set_aside(path.name):
             msg = f"{path} does not have the name of a checkpoint, so it is not deleted"
             raise CheckpointError(msg)
@@ -163,19 +160,15 @@ class CheckpointStore:
                 # The target of a link is not deleted.
                 self._operations.remove(path)
                 self._operations.fsync_directory(path.parent)
-                return True
-            with reading_lock(path, exclusive=True) as free:
-                if not free:
-                    return False
-                self._operations.rename(path, aside)
+                return
+            self._operations.rename(path, aside)
             self._operations.fsync_directory(path.parent)
             self._operations.remove_tree(aside)
         except FileNotFoundError:
-            return True
+            return
         except OSError as error:
             msg = f"the checkpoint {path} cannot be deleted: {error}"
             raise CheckpointError(msg) from error
-        return True
 
     def _temporary_directory(self, step: int) -> Path:
         return self.directory / unfinished_name("writing", str(CheckpointName(step)))
@@ -308,8 +301,6 @@ def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         maker = maker_of(path.name)
         if maker is None:
-            if abandoned and is_unfinished_of_an_older_version(path.name):
-                yield path
             continue
         gone = is_gone(maker, abridged=True)
         if gone or (gone is None and abandoned and not maker.shares_host_with(here)):

@@ -16,7 +16,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
@@ -47,7 +46,6 @@ _SAFETENSORS_NAMES = {
     "uint8": "U8",
     "bool": "BOOL",
 }
-_NUMPY_NAMES = {name: numpy for numpy, name in _SAFETENSORS_NAMES.items()}
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NONE: Mapping[str, tuple[str, ...]] = {}
 _BEYOND_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
@@ -223,64 +221,6 @@ def read_tensors(
             raise ValueError(msg)
         tensors[name] = array
     return tensors
-
-
-class NamedTensors:
-    """A safetensors file of another program, whose tensors are read one by one.
-
-    Attributes:
-        entries: Entries of the tensors by name, without digests.
-
-    Raises:
-        ValueError: It is not a complete safetensors file; the message says why.
-        OSError: It cannot be read.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        size = path.stat().st_size
-        with path.open("rb", buffering=0) as file:
-            length = bytearray(8)
-            _fill(file, memoryview(length), "the header's length", _unhashed)
-            self._begin = 8 + int.from_bytes(length, "little")
-            if self._begin > size:
-                msg = f"its header claims {self._begin - 8} bytes of a file of {size}"
-                raise ValueError(msg)
-            header = bytearray(self._begin - 8)
-            _fill(file, memoryview(header), "the header", _unhashed)
-        self._slots = _parse_header(bytes(header))
-        self.entries: dict[str, TensorEntry] = {}
-        for name, slot in self._slots.items():
-            if slot.dtype not in _NUMPY_NAMES:
-                msg = f"tensor {name!r} has the unknown dtype {slot.dtype!r}"
-                raise ValueError(msg)
-            entry = TensorEntry(name, _NUMPY_NAMES[slot.dtype], slot.shape, "")
-            if slot.begin < 0 or slot.end - slot.begin != entry.nbytes:
-                msg = f"tensor {name!r} lies at {slot}, and has {entry.nbytes} bytes"
-                raise ValueError(msg)
-            if self._begin + slot.end > size:
-                msg = f"tensor {name!r} ends beyond the end of a file of {size} bytes"
-                raise ValueError(msg)
-            self.entries[name] = entry
-
-    def read(self, name: str) -> Array:
-        """Return the tensor ``name`` in new memory.
-
-        Raises:
-            ValueError: The file has become shorter.
-            OSError: It cannot be read.
-        """
-        entry = self.entries[name]
-        array: Array = np.empty(entry.shape, named_dtype(entry.dtype))
-        with self._path.open("rb", buffering=0) as file:
-            file.seek(self._begin + self._slots[name].begin)
-            for chunk in _chunks(array):
-                _fill(file, chunk, f"tensor {name!r}", _unhashed)
-        return array
-
-
-def _unhashed(_chunk: memoryview) -> None:
-    """Do nothing, because there is no digest to compare."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ class Store(Protocol):
     ) -> Committed:
         """Write the snapshot durably; with ``let_go``, release each tensor after it is written."""
 
-    def delete(self, path: Location) -> bool:
-        """Delete a checkpoint; return False if another process reads it."""
+    def delete(self, path: Location) -> None:
+        """Delete a checkpoint."""
 
 
 class BackgroundWriter:
@@ -218,7 +218,7 @@ class BackgroundWriter:
         doomed = self._keep.select(self._kept, self._history)
         for checkpoint in [c for c in self._kept if c in doomed]:
             try:
-                gone = self._store.delete(checkpoint.path)
+                self._store.delete(checkpoint.path)
             except CheckpointError as error:
                 if checkpoint.path not in self._undeletable:
                     self._undeletable.add(checkpoint.path)
@@ -226,9 +226,8 @@ class BackgroundWriter:
                         f"{error}; the training continues, and `sweeper gc` tries again"
                     )
                 continue
-            if gone:
-                self._kept.remove(checkpoint)
-                self._events.append(checkpoint.path)
+            self._kept.remove(checkpoint)
+            self._events.append(checkpoint.path)
 
     def _commit(self) -> Committed | None:
         """Commit the waiting snapshot; return None if it is no checkpoint of this attempt.

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,12 +32,9 @@ from sweeper.cli.output import (
     read_settings,
 )
 from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
-from sweeper.records.ancestry import schedule_of
 from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
     from sweeper.spec.settings import Settings
 
@@ -122,13 +119,6 @@ def show(
         print_table(trial_on_terminal(trial, found, commands))
 
 
-def _stretch(stretch: "Mapping[str, Any]") -> str:
-    """Format one line of the schedule that led to a trial."""
-    params = " ".join(f"{name}={value}" for name, value in stretch["params"].items())
-    until = f"epochs {stretch['from_epoch'] + 1} to {stretch['to_epoch']}"
-    return f"{until} as trial {stretch['trial']}: {params}"
-
-
 def best(
     study: StudyName,
     *,
@@ -153,11 +143,9 @@ def best(
         _check_has_best(found, settings)
         leading = [found.best.number] if found.best else [t.number for t in found.pareto]
         trials = [reader.trial(study, number) for number in leading]
-        led = [schedule_of(t, lambda number: reader.trial(study, number)) for t in trials]
     if as_json:
         front = [trial.to_json() for trial in trials]
         if found.best:
-            front[0]["schedule"] = list(led[0])
             front[0]["value"] = found.best.value
             for name in ("configurations", "confirmed"):
                 front[0][name] = [each.to_json() for each in getattr(found, name)]
@@ -178,8 +166,6 @@ def best(
 
     if found.best:
         print_table(trial_on_terminal(trials[0], found))
-        for stretch in led[0] if len(led[0]) > 1 else ():
-            typer.echo(_stretch(stretch))
     else:
         print_table(TrialsTable([t for t in found.trials if t.number in leading]))
     for line in comparison_lines(found, settings.command("confirm", study)):

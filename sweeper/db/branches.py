@@ -1,18 +1,14 @@
-"""Branches and generations of a population: trials that begin at checkpoints of others.
+"""Branches: trials that begin at checkpoints of others.
 
 A branch does not count towards the study's total, and no sampler sees it. Its number lies beyond
 those of the total, so that it does not affect later trials.
-
-A generation is decided in the transaction of a worker's claim, under the lock on the study: all of
-its members are inserted at once, so it is decided only once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -21,11 +17,11 @@ from sqlalchemy.orm import aliased
 from sweeper.db import optuna_rows, studies
 from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import StudyRow, find_study, lock_study, no_such_trial
-from sweeper.db.tables import AnyRow, Branch, Checkpoint, Trial, is_beside
+from sweeper.db.tables import AnyRow, Branch, Trial, is_beside
 from sweeper.errors import DefinitionError
 from sweeper.records.ancestry import ParentRecord
 from sweeper.search.spaces import from_text, to_text
-from sweeper.spec.budgets import Population, descents, perturbed, population_of, rung_schedule
+from sweeper.spec.budgets import rung_schedule
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
@@ -86,14 +82,12 @@ class NewBranch:
         parent: The parent's checkpoint.
         params: Its parameters, in the parent's order.
         distributions: The distributions for Optuna's tables; each contains its value.
-        counted: Whether it counts towards the study's total, as members of a population do.
     """
 
     number: int
     parent: ParentRecord
     params: Mapping[str, CategoricalChoice]
     distributions: Mapping[str, Distribution]
-    counted: bool = False
 
 
 def insert_branch(connection: Connection, study: AnyRow, branch: NewBranch) -> None:
@@ -136,115 +130,17 @@ def insert_branch(connection: Connection, study: AnyRow, branch: NewBranch) -> N
             drawn=json.dumps(drawn_from),
             changed=json.dumps(dict(origin.changed)),
             outside=json.dumps(list(origin.outside)),
-            counted=branch.counted,
+            counted=False,
         )
     )
-
-
-Turn = Literal["none", "inserted", "over"]
-"""Result of inserting a generation; "over": no trial of the previous generation can be continued."""
-
-
-def next_generation(connection: Connection, study: AnyRow, begun: int) -> Turn | list[int]:
-    """Insert the generation after the first ``begun`` trials, if it is due.
-
-    The study must be locked; ``begun`` is the number of trials of its total that have begun.
-
-    Returns:
-        The result: "none" without a population, in its first generation, and after the last one; or the
-        numbers of the trials that have to end first.
-
-    Raises:
-        DefinitionError: The population perturbs a parameter that the trials do not have.
-    """
-    population = population_of(json.loads(study.definition).get("budget"))
-    if population is None or not begun or begun % population.size or begun >= study.target:
-        return "none"
-    generation = connection.execute(
-        sa.select(Trial)
-        .where(
-            Trial.study_id == study.id,
-            Trial.number >= begun - population.size,
-            Trial.number < begun,
-        )
-        .order_by(Trial.number)
-    ).all()
-    unfinished = [trial.number for trial in generation if trial.result is None]
-    if unfinished:
-        return unfinished
-    inserted = _insert(connection, study, population, generation)
-    return "inserted" if inserted else "over"
-
-
-def _insert(
-    connection: Connection, study: AnyRow, population: Population, generation: Sequence[AnyRow]
-) -> int:
-    """Insert the next generation; return its number of trials."""
-    count = 0
-    ends = {trial.number: _end(connection, trial.id) for trial in generation}
-    ids = [trial.optuna_trial_id for trial in generation]
-    values = optuna_rows.values(connection, ids)
-    drawn = optuna_rows.parameters(connection, ids)
-    before = parents_of(connection, [trial.id for trial in generation])
-    of_number = {trial.number: trial for trial in generation}
-    ranked = [
-        (
-            trial.number,
-            values.get(trial.optuna_trial_id)
-            if trial.result == "complete" and ends[trial.number] is not None
-            else None,
-        )
-        for trial in generation
-    ]
-    for each in descents(population, ranked, direction=study.direction, seed=study.seed):
-        parent, end = of_number[each.parent], ends[each.parent]
-        if each.number >= study.target or end is None:
-            continue
-        parameters = drawn.get(parent.optuna_trial_id, {})
-        params = {name: p.value for name, p in parameters.items()}
-        distributions = {name: p.distribution for name, p in parameters.items()}
-        changed = {}
-        if each.perturbed:
-            changed = perturbed(
-                population, params, distributions, seed=study.seed, number=each.number
-            )
-        ancestor = before.get(parent.id)
-        origin = ParentRecord(
-            number=parent.number,
-            step=end.step,
-            digest=end.digest,
-            epoch=end.epoch,
-            seeded_as=parent.number if ancestor is None else ancestor.seeded_as,
-            epochs=(each.number // population.size + 1) * population.every,
-            changed=changed,
-            params=params,
-            distributions=distributions,
-        )
-        own = {**params, **changed}
-        insert_branch(
-            connection, study, NewBranch(each.number, origin, own, distributions, counted=True)
-        )
-        count += 1
-    return count
-
-
-def _end(connection: Connection, trial_id: int) -> AnyRow | None:
-    """Return the newest checkpoint of a trial, at the end of its training."""
-    return connection.execute(
-        sa.select(Checkpoint)
-        .where(Checkpoint.trial_id == trial_id)
-        .order_by(Checkpoint.step.desc(), Checkpoint.id.desc())
-        .limit(1)
-    ).first()
 
 
 def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study.
 
     Raises:
-        DefinitionError: More trials have begun; or the study's population determines the total; or
-            the total is raised past branches, whose numbers points of a grid or rounds of a budget
-            need.
+        DefinitionError: More trials have begun; or the total is raised past branches, whose numbers
+            points of a grid or rounds of a budget need.
     """
     _check_total(connection, lock_study(connection, name), target)
     return studies.set_target(connection, name, target)
@@ -253,12 +149,6 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
 def _check_total(connection: Connection, study: AnyRow, target: int) -> None:
     definition = json.loads(study.definition)
     budget = definition.get("budget")
-    if target != study.target and population_of(budget) is not None:
-        msg = (
-            f"trials={target} for study {study.name!r}, whose population has {study.target} "
-            "trials, a fixed number for each generation; do not change the total"
-        )
-        raise DefinitionError(msg)
     grid = definition.get("sampler") == "grid"
     rounds = not grid and rung_schedule(budget, definition.get("epochs", 1)) is not None
     if target <= study.target or not (grid or rounds):
@@ -273,15 +163,6 @@ def _check_total(connection: Connection, study: AnyRow, target: int) -> None:
             "begin another study"
         )
         raise DefinitionError(msg)
-
-
-def decided_below(connection: Connection, study: AnyRow) -> int:
-    """Return the number below which a population's next generation has been decided; 0 for others."""
-    population = population_of(json.loads(study.definition).get("budget"))
-    last = None if population is None else last_and_beside(connection, study.id)[0]
-    if population is None or last is None:
-        return 0
-    return int(last.number - last.number % population.size)
 
 
 def _next_number(connection: Connection, name: str) -> int:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from sweeper.db import optuna_rows
-from sweeper.db.branches import last_and_beside, next_generation, parents_of
+from sweeper.db.branches import last_and_beside, parents_of
 from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
@@ -208,14 +208,6 @@ def _new_trial(
             return None if found is None else Waiting(found)
         return _begin(connection, study, found, trial_seed)
     following = _next_number(connection, study.id)
-    turn = next_generation(connection, study, following.begun)
-    if turn == "inserted":
-        return "again"
-    if turn == "over":
-        return None
-    if isinstance(turn, list):
-        shown = ", ".join(map(str, turn))
-        return Waiting(f"the next generation waits for running trials: {shown}")
     waiting = _held_up(connection, study, following)
     if waiting is not None:
         # A rung may have become full without a decision, for example when the total was lowered.

@@ -18,7 +18,6 @@ from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
 from sweeper.records.code import CodeGroup, short_code
 from sweeper.records.configurations import ConfigurationRecord, configurations_of
 from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
-from sweeper.spec.budgets import first_epochs
 from sweeper.spec.searching import Objective
 
 
@@ -158,8 +157,6 @@ def trial_statuses(
     latest = _latest_epochs(connection, study.id)
     definition = json.loads(study.definition)
     epochs = definition.get("epochs")
-    if epochs is not None:
-        epochs = first_epochs(definition.get("budget"), epochs)
     parents = parents_of(connection, trials_of(study.id))
     errors = _errors(connection, study.id)
     found = []

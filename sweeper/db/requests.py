@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branches import decided_below, parents_of
+from sweeper.db.branches import parents_of
 from sweeper.db.claims import TrialSeed, is_open
 from sweeper.db.database import Statements, reading, writing
 from sweeper.db.leases import read_workers, suspects
@@ -188,24 +188,15 @@ def retry(connection: Connection, name: str, number: int, *, again: bool = False
         )
         raise UsageError(msg)
     check_not_compared(connection, name, trial)
-    if number < decided_below(connection, study):
-        msg = (
-            f"trial {number} of study {name!r} failed, and the next generation was decided "
-            "without it; it cannot be retried, because its result would change that generation"
-        )
-        raise UsageError(msg)
     _give_another_attempt(connection, study, trial)
 
 
 def retry_failed(connection: Connection, name: str) -> tuple[int, ...]:
-    """Retry every failed trial that is in no decided rung or generation; return their numbers."""
+    """Retry every failed trial that is in no decided rung; return their numbers."""
     study = lock_study(connection, name)
     failed = connection.execute(
         sa.select(Trial)
-        .where(
-            *(Trial.study_id == study.id, Trial.result == "failed", ~is_compared()),
-            Trial.number >= decided_below(connection, study),
-        )
+        .where(Trial.study_id == study.id, Trial.result == "failed", ~is_compared())
         .order_by(Trial.number)
     ).all()
     for trial in failed:

@@ -418,7 +418,7 @@ class Branch(Base):
 
     The row has a copy of the parent's data, because the parent may start again under another
     definition, and its checkpoints are deleted. ``counted`` is whether the branch counts towards the
-    study's total, as members of a population do.
+    study's total; new branches never do, members of populations of earlier versions did.
     """
 
     __tablename__ = "sweeper_branches"

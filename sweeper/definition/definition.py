@@ -241,8 +241,8 @@ class StudyDefinition:
             of the definition; the content of a file that a function chooses is part of the trial.
         tensorboard: Whether epochs and parameters are also written for TensorBoard, below
             ``runs/NAME/tensorboard``. It may differ from run to run.
-        budget: `Halving` or `Hyperband`: trials pause at rungs, and the best are promoted; or
-            `Population`.
+        budget: `Halving` or `Hyperband`: trials pause at rungs, and the best of each
+            are promoted.
         repeats: How often each configuration (one set of parameters) is trained, each time as a
             trial of its own; 1 by default. ``trials`` is a multiple of it. `Trial.repeat` counts
             from 0, and repeat r of every configuration has the same seed. The sampler and the
@@ -330,9 +330,8 @@ class StudyDefinition:
         self._described_pruner = describe_pruner(pruner, self.objectives)
         self.budget = budget
         self.concurrency = checked_whole(concurrency, "concurrency", least=1)
-        counts, goals = (self.trials, self.concurrency), self.objectives
         self._described_budget = describe_budget(
-            budget, epochs=self.epochs, pruner=pruner, objectives=goals, counts=counts
+            budget, epochs=self.epochs, pruner=pruner, objectives=self.objectives
         )
         self.seed = checked_whole(seed, "seed", least=0)
         self.checkpoint_every: CheckpointEvery = parse_every(checkpoint_every)

@@ -64,7 +64,7 @@ class FileRecorder:
     """Record of the files outside of the trial's own directories that this process uses.
 
     Attributes:
-        left_out: Number of files beyond `MOST`.
+        left_out: Number of names that were used after `MOST` files had been recorded.
     """
 
     def __init__(self) -> None:
@@ -164,14 +164,15 @@ class FileRecorder:
 
     def _find(self, name: Any) -> _Seen | None:
         """Return the record of a file, made if necessary; None if its uses are not recorded."""
+        if len(self._seen) >= MOST:
+            # Of a training that opens a file for each batch, not even the path is resolved.
+            self.left_out += 1
+            return None
         path = _resolved(name)
         if path is None:
             return None
         if path not in self._seen:
             if self._is_nobodys(path):
-                return None
-            if len(self._seen) >= MOST:
-                self.left_out += 1
                 return None
             self._seen[path] = _Seen(path, existed=_stat(path) is not None)
         return self._seen[path]
@@ -219,6 +220,9 @@ def _covers(seen: _Seen, *, reads: bool, writes: bool, asks: bool) -> bool:
     return (not (reads or asks) or looked) and (not writes or (seen.wrote and not seen.gone))
 
 
+_NEW: Any = object()
+"""Stands for a name that was not used yet."""
+
 RECORDER = FileRecorder()
 """The recorder of this process."""
 
@@ -241,22 +245,26 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open":
         name, _, flags = arguments
+        known = RECORDER._by_name.get(name, _NEW)
+        if known is None or (known is not _NEW and known.read and not flags & _WRITES):
+            return  # the usual case of a loop that opens files
         if isinstance(flags, int) and not isinstance(name, int):
             changes = bool(flags & _WRITES)
             reads = not flags & os.O_WRONLY and not flags & os.O_TRUNC
             RECORDER.used(name, reads=reads and not _only_a_header(), writes=changes)
-    elif event == "os.rename":
-        RECORDER.moved(arguments[0], arguments[1])
-    elif event == "os.remove":
-        RECORDER.removed(arguments[0])
-    elif event == "os.truncate":
-        RECORDER.used(arguments[0], writes=True)
-    elif event in {"os.link", "os.symlink"}:
-        RECORDER.used(arguments[1], writes=True)
-    elif event == "sqlite3.connect":
-        RECORDER.used(arguments[0], reads=True, writes=True)
-    elif event == "os.chdir":
-        RECORDER.forget_names()
+    elif event in _EVENTS:
+        _EVENTS[event](*arguments)
+
+
+_EVENTS: dict[str, Callable[..., None]] = {
+    "os.rename": lambda source, target, *_: RECORDER.moved(source, target),
+    "os.remove": lambda path, *_: RECORDER.removed(path),
+    "os.truncate": lambda path, *_: RECORDER.used(path, writes=True),
+    "os.link": lambda _source, target, *_: RECORDER.used(target, writes=True),
+    "os.symlink": lambda _source, target, *_: RECORDER.used(target, writes=True),
+    "sqlite3.connect": lambda path, *_: RECORDER.used(path, reads=True, writes=True),
+    "os.chdir": lambda *_: RECORDER.forget_names(),
+}
 
 
 def _only_a_header() -> bool:
@@ -364,7 +372,7 @@ def _before(owner: Any, name: str, tell: Callable[..., None]) -> None:
         return
 
     @functools.wraps(original)
-    def told(*arguments: Any, **options: Any) -> Any:
+    def observed(*arguments: Any, **options: Any) -> Any:
         if RECORDER._active:
             try:
                 tell(*arguments, **options)
@@ -372,7 +380,7 @@ def _before(owner: Any, name: str, tell: Callable[..., None]) -> None:
                 return original(*arguments, **options)  # wrong arguments: its own error is clearer
         return original(*arguments, **options)
 
-    setattr(owner, name, told)
+    setattr(owner, name, observed)
 
 
 def _text(name: Any) -> str:
@@ -408,10 +416,16 @@ def _stat(path: str) -> os.stat_result | None:
 def _libraries() -> tuple[str, ...]:
     """Return the directories of Python, of installed libraries, and of their caches."""
     home = Path.home()
-    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
-    places |= {str(home / top / each) for top in (".cache", ".config") for each in _CACHES}
-    places |= {str(home / ".keras" / "keras.json"), tempfile.gettempdir() + "/sweeper-", _PACKAGE}
-    return tuple(os.path.realpath(each) + ("" if each.endswith("-") else os.sep) for each in places)
+    directories = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
+    directories |= {str(home / top / each) for top in (".cache", ".config") for each in _CACHES}
+    directories |= {
+        str(home / ".keras" / "keras.json"),
+        tempfile.gettempdir() + "/sweeper-",
+        _PACKAGE,
+    }
+    return tuple(
+        os.path.realpath(each) + ("" if each.endswith("-") else os.sep) for each in directories
+    )
 
 
 _is_users = functools.lru_cache(maxsize=4096)(is_users)

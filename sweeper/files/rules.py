@@ -168,9 +168,9 @@ def _both_known_other(ours: FileUse, theirs: FileUse) -> bool:
     return bool(ours.digest and theirs.digest) and ours.digest != theirs.digest
 
 
-def _at(place: str) -> str:
-    return f"{place} " if place else "it "
+def _at(line: str) -> str:
+    return f"{line} " if line else "it "
 
 
-def _by(place: str) -> str:
-    return f" ({place})" if place else ""
+def _by(line: str) -> str:
+    return f" ({line})" if line else ""

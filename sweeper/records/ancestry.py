@@ -6,9 +6,9 @@ its parent's. It also has its parent's parameters, except for the changed ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from sweeper.records.printing import counted, json_fields, values_shown
 from sweeper.spec.space import CategoricalChoice, Distribution
@@ -83,51 +83,3 @@ class BranchStatus:
 
     def to_json(self) -> dict[str, Any]:
         return json_fields(self)
-
-
-class _HasEpochs(Protocol):
-    """Interface of an epoch's record."""
-
-    @property
-    def epoch(self) -> int: ...
-
-
-class Descendant(Protocol):
-    """Interface of a trial's record for its ancestry."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def params(self) -> Mapping[str, CategoricalChoice]: ...
-
-    @property
-    def epochs(self) -> Sequence[_HasEpochs]: ...
-
-    @property
-    def parent(self) -> ParentRecord | None: ...
-
-
-def schedule_of(
-    record: Descendant, trial: Callable[[int], Descendant]
-) -> tuple[dict[str, Any], ...]:
-    """Return the parameters with which a trial was trained, from its first ancestor on.
-
-    Args:
-        record: The trial.
-        trial: Returns a trial of its study by number.
-
-    Returns:
-        For each interval of epochs ``trial``, ``from_epoch``, ``to_epoch`` (exclusive) and ``params``.
-    """
-    before: list[dict[str, Any]] = []
-    begun = 0
-    if record.parent is not None:
-        begun = record.parent.epoch
-        earlier = schedule_of(trial(record.parent.number), trial)
-        before = [dict(each) for each in earlier if each["from_epoch"] < begun]
-        for each in before[-1:]:
-            each["to_epoch"] = begun
-    ended = max((each.epoch + 1 for each in record.epochs), default=begun)
-    own = {"trial": record.number, "from_epoch": begun, "to_epoch": ended}
-    return (*before, {**own, "params": dict(record.params)})

@@ -168,7 +168,7 @@ def _of_rows(batches: Iterable[list[Any]]) -> str:
         rows = [0] * len(arrays[0])
         for array in arrays:
             if array.dtype.hasobject:
-                parts = [repr(row.tolist()).encode() for row in array]
+                parts = [repr(np.asarray(row, object).tolist()).encode() for row in array]
             else:
                 parts = [row.tobytes() for row in array]
             rows = [

@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
-from sweeper.support.paths import RunPaths
+from sweeper.support.paths import Location, RunPaths, parse_location
 
 
 class Named(Protocol):
@@ -43,7 +43,7 @@ class WarmStart:
     Args:
         path: A ``.weights.h5`` or ``.keras`` file of Keras 3, the prefix of an object-based
             TensorFlow checkpoint (``…/ckpt-3``) or the directory with its ``checkpoint`` file, a
-            checkpoint of sweeper's, or the directory of one of its trials.
+            checkpoint of sweeper's, or the directory of one of its trials, also in an object store.
         strict: False takes what fits and reports the rest; at least one variable must fit.
         optimizer: Also take the optimizer's state, except for its learning rate, from a checkpoint of
             sweeper's.
@@ -88,6 +88,7 @@ class WarmStart:
         *,
         at: int | Literal["last"] = "last",
         runs_dir: str | os.PathLike[str] | None = None,
+        checkpoints_dir: str | os.PathLike[str] | None = None,
         **options: Any,
     ) -> WarmStart:
         """Return a warm start from a trial of this or another study.
@@ -98,6 +99,8 @@ class WarmStart:
             at: ``"last"`` for the newest checkpoint, or the number of finished epochs: ``at=5`` takes
                 the checkpoint at the end of the fifth epoch, which must be kept.
             runs_dir: That study's runs directory; by default ``SWEEPER_RUNS_DIR`` or ``runs``.
+            checkpoints_dir: Place of that study's checkpoints, also ``s3://bucket/prefix``; by default
+                ``SWEEPER_CHECKPOINTS`` or the runs directory.
             options: As for `WarmStart`: ``optimizer=True`` also takes the optimizer's state.
 
         Examples:
@@ -109,13 +112,17 @@ class WarmStart:
 
         name = study if isinstance(study, str) else study.name
         number = trial if isinstance(trial, int) else trial.number
-        root = load_settings(runs_dir=None if runs_dir is None else Path(runs_dir)).runs_dir
-        return cls(RunPaths(root, name).trial(number), at=at, **options)
+        settings = load_settings(
+            runs_dir=None if runs_dir is None else Path(runs_dir),
+            checkpoints=None if checkpoints_dir is None else os.fspath(checkpoints_dir),
+        )
+        paths = RunPaths(settings.runs_dir, name, settings.checkpoints_location)
+        return cls(str(paths.trial_checkpoints(number)), at=at, **options)
 
     @property
-    def file(self) -> Path:
-        """Return the path, with ``~`` as the home directory."""
-        return Path(self.path).expanduser()
+    def file(self) -> Location:
+        """Return the path, with ``~`` as the home directory, or the place in an object store."""
+        return parse_location(os.fspath(self.path))
 
     def describe(self) -> dict[str, Any]:
         """Return the options that differ from their defaults as JSON values, with only the name of the file."""

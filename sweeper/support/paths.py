@@ -237,6 +237,10 @@ class RunPaths:
     def checkpoints(self, number: int, attempt: int) -> Location:
         return self._beside_checkpoints(number, f"attempt-{attempt:02d}", "checkpoints")
 
+    def trial_checkpoints(self, number: int) -> Location:
+        """Return the directory with the checkpoints of all attempts of a trial."""
+        return self._beside_checkpoints(number)
+
     def branch_start(self, number: int) -> Location:
         return self._beside_checkpoints(number, BRANCH_START)
 

@@ -10,9 +10,9 @@ import pytest
 from checkpoint_faults import FailingOperations, snapshot
 
 import sweeper.checkpoint.format
+import sweeper.checkpoint.reading
 import sweeper.checkpoint.tensors
 from sweeper.checkpoint.format import Manifest
-from sweeper.checkpoint.operations import reading_lock
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError
@@ -127,7 +127,7 @@ def test_an_extra_file_does_no_harm_and_goes_with_the_checkpoint(store):
     (path / "notes.txt").write_text("mine")
     (path / "more").mkdir()
     assert store.load(path).step == 1
-    assert store.delete(path)
+    store.delete(path)
     assert list(store.directory.iterdir()) == []
 
 
@@ -218,31 +218,46 @@ def test_a_later_format_is_refused_and_not_taken_for_damage(store, monkeypatch):
     assert path.is_dir()
 
 
-def test_a_checkpoint_being_read_is_not_deleted(store):
+def test_deleting_what_is_gone_is_done_already(store):
     path = store.commit(snapshot(1)).path
-    with reading_lock(path):
-        assert not store.delete(path)
-        assert store.load(path).step == 1
-    assert store.delete(path)
-    assert store.delete(path), "deleting what is gone is done already"
+    store.delete(path)
+    store.delete(path)
     assert store.list() == ()
     with pytest.raises(CheckpointError, match="is missing") as raised:
         store.load(path)
     assert not isinstance(raised.value, CorruptCheckpointError)
 
 
-def test_a_checkpoint_is_held_for_as_long_as_it_takes_to_load_it(store, monkeypatch):
-    path = store.commit(snapshot(1)).path
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_read_to_its_end(store, monkeypatch):
+    committed = store.commit(snapshot(1))
+    path = committed.path
     read = sweeper.checkpoint.format._read_state
-    deletions = []
 
     def deleting_meanwhile(files, manifest):
-        deletions.append(store.delete(path))
+        store.delete(path)
         return read(files, manifest)
 
     monkeypatch.setattr(sweeper.checkpoint.format, "_read_state", deleting_meanwhile)
-    assert store.load(path).step == 1
-    assert deletions == [False]
+    loaded = store.load(path)
+    assert store.list() == (), "control: it was deleted before its state and tensors were read"
+    assert (loaded.step, loaded.digest) == (1, committed.digest)
+
+
+def test_a_checkpoint_that_vanishes_before_it_is_opened_is_looked_for_again(store, monkeypatch):
+    """A paused attempt goes on, and replaces the checkpoint that its successor is about to read."""
+    first = store.commit(snapshot(1)).path
+    load = sweeper.checkpoint.reading.load_checkpoint
+
+    def overtaken(path):
+        if path == first:
+            store.commit(snapshot(2))
+            store.delete(first)
+        return load(path)
+
+    monkeypatch.setattr(sweeper.checkpoint.reading, "load_checkpoint", overtaken)
+    notices = []
+    assert load_newest([store.directory], notices.append).step == 2
+    assert "is missing" in notices[0]
 
 
 def test_a_header_rewritten_to_mean_the_same_is_still_found(store):

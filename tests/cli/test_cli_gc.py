@@ -49,7 +49,9 @@ class StudyFiles:
         return claim
 
     def write(self, claim: Claim, *steps: int, recorded: bool = True) -> list[Path]:
-        store = CheckpointStore(self.paths.checkpoints(claim.number, claim.attempt))
+        study = self.repository.study("digits")
+        origin = Origin(study.name, study.identity, claim.number, study.seed)
+        store = CheckpointStore(self.paths.checkpoints(claim.number, claim.attempt), origin=origin)
         written = []
         for step in steps:
             made = store.commit(snapshot(step))

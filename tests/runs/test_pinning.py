@@ -179,7 +179,7 @@ def test_of_an_object_store_a_copy_is_kept_here_for_as_long_as_it_is_needed(tmp_
         def commit(self, snapshot: Snapshot, **_options: object) -> Committed:
             return Committed(snapshot.step, snapshot.epoch, "", 0, tmp_path / "nowhere")
 
-        def delete(self, path: Path) -> bool:
+        def delete(self, path: Path) -> None:
             raise CheckpointError(str(path))
 
     store = PinningStore(Elsewhere(), pins, elsewhere=True)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ STUDIES = Path(__file__).parents[2] / "studies"
 SHORTER = {
     "digits_convolutional.py": (r"\bepochs=15\b", "epochs=2"),
     "digits_hyperband.py": (r"\bepochs=27\b", "epochs=9"),
+    "digits_repeats.py": (r"\bepochs=12\b", "epochs=2"),
     "rmsprop_two_rates.py": (r"\bepochs=30\b", "epochs=2"),
 }
 """The studies that are run here, each with two trials, and what makes them shorter."""

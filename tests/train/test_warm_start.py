@@ -20,10 +20,13 @@ from keras.src.legacy.saving import legacy_h5_format
 from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, weights
 
 from sweeper import WarmStart
+from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.spec.warm_start import checked_warm_start, warm_start_of
+from sweeper.support.paths import RunPaths, parse_location
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.warmstart.beginning import match_warm_start
 from sweeper.train.warmstart.source import digest_now, locate
@@ -474,6 +477,30 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path: Pat
     loaded = load_checkpoint(locate(newest).path)
     match_warm_start(newest, target).assign()
     assert target.layers[0].kernel.numpy().tobytes() == loaded.tensors["model/00000"].tobytes()
+
+
+def test_another_trials_checkpoint_is_taken_from_an_object_store() -> None:
+    place = "memory://warm-start"
+    trial = RunPaths(Path("runs"), "small", parse_location(place))
+    store = open_store(trial.checkpoints(3, 1))
+    watcher = Watcher(snapshot_at=lambda p: p.step_in_epoch == 0, block=1)
+    planned = plan(model=one_layer, epochs=2)
+    taken: list[Snapshot] = []
+    watcher.keep = taken.append  # type: ignore[method-assign]
+    train(planned, watcher)
+    paths = [store.commit(snapshot).path for snapshot in taken]
+    epochs = [snapshot.epoch for snapshot in taken]
+    newest = WarmStart.from_trial("small", 3, checkpoints_dir=place)
+    assert locate(newest).path == paths[-1]
+    first = replace(newest, at=epochs[0])
+    assert locate(first).path == paths[0]
+    assert locate(first).digest() != locate(newest).digest()
+    target = one_layer()
+    match_warm_start(first, target).assign()
+    wanted = load_checkpoint(paths[0]).tensors["model/00000"]
+    assert target.layers[0].kernel.numpy().tobytes() == wanted.tobytes()
+    with pytest.raises(WarmStartError, match=f"{place}/small/trial-00004 has no checkpoint"):
+        locate(WarmStart.from_trial("small", 4, checkpoints_dir=place))
 
 
 def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path: Path) -> None:

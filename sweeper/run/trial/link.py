@@ -78,12 +78,12 @@ class ChannelLink:
     Attributes:
         asked: Whether the trial has requested a parameter or begun to train.
         files_used: Returns the report of the files that the trial used, which is sent before its last
-            message; None before they are recorded.
+            message, or None if there are none; None before they are recorded.
     """
 
     def __init__(self, channel: Channel) -> None:
         self.asked = False
-        self.files_used: Callable[[], FilesUsed] | None = None
+        self.files_used: Callable[[], FilesUsed | None] | None = None
         self._channel = channel
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
@@ -96,7 +96,9 @@ class ChannelLink:
         try:
             if report is not None and isinstance(message, _LAST):
                 self.files_used = None
-                self._channel.send(report())
+                used = report()
+                if used is not None:
+                    self._channel.send(used)
             self._channel.send(message)
         except OSError:
             worker_is_gone()

@@ -182,8 +182,8 @@ class _Middle:
         self._pins._start = _Start(done.step, Path(str(done.path)))
         return done
 
-    def delete(self, path: Location) -> bool:
-        return self._store.delete(path)
+    def delete(self, path: Location) -> None:
+        self._store.delete(path)
 
 
 class PinningStore:
@@ -220,9 +220,9 @@ class PinningStore:
             self._pins.forget_here()
         return done
 
-    def delete(self, path: Location) -> bool:
+    def delete(self, path: Location) -> None:
         """Delete a checkpoint, but not its pinned links or copies."""
-        return self._store.delete(path)
+        self._store.delete(path)
 
 
 def link_checkpoint(path: Path, target: Path) -> None:

@@ -50,9 +50,7 @@ def serve_trial(
         install()
         RECORDER.begin(_own_directories(assignment))
         if assignment.evaluation is None and assignment.export is None:
-            link.files_used = lambda: FilesUsed(
-                uses_to_json(RECORDER.uses(), RECORDER.left_out), ended=True
-            )
+            link.files_used = _files_used
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
@@ -80,6 +78,12 @@ def serve_trial(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
+
+
+def _files_used() -> FilesUsed | None:
+    """Return the report of the files that were used so far; None if there are none."""
+    uses = RECORDER.uses()
+    return FilesUsed(uses_to_json(uses, RECORDER.left_out), ended=True) if uses else None
 
 
 def _own_directories(assignment: Assignment) -> list[str]:

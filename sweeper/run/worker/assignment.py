@@ -5,7 +5,7 @@ from __future__ import annotations
 from sweeper.definition.definition import StudySettings
 from sweeper.records.ancestry import ParentRecord
 from sweeper.run.protocol.messages import Assignment, BranchStart
-from sweeper.spec.budgets import first_epochs, rung_schedule
+from sweeper.spec.budgets import rung_schedule
 from sweeper.support.paths import RunPaths
 
 
@@ -39,7 +39,7 @@ def assignment_of(
         number=number,
         attempt=attempt,
         seed=settings.seed,
-        epochs=epochs or of_parent or first_epochs(settings.budget, settings.epochs),
+        epochs=epochs or of_parent or settings.epochs,
         objective=settings.objective,
         at=settings.at,
         direction=settings.direction,

@@ -6,8 +6,7 @@ present runs directory, under the same names, and then at its stored path. A cop
 is, and the original is not changed. Missing checkpoints are reported before any step is trained again.
 
 A study that is new to the database owns no files, so all files under its name belong to another study.
-Directories that an older version wrote have no marker; only a study that has begun trials in this
-database may adopt such a directory.
+Only a study that has begun trials in this database may adopt a directory whose marker is missing.
 """
 
 from __future__ import annotations

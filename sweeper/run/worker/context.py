@@ -119,7 +119,7 @@ class SlotContext:
         leases: Keeper of the worker's leases; each slot enters it as a context.
         error: The first error that ends the run and does not concern one trial only.
         idle_seconds: Time in which slots waited for trials of other slots.
-        told_files: Levels and paths of the findings about files that were reported.
+        reported_files: Levels and paths of the findings about files that were reported.
     """
 
     study: StudyAccess
@@ -133,7 +133,7 @@ class SlotContext:
     killing: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
     idle_seconds: float = 0.0
-    told_files: set[tuple[str, str]] = field(default_factory=set)
+    reported_files: set[tuple[str, str]] = field(default_factory=set)
     _listening: bool = True
     _reported: set[int] = field(default_factory=set)
     _reporting: threading.Lock = field(default_factory=threading.Lock)

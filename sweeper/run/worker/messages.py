@@ -50,7 +50,6 @@ from sweeper.run.worker.database_health import Entry, WriteQueue
 from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation, to_text
-from sweeper.spec.budgets import check_perturbed, population_of
 from sweeper.spec.space import CategoricalChoice
 from sweeper.train.fingerprint import differences
 
@@ -384,10 +383,10 @@ class MessageHandler(TrialSupervisor):
             self._tell(found)
         findings, self._file_findings = self._file_findings, []
         for finding in findings:
-            if finding.level != "error" and self._is_news(finding):
+            if finding.level != "error" and self._is_unreported(finding):
                 self._tell(Notice(finding.message))
 
-    def _is_news(self, finding: FileFinding) -> bool:
+    def _is_unreported(self, finding: FileFinding) -> bool:
         """Return whether nothing was said about the finding's file yet."""
         del finding
         return True
@@ -451,9 +450,6 @@ class MessageHandler(TrialSupervisor):
                 message.start_epoch,
             )
         )
-        population = population_of(self._settings.budget)
-        if population is not None:
-            check_perturbed(population, self._search.params)
         unused = self._search.not_asked_for()
         if unused is not None:
             self._tell(Notice(unused))

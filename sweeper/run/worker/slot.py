@@ -351,11 +351,11 @@ class AttemptSupervisor(MessageHandler):
                 Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
             )
 
-    def _is_news(self, finding: FileFinding) -> bool:
+    def _is_unreported(self, finding: FileFinding) -> bool:
         about = (finding.level, finding.path)
-        if about in self._context.told_files:
+        if about in self._context.reported_files:
             return False
-        self._context.told_files.add(about)
+        self._context.reported_files.add(about)
         return True
 
     def _check_parting(self) -> None:

@@ -125,8 +125,18 @@ def _take(chosen: npt.NDArray[np.int64], array: Any, _path: str) -> Any:
     return tf.gather(array, chosen)
 
 
+def is_texts(value: object) -> bool:
+    """Return whether ``value`` is a list or tuple of ``str`` or ``bytes``, which is one array of texts."""
+    return (
+        isinstance(value, tuple | list)
+        and bool(value)
+        and all(isinstance(part, str | bytes) for part in value)
+    )
+
+
 def _as_tuple(given: Batch, name: str) -> tuple[Any, ...]:
-    batch = tuple(given) if isinstance(given, tuple | list) else (given,)
+    parts = isinstance(given, tuple | list) and not is_texts(given)
+    batch = tuple(given) if parts else (given,)
     if not 1 <= len(batch) <= 3:
         msg = f"Data({name}=…) is a tuple of {len(batch)}; expected (x, y) or (x, y, sample_weight)"
         raise DataError(msg)
@@ -136,6 +146,8 @@ def _as_tuple(given: Batch, name: str) -> tuple[Any, ...]:
 def _map_arrays(nest: Any, function: Callable[[Any, str], Any], path: str) -> Any:
     if nest is None:
         return None
+    if is_texts(nest):
+        return function(np.array(nest, dtype=object), path)
     if isinstance(nest, tuple | list):
         return tuple(_map_arrays(part, function, f"{path}[{i}]") for i, part in enumerate(nest))
     if isinstance(nest, Mapping):
@@ -165,6 +177,28 @@ def _to_numpy(value: Any, path: str) -> Any:
     return np.asarray(value)
 
 
+_TEXT_KINDS = "SUT"
+"""Kinds of NumPy's dtypes of bytes, of ``str`` of fixed length, and of ``StringDType``."""
+
+
+def _as_texts(array: Any, path: str) -> Any:
+    """Return an array of texts as Python objects, which TensorFlow converts to strings.
+
+    Raises:
+        DataError: An element is neither a ``str`` nor ``bytes``.
+    """
+    array = array.astype(object)
+    for index, value in np.ndenumerate(array):
+        if not isinstance(value, str | bytes):
+            where = "".join(f"[{i}]" for i in index)
+            msg = (
+                f"Data({path}) is an array of Python objects, and its element {where} is a "
+                f"{type(value).__name__}; give numbers of one type, or texts (str) only"
+            )
+            raise DataError(msg)
+    return array
+
+
 def _standardize(array: Any, path: str) -> Any:
     import keras
 
@@ -175,9 +209,8 @@ def _standardize(array: Any, path: str) -> Any:
     if array.ndim == 0:
         msg = f"Data({path}) is the single value {array!r}; expected an array of samples"
         raise DataError(msg)
-    if array.dtype == object:
-        msg = f"Data({path}) is an array of Python objects; give numbers of one type"
-        raise DataError(msg)
+    if array.dtype == object or array.dtype.kind in _TEXT_KINDS:
+        return _as_texts(array, path)
     if np.issubdtype(array.dtype, np.floating):
         array = array.astype(keras.config.floatx(), copy=False)
     return array

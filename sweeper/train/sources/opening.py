@@ -15,7 +15,13 @@ import xxhash
 
 from sweeper.errors import DataError
 from sweeper.train.data import Data, DataSource
-from sweeper.train.sources.arrays import ArraySource, is_arrays, is_ragged, split_arrays
+from sweeper.train.sources.arrays import (
+    ArraySource,
+    is_arrays,
+    is_ragged,
+    is_texts,
+    split_arrays,
+)
 from sweeper.train.sources.runner import continued_epoch
 
 KINDS = (
@@ -277,6 +283,8 @@ def _update(digest: xxhash.xxh3_128, given: Any) -> None:
             _update(digest, part)
     elif is_ragged(given):
         _update(digest, (*given.nested_row_splits, given.flat_values))
+    elif is_texts(given):
+        digest.update(repr(given).encode())
     elif isinstance(given, tuple | list):
         digest.update(f"({len(given)}:".encode())
         for part in given:
@@ -288,8 +296,8 @@ def _update(digest: xxhash.xxh3_128, given: Any) -> None:
 def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
     array = np.asarray(given)
     digest.update(f"{array.dtype.str}{array.shape}".encode())
-    if array.dtype == object or array.ndim == 0:
-        digest.update(repr(array.tolist() if array.ndim == 0 else array.shape).encode())
+    if array.dtype.kind in "OT" or array.ndim == 0:  # Python's objects and NumPy's StringDType
+        digest.update(repr(array.tolist()).encode())
         return
     samples = len(array)
     chosen = np.arange(samples)

@@ -33,6 +33,7 @@ from sweeper.errors import CorruptCheckpointError, WarmStartError
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import is_variable
 from sweeper.spec.warm_start import WarmStart
+from sweeper.support.paths import Location, RemotePath
 from sweeper.train.warmstart.source import LocatedFile, is_random_state, variables_of
 
 
@@ -80,13 +81,13 @@ def read_weights(located: LocatedFile, model: keras.Model, options: WarmStart) -
         WarmStartError: The file is damaged, or has another content than its format.
         CheckpointError: It cannot be read, or has a later format.
     """
+    if located.format == "sweeper" or isinstance(located.path, RemotePath):
+        return _read_sweeper(located.path, model)
     match located.format:
         case "hdf5":
             return _read_hdf5(located.path, located.path, model, "Keras weights")
         case "keras":
             return _read_keras_file(located.path, model)
-        case "sweeper":
-            return _read_sweeper(located.path, model)
         case "tf-checkpoint":
             return _read_tensorflow(located.path, model, options)
 
@@ -100,7 +101,7 @@ def _looked_for(names: Sequence[str]) -> str:
 _NUMBERED = re.compile(r"_\d+(?=/|$)")
 
 
-def _read_sweeper(path: Path, model: keras.Model) -> StoredWeights:
+def _read_sweeper(path: Location, model: keras.Model) -> StoredWeights:
     try:
         loaded = load_checkpoint(path)
     except CorruptCheckpointError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -19,10 +19,11 @@ import xxhash
 from sweeper.checkpoint.format import MANIFEST_FILE, decode_values
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import read_kept, read_state
+from sweeper.checkpoint.remote_objects import objects_at
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.records.printing import counted
 from sweeper.spec.warm_start import WarmStart
-from sweeper.support.paths import Location
+from sweeper.support.paths import Location, RemotePath
 
 
 def variables_of(model: Any) -> list[Any]:
@@ -57,12 +58,12 @@ class LocatedFile:
 
     Attributes:
         format: Format of the file.
-        path: The file; the prefix of a TensorFlow checkpoint; the directory of sweeper's checkpoint.
-        files: The files whose content determines the digest.
+        path: The file; the prefix of a TensorFlow checkpoint; the place of sweeper's checkpoint.
+        files: The local files whose content determines the digest.
     """
 
     format: Format
-    path: Path
+    path: Location
     files: tuple[Path, ...]
 
     def digest(self) -> str:
@@ -73,6 +74,8 @@ class LocatedFile:
         """
         hashed = xxhash.xxh3_128()
         try:
+            if isinstance(self.path, RemotePath):
+                hashed.update(objects_at(self.path).read(self.path / MANIFEST_FILE))
             for file in self.files:
                 part = file.name.removeprefix(self.path.name)
                 hashed.update(f"{part}:{file.stat().st_size}:".encode())
@@ -93,6 +96,8 @@ def locate(options: WarmStart) -> LocatedFile:
     """
     path = options.file
     try:
+        if isinstance(path, RemotePath):
+            return _of_sweeper(_at(path, _steps_in_store(path), options))
         if path.is_dir():
             return _in_directory(path, options)
         if path.is_file():
@@ -156,7 +161,7 @@ def _of_file(path: Path) -> LocatedFile:
 def _in_directory(path: Path, options: WarmStart) -> LocatedFile:
     if (path / MANIFEST_FILE).is_file():
         return _of_sweeper(path)
-    steps = sorted(_steps_below(path), key=lambda found: found[:2])
+    steps = _in_order(_steps_below(path))
     if steps:
         return _of_sweeper(_at(path, steps, options))
     state = path / "checkpoint"
@@ -175,7 +180,34 @@ def _in_directory(path: Path, options: WarmStart) -> LocatedFile:
     raise WarmStartError(msg)
 
 
-def _steps_below(path: Path) -> Iterator[tuple[CheckpointName, str, Path]]:
+_Step = tuple[CheckpointName, str, Location]
+"""A checkpoint's name, the directory of its attempt, and its path."""
+
+
+def _in_order(steps: Iterable[_Step]) -> list[_Step]:
+    return sorted(steps, key=lambda found: found[:2])
+
+
+def _steps_in_store(path: RemotePath) -> list[_Step]:
+    """Return the checkpoints of a trial, an attempt or a directory in an object store, the newest last.
+
+    Raises:
+        WarmStartError: There is none.
+        OSError: The store cannot be listed.
+    """
+    found: list[_Step] = []
+    for names in objects_at(path).list(path):
+        *directories, file = (*path.parts, *names)
+        name = CheckpointName.parse(directories[-1]) if directories else None
+        if name is not None and file == MANIFEST_FILE:
+            found.append((name, directories[-3], RemotePath(path.protocol, tuple(directories))))
+    if not found:
+        msg = f"the warm start {path} has no checkpoint of sweeper's; {EXPECTED}"
+        raise WarmStartError(msg)
+    return _in_order(found)
+
+
+def _steps_below(path: Path) -> Iterator[_Step]:
     """Yield the checkpoints in the directory of a trial, of an attempt or of checkpoints."""
     for pattern in ("step-*", "checkpoints/step-*", "attempt-*/checkpoints/step-*"):
         for found in path.glob(pattern):
@@ -184,7 +216,7 @@ def _steps_below(path: Path) -> Iterator[tuple[CheckpointName, str, Path]]:
                 yield name, found.parent.parent.name, found
 
 
-def _at(path: Path, steps: list[tuple[CheckpointName, str, Path]], options: WarmStart) -> Path:
+def _at(path: Location, steps: list[_Step], options: WarmStart) -> Location:
     if options.at == "last":
         return steps[-1][2]
     kept = read_kept((), [found for _, _, found in steps])
@@ -195,7 +227,7 @@ def _at(path: Path, steps: list[tuple[CheckpointName, str, Path]], options: Warm
         has = f"it has some after {there}" if there else "it has none at the end of an epoch"
         msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
         raise WarmStartError(msg)
-    return Path(str(wanted[-1]))
+    return wanted[-1]
 
 
 def _ends_an_epoch(path: Location) -> bool:
@@ -203,9 +235,10 @@ def _ends_an_epoch(path: Location) -> bool:
     return bool(position["step_in_epoch"] == 0)
 
 
-def _of_sweeper(path: Path) -> LocatedFile:
+def _of_sweeper(path: Location) -> LocatedFile:
     # The manifest has the digests of the other files, which are verified when they are read.
-    return LocatedFile("sweeper", path, (path / MANIFEST_FILE,))
+    manifest = path / MANIFEST_FILE
+    return LocatedFile("sweeper", path, (manifest,) if isinstance(manifest, Path) else ())
 
 
 def _prefix(path: Path) -> LocatedFile | None:

@@ -1,0 +1,56 @@
+"""Cost of recording files: a loop of steps that opens a file for each batch, with the recorder and without it.
+
+Both loops run in one process, in turn; what counts is the ratio of each pair. A step takes what a step of a small
+network takes (0.4 ms of computing), and each batch opens another file.
+
+    python benchmarks/file_recorder_cost.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from sweeper.files.recorder import RECORDER, install
+
+_FILES, _STEPS, _ROUNDS = 2_000, 6_000, 15
+
+
+def run(files: list[Path], weights: np.ndarray) -> float:
+    """Return the seconds of all steps."""
+    began = time.perf_counter()
+    for step in range(_STEPS):
+        batch = np.frombuffer(files[step % len(files)].read_bytes(), np.float32)
+        for _ in range(8):
+            weights = np.tanh(weights * 0.9 + batch[: weights.size])
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Print the median ratio with the least and the greatest."""
+    install()
+    with tempfile.TemporaryDirectory() as directory:
+        files = [Path(directory) / f"{number}.bin" for number in range(_FILES)]
+        for file in files:
+            file.write_bytes(np.ones(4096, np.float32).tobytes())
+        weights = np.zeros(4096, np.float32)
+        ratios = []
+        for _ in range(_ROUNDS):
+            RECORDER.stop()
+            without = run(files, weights)
+            RECORDER.begin([])
+            recorded = run(files, weights)
+            ratios.append(recorded / without)
+        print(
+            f"with the recorder {statistics.median(ratios):.3f} "
+            f"({min(ratios):.3f} to {max(ratios):.3f}) of without, "
+            f"{without / _STEPS * 1e6:.0f} us a step"
+        )
+
+
+if __name__ == "__main__":
+    main()

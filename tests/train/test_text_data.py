@@ -1,0 +1,121 @@
+"""Texts as training data: every form that `fit` or NumPy has for them, in order, stopped and resumed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import sweeper
+from sweeper import Data, Every
+from sweeper.errors import DataError
+from sweeper.train.sources.opening import data_fingerprint
+
+_WORDS = ["good", "bad", "fine", "poor", "great", "awful", "nice", "sad"]
+TEXTS = [" ".join(np.random.default_rng(n).choice(_WORDS, 5)) for n in range(40)]
+LABELS = np.array(["good" in text for text in TEXTS], int)
+
+FORMS: dict[str, Any] = {
+    "list": TEXTS,
+    "tuple": tuple(TEXTS),
+    "object array": np.array(TEXTS, object),
+    "unicode array": np.array(TEXTS),
+    "string dtype": np.array(TEXTS, np.dtypes.StringDType()),
+    "bytes": np.array([text.encode() for text in TEXTS]),
+    "tensor": tf.constant(TEXTS),
+}
+
+
+def classifier(lookup: str = "vectorization") -> keras.Model:
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((), dtype="string")
+    if lookup == "vectorization":
+        layer: Any = keras.layers.TextVectorization(max_tokens=20, output_sequence_length=5)
+        layer.adapt(np.array(TEXTS, object))
+        hidden = keras.layers.Embedding(20, 3)(layer(inputs))
+        hidden = keras.layers.GlobalAveragePooling1D()(hidden)
+    else:
+        layer = keras.layers.StringLookup(vocabulary=sorted(set(TEXTS)))
+        hidden = keras.layers.Embedding(50, 3)(layer(inputs))
+    hidden = keras.layers.Dropout(0.3)(hidden)
+    model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
+    model.compile("adam", "binary_crossentropy")
+    return model
+
+
+class Stopping(keras.callbacks.Callback):
+    """Asks for a stop after a number of steps of the whole training."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if int(self.model.optimizer.iterations) == self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def trained(
+    texts: Any, directory: Path, *, at: int = 0, lookup: str = "vectorization"
+) -> list[Any]:
+    def go_on(stop: int) -> list[Any]:
+        model = classifier(lookup)
+        data = Data(train=(texts, LABELS), validation=(texts, LABELS), batch_size=8)
+        history = sweeper.fit(
+            model,
+            data,
+            epochs=3,
+            checkpoints=directory,
+            callbacks=[Stopping(stop)],
+            checkpoint_every=Every(steps=2),
+        )
+        return [history.history, [w.tobytes() for w in model.get_weights() if w.dtype != object]]
+
+    if at:
+        with pytest.raises(sweeper.Interrupted):
+            go_on(at)
+    return go_on(0)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_training_on_texts_that_was_stopped_ends_as_if_it_never_was(
+    form: str, tmp_path: Path
+) -> None:
+    whole = trained(FORMS["object array"], tmp_path / "whole")
+    assert trained(FORMS[form], tmp_path / "stopped", at=7) == whole
+
+
+def test_a_lookup_of_texts_resumes_too(tmp_path: Path) -> None:
+    whole = trained(TEXTS, tmp_path / "whole", lookup="lookup")
+    assert trained(TEXTS, tmp_path / "stopped", at=7, lookup="lookup") == whole
+
+
+def test_control_other_texts_end_otherwise(tmp_path: Path) -> None:
+    whole = trained(TEXTS, tmp_path / "whole")
+    assert trained(TEXTS[::-1], tmp_path / "other") != whole
+
+
+def test_a_split_of_texts_keeps_their_order(tmp_path: Path) -> None:
+    data = Data(train=(TEXTS, LABELS), validation_split=0.25, batch_size=8)
+    history = sweeper.fit(classifier(), data, epochs=1, checkpoints=tmp_path / "split")
+    assert "val_loss" in history.history
+
+
+def test_other_texts_are_other_data() -> None:
+    prints = {data_fingerprint(Data(train=(form, LABELS))) for form in (TEXTS, TEXTS[::-1])}
+    arrays = {
+        data_fingerprint(Data(train=(np.array(f, object), LABELS))) for f in (TEXTS, TEXTS[::-1])
+    }
+    assert len(prints) == len(arrays) == 2
+
+
+def test_an_array_of_other_objects_is_refused_with_the_element(tmp_path: Path) -> None:
+    mixed = np.array([*TEXTS[:3], 4.5], object)
+    with pytest.raises(DataError, match=r"Data\(train\[0\]\).*element \[3\] is a float.*texts"):
+        sweeper.fit(classifier(), (mixed, LABELS[:4]), epochs=1, checkpoints=tmp_path / "mixed")

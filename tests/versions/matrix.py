@@ -1,0 +1,169 @@
+"""Matrix of versions: one environment for each cell, in which a study is killed, resumed, checked and verified.
+
+It installs packages, so no test runs it: the nightly workflow does, with the two outermost cells.
+
+    python tests/versions/matrix.py            # all cells
+    python tests/versions/matrix.py lowest     # one of them
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One environment.
+
+    Attributes:
+        pins: Requirements beside the project's own.
+        lowest: Whether the lowest version of each direct requirement is installed.
+    """
+
+    pins: tuple[str, ...]
+    lowest: bool = False
+
+
+CELLS = {
+    "lowest": Cell(
+        ("keras==3.10.0", "tensorflow==2.19.*", "optuna==4.5.*", "sqlalchemy==2.0.*"), lowest=True
+    ),
+    "3.12": Cell(("keras==3.12.*", "tensorflow==2.20.*", "optuna==4.9.*", "sqlalchemy==2.0.*")),
+    "3.14": Cell(("keras==3.14.*", "tensorflow==2.21.*", "optuna==5.0.*", "sqlalchemy==2.1.*")),
+    "3.15": Cell(("keras==3.15.*", "tensorflow==2.21.*", "optuna==5.0.*", "sqlalchemy==2.1.*")),
+}
+
+_STUDY = """
+import keras, tensorflow as tf
+from sklearn.datasets import load_digits
+from sweeper import Data, Every, Study
+
+x, y = load_digits(return_X_y=True)
+x = (x / 16).astype("float32").reshape(-1, 8, 8, 1)
+
+
+def build_model(trial):
+    model = keras.Sequential([
+        keras.Input((8, 8, 1)), keras.layers.RandomTranslation(0.1, 0.1), keras.layers.Conv2D(8, 3),
+        keras.layers.BatchNormalization(), keras.layers.Flatten(), keras.layers.Dropout(0.3),
+        keras.layers.Dense(10, activation="softmax"),
+    ])
+    rate = trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)
+    schedule = keras.optimizers.schedules.CosineDecay(rate, 300)
+    model.compile(keras.optimizers.Adam(schedule), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def load_data(trial):
+    train = tf.data.Dataset.from_tensor_slices((x[:1400], y[:1400])).shuffle(1400, seed=3).batch(32)
+    return Data(train=train, validation=(x[1400:], y[1400:]), batch_size=64)
+
+
+def make_callbacks(trial):
+    return [keras.callbacks.EarlyStopping(patience=9), keras.callbacks.TerminateOnNaN()]
+
+
+study = Study(name="matrix", model=build_model, data=load_data, callbacks=make_callbacks,
+              objective="val_accuracy", direction="maximize", epochs=8, trials=2, checkpoint_every=Every(steps=10))
+"""
+
+
+def environment(cell: Cell, directory: Path) -> Path:
+    """Return the Python of a new environment with the cell's versions."""
+    subprocess.run([sys.executable, "-m", "venv", directory], check=True)
+    python = directory / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "--quiet", "uv"], check=True)
+    install = [directory / "bin" / "uv", "pip", "install", "--quiet", "--python", python]
+    resolution = ["--resolution", "lowest-direct"] if cell.lowest else []
+    subprocess.run([*install, *resolution, "-e", ROOT, *cell.pins], check=True)
+    frozen = subprocess.run(
+        [*install[:2], "freeze", "--python", python], capture_output=True, text=True, check=True
+    )
+    fixed = directory / "constraints.txt"
+    fixed.write_text(
+        "".join(f"{line}\n" for line in frozen.stdout.splitlines() if not line.startswith("-e"))
+    )
+    subprocess.run([*install, "--constraint", fixed, "scikit-learn"], check=True)
+    return python
+
+
+def tried(python: Path, directory: Path) -> list[str]:
+    """Run the study whole, and killed and resumed; return what does not hold."""
+    (directory / "matrix_study.py").write_text(_STUDY)
+
+    def sweeper(*words: str, runs: str) -> list[str]:
+        return [str(python), "-m", "sweeper", *words, "--runs-dir", runs]
+
+    def run(*words: str, runs: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            sweeper(*words, runs=runs), cwd=directory, capture_output=True, text=True, check=False
+        )
+
+    wrong = []
+    if (ended := run("run", "matrix_study.py", runs="whole")).returncode:
+        return [f"run ended with {ended.returncode}: {ended.stderr[-600:]}"]
+    killed = subprocess.Popen(
+        sweeper("run", "matrix_study.py", runs="killed"),
+        cwd=directory,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not list((directory / "killed").rglob("manifest.json")):
+        time.sleep(0.05)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    if (ended := run("resume", "matrix", runs="killed")).returncode:
+        wrong.append(f"resume ended with {ended.returncode}: {ended.stderr[-600:]}")
+    for number in ("0", "1"):
+        shown = [
+            json.loads(run("show", "matrix", number, "--json", runs=runs).stdout)
+            for runs in ("whole", "killed")
+        ]
+        if shown[0]["digest"] != shown[1]["digest"] or shown[0]["epochs"] != shown[1]["epochs"]:
+            wrong.append(f"trial {number} differs after a kill and a resume")
+    for words in (("check", "matrix_study.py"), ("verify", "matrix", "--interrupt")):
+        if words[0] == "check":
+            ended = subprocess.run(
+                [str(python), "-m", "sweeper", *words],
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        else:
+            ended = run(*words, runs="whole")
+        if ended.returncode:
+            wrong.append(
+                f"{words[0]} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-600:]}"
+            )
+    return wrong
+
+
+def main(names: list[str]) -> int:
+    """Try each cell; return 1 if something does not hold in one of them."""
+    failed = 0
+    for name in names or list(CELLS):
+        with tempfile.TemporaryDirectory(prefix=f"sweeper-versions-{name}-") as scratch:
+            directory = Path(scratch)
+            given = os.environ.get("SWEEPER_TEST_PYTHON")
+            python = Path(given) if given else environment(CELLS[name], directory / "environment")
+            wrong = tried(python, directory)
+        print(f"{name}: {'holds' if not wrong else '; '.join(wrong)}", flush=True)
+        failed |= bool(wrong)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
