@@ -188,11 +188,12 @@ _WITH_WRITES = '%"wrote"%'
 def record_files(
     connection: Connection, token: int, files: Mapping[str, Any]
 ) -> tuple[tuple[str, int, Mapping[str, Any], bool], ...]:
-    """Store the files that an attempt read and wrote; return those of attempts at other trials.
+    """Store the files that an attempt read and wrote; return those of other attempts.
 
     Returns:
         Study, trial number, files and whether the attempt has ended, the oldest first: of each attempt in
-        the database that wrote a file, and of the latest other one of this study.
+        the database that wrote a file, of the latest attempt at another trial of this study, and of
+        the earlier attempts at this trial.
     """
     trial = lock_current(connection, token)
     connection.execute(
@@ -209,8 +210,13 @@ def record_files(
         .join(Trial, Trial.id == Attempt.trial_id)
         .join(Study, Study.id == Trial.study_id)
         .where(
-            Attempt.trial_id != trial.id,
-            sa.or_(Attempt.files.like(_WITH_WRITES), Attempt.id == latest),
+            Attempt.id != token,
+            Attempt.files.is_not(None),
+            sa.or_(
+                Attempt.files.like(_WITH_WRITES),
+                Attempt.id == latest,
+                Attempt.trial_id == trial.id,
+            ),
         )
         .order_by(Attempt.id)
     )

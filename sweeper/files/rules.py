@@ -24,11 +24,13 @@ class TrialUses:
         who: The trial for messages, such as "trial 3".
         uses: Its uses.
         ended: Whether the attempt has ended, so that digests of what it wrote are known.
+        same: Whether it is an earlier attempt at the trial that is judged, whose files are its own.
     """
 
     who: str
     uses: tuple[FileUse, ...]
     ended: bool = True
+    same: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,8 @@ def in_a_run(
 
     Args:
         trial: The trial.
-        others: Attempts at other trials, of this study or earlier ones in the same database.
+        others: Attempts at other trials, of this study or earlier ones in the same database, and
+            earlier attempts at the trial.
         check: Command that decides what a run cannot.
     """
     for use in trial.uses:
@@ -138,7 +141,7 @@ def _writer(use: FileUse, others: Sequence[TrialUses]) -> tuple[str, FileUse] | 
     """Return the latest other trial that wrote the file, with its use; a writer of the same content last."""
     found = None
     for other in others:
-        for theirs in other.uses:
+        for theirs in () if other.same else other.uses:
             if theirs.path == use.path and theirs.wrote:
                 found = other.who, theirs
     return found
@@ -148,7 +151,7 @@ def _changed_input(use: FileUse, others: Sequence[TrialUses]) -> Iterator[FileFi
     """Yield a note if an input of the user's has other content than when another trial read it."""
     for other in reversed(others):
         for theirs in other.uses:
-            if theirs.path != use.path or not theirs.read:
+            if theirs.path != use.path or not theirs.read or theirs.wrote:
                 continue
             same_state = (theirs.size, theirs.modified) == (use.size, use.modified)
             if same_state or (theirs.read_digest and theirs.read_digest == use.read_digest):
@@ -158,8 +161,8 @@ def _changed_input(use: FileUse, others: Sequence[TrialUses]) -> Iterator[FileFi
             yield FileFinding(
                 "note",
                 use.path,
-                f"{use.name} changed since {other.who} ran{_by(use.read_at)}: trials before and "
-                "after the change are ranked together, but have not read the same data",
+                f"{use.name} changed since {other.who} ran{_by(use.read_at)}: what was trained before "
+                "and after the change is ranked together, but has not read the same data",
             )
             return
 

@@ -107,6 +107,17 @@ def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(her
     assert "train.csv changed since trial 3 ran" in note.message
 
 
+def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here: Path) -> None:
+    written = used_by("statistics", 1.0)
+    again = used_by("statistics", 1.0)
+    assert (
+        list(in_a_run(TrialUses("trial 0", again), [TrialUses("trial 0", written, same=True)]))
+        == []
+    )
+    [warning] = in_a_run(TrialUses("trial 1", again), [TrialUses("trial 0", written)])
+    assert warning.level == "warning", "the control: of another trial it is one"
+
+
 def test_own_files_libraries_and_code_are_nobodys(here: Path) -> None:
     RECORDER.begin([here / "own"])
     (here / "own").mkdir()

@@ -397,11 +397,13 @@ class MessageHandler(TrialSupervisor):
         uses = uses_from_json(message.files)
         if not uses:
             return []
+        here = (claim.study, claim.number)
         others = [
             TrialUses(
                 f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
                 uses_from_json(files),
                 ended,
+                same=(study, number) == here,
             )
             for study, number, files, ended in self._repository.record_files(
                 claim.token, message.files
