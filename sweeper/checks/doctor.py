@@ -1,19 +1,14 @@
-"""`sweeper doctor`: checks of this machine, its packages, its files and the database.
+"""`sweeper doctor`: versions of packages, TensorFlow's kernels, and the disk of the database.
 
 TensorFlow is checked in a separate process, because it may crash and this one does not import it.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import platform
-import resource
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -23,25 +18,13 @@ import psutil
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from sweeper.checkpoint.operations import FileOperations
-from sweeper.db.database import Database
-from sweeper.db.maintenance import DatabaseHealth, read_health
-from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
+from sweeper.db.faults import parse_url
 from sweeper.records.diagnoses import Diagnosis, Finding
-from sweeper.spec.settings import Settings, available_cores
+from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
-from sweeper.support.shown import shown_url
-from sweeper.views.formats import size_text, time_text
 
 _LIMIT = 180.0
 """Time limit in seconds for importing TensorFlow and running ops."""
-
-_TRIAL_BYTES = 500 * 2**20
-"""Approximate memory of a trial of a small network, TensorFlow included."""
-
-_SHARED = Path("/dev/shm")  # noqa: S108 - looked at; nothing is put there
-_LEAST_FILES = 1024
-_LEAST_SHARED = 64 * 2**20
 
 _PROBE = """
 import json, os
@@ -67,82 +50,13 @@ Asked = Callable[[], Mapping[str, Any]]
 """Function that runs TensorFlow, and returns ``devices`` and ``repeats``, or ``error``."""
 
 
-def machine_findings(workers: int, ask: Asked | None = None) -> Iterator[Finding]:
-    """Check the platform, the processor, memory, limits and TensorFlow.
+def tensorflow_findings(ask: Asked | None = None) -> Iterator[Finding]:
+    """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit.
 
     Args:
-        workers: Trials side by side.
         ask: Runs TensorFlow; by default in a separate process.
     """
-    yield _processes(sys.platform, can_fork=hasattr(os, "fork"))
-    cores = available_cores()
-    yield Finding(
-        "machine",
-        "cores",
-        "ok" if workers <= cores else "note",
-        f"{cores}, for {workers} workers",
-        "at least one for each worker",
-        "" if workers <= cores else f"use --workers {cores}: with more, each trial is slower",
-    )
-    free = int(psutil.virtual_memory().available)
-    wanted = workers * _TRIAL_BYTES
-    yield Finding(
-        "machine",
-        "memory",
-        "ok" if free >= wanted else "note",
-        f"{size_text(free)} available",
-        f"{size_text(wanted)} for {workers} workers of a small network each",
-        "" if free >= wanted else "use fewer --workers; `sweeper check FILE` measures a trial",
-    )
-    yield from _limits()
     yield from _tensorflow((ask or _ask)())
-
-
-def _processes(platform: str, *, can_fork: bool) -> Finding:
-    forks = can_fork and platform.startswith("linux")
-    return Finding(
-        "machine",
-        "processes",
-        "ok" if forks else "note",
-        f"{platform}: trials are {'forked from a warm server' if forks else 'spawned'}",
-        "Linux, where processes can be forked",
-        ""
-        if forks
-        else "nothing: only that each trial imports TensorFlow again, which takes some seconds",
-    )
-
-
-def _limits() -> Iterator[Finding]:
-    files, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = files in (-1, resource.RLIM_INFINITY) or files >= _LEAST_FILES
-    yield Finding(
-        "machine",
-        "open files",
-        "ok" if enough else "note",
-        f"a process may have {files} open (ulimit -n), at most {most}",
-        f"{_LEAST_FILES} or more",
-        "" if enough else f"ulimit -n {_LEAST_FILES}",
-    )
-    address, _ = resource.getrlimit(resource.RLIMIT_AS)
-    unlimited = address in (-1, resource.RLIM_INFINITY)
-    yield Finding(
-        "machine",
-        "address space",
-        "ok" if unlimited else "note",
-        "unlimited" if unlimited else f"{size_text(address)} a process (ulimit -v)",
-        "unlimited, because TensorFlow reserves more than it uses",
-        "" if unlimited else "ulimit -v unlimited",
-    )
-    if _SHARED.is_dir():
-        free = shutil.disk_usage(_SHARED).free
-        yield Finding(
-            "machine",
-            str(_SHARED),
-            "ok" if free >= _LEAST_SHARED else "note",
-            f"{size_text(free)} free",
-            f"{size_text(_LEAST_SHARED)} or more, for the engines dask and ray",
-            "" if free >= _LEAST_SHARED else "in a container: docker run --shm-size 1g",
-        )
 
 
 def _tensorflow(said: Mapping[str, Any]) -> Iterator[Finding]:
@@ -203,8 +117,6 @@ def _ask() -> Mapping[str, Any]:
 
 
 _LEAST_PYTHON = (3, 11)
-_NO_EXTRA = "test"
-"""Extra whose packages only the tests need."""
 
 Installed = Callable[[str], str | None]
 """The version of an installed package; None where it is not installed."""
@@ -219,7 +131,7 @@ def installed_version(package: str) -> str | None:
 
 
 def package_findings(installed: Installed = installed_version) -> Iterator[Finding]:
-    """Check Python, sweeper, its requirements and its extras.
+    """Check the versions of Python, sweeper, its requirements, and installed packages of its extras.
 
     Args:
         installed: Returns the version of a package.
@@ -252,7 +164,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
     for requirement in required:
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield _requirement(requirement, installed)
-    yield from _extras(required, installed)
+    yield from _misfits_of_extras(required, installed)
 
 
 def _requirement(requirement: Requirement, installed: Installed) -> Finding:
@@ -268,134 +180,53 @@ def _requirement(requirement: Requirement, installed: Installed) -> Finding:
     )
 
 
-def _extras(required: Sequence[Requirement], installed: Installed) -> Iterator[Finding]:
-    """Yield a finding for each extra: installed, partly or not; none is required."""
+def _misfits_of_extras(required: Sequence[Requirement], installed: Installed) -> Iterator[Finding]:
+    """Yield a note for each package of an extra that is installed in a version that does not fit."""
     names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") if required else None
     for extra in names or ():
-        if extra == _NO_EXTRA:
-            continue
-        wanted = [r for r in required if r.marker and r.marker.evaluate({"extra": extra})]
-        wanted = [r for r in wanted if not (r.marker and r.marker.evaluate({"extra": ""}))]
-        lacking = [r.name for r in wanted if installed(r.name) is None]
-        misfits = [
-            f"{r.name} {found}"
-            for r in wanted
-            if (found := installed(r.name)) is not None and Version(found) not in r.specifier
-        ]
-        seen = ", ".join([f"without {', '.join(lacking)}"] * bool(lacking) + misfits) or ", ".join(
-            f"{r.name} {installed(r.name)}" for r in wanted
-        )
-        yield Finding(
-            "packages",
-            f"[{extra}]",
-            "note" if misfits else "ok",
-            seen if not lacking else f"not installed ({seen})",
-            ", ".join(f"{r.name}{r.specifier}" for r in wanted) + "; only needed if you use it",
-            install_command(extra) if lacking or misfits else "",
-        )
+        for each in required:
+            marker, found = each.marker, installed(each.name)
+            if found is None or marker is None or marker.evaluate({"extra": ""}):
+                continue
+            if marker.evaluate({"extra": extra}) and Version(found) not in each.specifier:
+                yield Finding(
+                    "packages",
+                    f"[{extra}] {each.name}",
+                    "note",
+                    found,
+                    f"{each.specifier}; only needed if you use it",
+                    install_command(extra),
+                )
 
 
-_LEAST_FREE = 2**30
 _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "afs", "beegfs")
 """Prefixes of the kinds of network file systems."""
 
 
-def directory_findings(
-    runs_dir: Path, *, sqlite: bool, operations: FileOperations | None = None
-) -> Iterator[Finding]:
-    """Check the runs directory.
+def disk_finding(storage: str) -> Finding:
+    """Check that a SQLite database is not on a network's disk; the file need not exist.
 
     Args:
-        runs_dir: The runs directory, which need not exist yet.
-        sqlite: Whether the database is a file.
-        operations: The file operations for checkpoints.
+        storage: The database's URL.
+
+    Raises:
+        DatabaseUnavailableError: It is no URL of a database.
     """
-    there = next(p for p in (runs_dir.absolute(), *runs_dir.absolute().parents) if p.exists())
-    where = str(runs_dir) if there == runs_dir.absolute() else f"{runs_dir}, to be made in {there}"
-    try:
-        with tempfile.TemporaryDirectory(dir=there, prefix=".sweeper-doctor-") as made:
-            yield Finding("files", "runs directory", "ok", f"{where}: writable", "writable")
-            yield from _tried(Path(made), operations or FileOperations())
-    except OSError as error:
-        yield Finding(
-            "files",
-            "runs directory",
-            "broken",
-            f"{where}: {error.strerror or error}",
-            "a writable directory",
-            "name another one (--runs-dir, SWEEPER_RUNS_DIR), or change its permissions",
-        )
-        return
-    free = shutil.disk_usage(there).free
-    yield Finding(
-        "files",
-        "disk space",
-        "ok" if free >= _LEAST_FREE else "note",
-        f"{size_text(free)} free",
-        f"{size_text(_LEAST_FREE)} or more; `sweeper check FILE` estimates a study's",
-        ""
-        if free >= _LEAST_FREE
-        else "run `sweeper gc`, which deletes what no rule keeps, or use another --runs-dir",
+    url = parse_url(storage)
+    if url.get_backend_name() != "sqlite":
+        seen, expected = "PostgreSQL keeps the studies", "a server, or a file on a local disk"
+        return Finding("database", "disk", "ok", seen, expected)
+    file = Path(str(url.database)).absolute()
+    kind = _file_system(file.resolve())
+    network = kind.lower().startswith(_NETWORK)
+    return Finding(
+        "database",
+        "disk",
+        "unpromised" if network else "ok",
+        f"{file} is on {kind or 'an unknown kind of disk'}{', on a network' if network else ''}",
+        "a local disk, because SQLite's locks cannot be relied on over a network",
+        "keep the database on a local disk or in PostgreSQL (--storage)" if network else "",
     )
-    yield _kind(_file_system(there), sqlite=sqlite)
-
-
-def _tried(made: Path, operations: FileOperations) -> Iterator[Finding]:
-    yield _trial(
-        "rename and fsync",
-        lambda: _commit(made, operations),
-        "a renamed directory appears complete and stays",
-        "checkpoints cannot be committed safely here: use a local disk (--runs-dir, --checkpoints)",
-    )
-    yield _trial(
-        "locks",
-        lambda: _lock(made),
-        "a lock that one process holds is refused to another",
-        "readers of checkpoints cannot be detected here: use a local disk (--runs-dir)",
-    )
-
-
-def _trial(name: str, attempt: object, expected: str, advice: str) -> Finding:
-    seen = "as expected"
-    try:
-        attempt()  # type: ignore[operator]
-    except OSError as error:
-        seen = error.strerror or str(error)
-        return Finding("files", name, "unpromised", seen, expected, advice)
-    return Finding("files", name, "ok", seen, expected)
-
-
-def _commit(made: Path, operations: FileOperations) -> None:
-    """Commit a directory as a checkpoint is committed, and check the result."""
-    unfinished, committed = made / "unfinished", made / "committed"
-    operations.make_directory(unfinished)
-    descriptor = operations.create(unfinished / "file")
-    try:
-        operations.write(descriptor, memoryview(b"whole"))
-        operations.fsync(descriptor)
-    finally:
-        operations.close(descriptor)
-    operations.fsync_directory(unfinished)
-    operations.rename(unfinished, committed)
-    operations.fsync_directory(made)
-    if unfinished.exists() or (committed / "file").read_bytes() != b"whole":
-        msg = "a renamed directory has changed its content"
-        raise OSError(msg)
-
-
-def _lock(made: Path) -> None:
-    one, other = (os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) for _ in range(2))
-    try:
-        fcntl.flock(one, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        try:
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        msg = "two holders got the same lock"
-        raise OSError(msg)
-    finally:
-        os.close(one)
-        os.close(other)
 
 
 def _file_system(path: Path) -> str:
@@ -408,123 +239,6 @@ def _file_system(path: Path) -> str:
     return max(mounted)[1] if mounted else ""
 
 
-def _kind(kind: str, *, sqlite: bool) -> Finding:
-    network = kind.lower().startswith(_NETWORK)
-    return Finding(
-        "files",
-        "file system",
-        "unpromised" if network and sqlite else "ok",
-        f"{kind or 'unknown'}{', on a network' if network else ''}",
-        "a local one, because SQLite keeps the study in a file"
-        if sqlite
-        else "any, because the study is in PostgreSQL",
-        "keep the database on a local disk or in PostgreSQL (--storage)"
-        if network and sqlite
-        else "",
-    )
-
-
-_PATIENCE = 10.0
-_CLOCKS_APART = 5.0
-"""Tolerated difference of clocks in seconds; leases use only the database's clock."""
-
-
-def database_findings(settings: Settings) -> Iterator[Finding]:
-    """Check the database of ``settings``, without creating one."""
-    url = shown_url(settings.storage)
-    try:
-        with Database.open(settings.storage, create=False, patience=_PATIENCE) as database:
-            health = read_health(database)
-            in_file = database.in_file
-    except DatabaseVersionError as error:
-        yield _database("broken", str(error), "tables of this version", "sweeper db upgrade")
-        return
-    except DatabaseUnavailableError as error:
-        text = str(error)
-        absent = text.startswith("there is no database") or "holds no studies" in text
-        yield _database(
-            "note" if absent else "broken",
-            text,
-            "a database; the first run creates it",
-            "sweeper init" if absent else "repair it; `sweeper ls` then lists the studies",
-        )
-        return
-    held = f"{health.studies} {'study' if health.studies == 1 else 'studies'}"
-    yield _database(
-        "ok", f"{url}: {held}, revision {health.revision}", "a database that can be opened"
-    )
-    if in_file:
-        yield from _file(health)
-    yield _clock(health.clock)
-    yield _leases(health, settings)
-
-
-def _database(level: str, seen: str, expected: str, advice: str = "") -> Finding:
-    return Finding("database", "database", level, seen, expected, advice)  # type: ignore[arg-type]
-
-
-def _file(health: DatabaseHealth) -> Iterator[Finding]:
-    whole = not health.faults
-    yield Finding(
-        "database",
-        "SQLite",
-        "ok" if whole else "broken",
-        "the quick check found no damage" if whole else "; ".join(health.faults),
-        "an undamaged file",
-        "" if whole else "stop the workers and restore a copy; `sqlite3 FILE .recover` saves rows",
-    )
-    wal = bool(health.write_ahead)
-    yield Finding(
-        "database",
-        "journal",
-        "ok" if wal else "note",
-        "wal" if wal else "a rollback journal",
-        "wal, in which readers do not block workers",
-        "" if wal else 'while nothing uses it: sqlite3 FILE "PRAGMA journal_mode=WAL"',
-    )
-
-
-def _clock(ahead: float) -> Finding:
-    together = abs(ahead) < _CLOCKS_APART
-    way = "ahead of" if ahead > 0 else "behind"
-    return Finding(
-        "database",
-        "clock",
-        "ok" if together else "note",
-        "as this machine's" if together else f"{time_text(abs(ahead))} {way} this machine's",
-        f"within {_CLOCKS_APART:g} s (leases use only the database's clock)",
-        "" if together else "set both by NTP, otherwise times in reports are wrong",
-    )
-
-
-def _leases(health: DatabaseHealth, settings: Settings) -> Finding:
-    if not health.lost:
-        seen = f"{health.running} running, each with its worker"
-        return Finding("database", "leases", "ok", seen, "no trial open whose worker is gone")
-    study = health.lost[0].rpartition(" ")[0]
-    return Finding(
-        "database",
-        "leases",
-        "note",
-        "open attempts of workers that are gone: "
-        f"{', '.join(health.lost[:5])}{' and more' * (len(health.lost) > 5)}",
-        "no trial open whose worker is gone",
-        f"{settings.command('resume', study)} resumes them from their checkpoints",
-    )
-
-
 def diagnose(settings: Settings) -> Diagnosis:
-    """Check packages, machine, runs directory and database.
-
-    Args:
-        settings: Directories, database and number of workers.
-    """
-    sqlite = settings.storage.startswith("sqlite")
-    return Diagnosis(
-        (
-            *package_findings(),
-            *machine_findings(settings.workers),
-            *directory_findings(settings.runs_dir, sqlite=sqlite),
-            *database_findings(settings),
-        )
-    )
+    """Check the packages, TensorFlow and the disk of the database of ``settings``."""
+    return Diagnosis((*package_findings(), *tensorflow_findings(), disk_finding(settings.storage)))

@@ -105,7 +105,7 @@ def doctor(
     storage: Storage = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Check versions, devices, files and the database; exit 1 if broken, 4 if a promise cannot hold."""
+    """Check versions, kernels and the database's disk; exit 1 if broken, 4 if a promise cannot hold."""
     from sweeper.checks.doctor import diagnose
     from sweeper.spec.settings import load_settings
 

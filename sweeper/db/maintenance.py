@@ -1,4 +1,4 @@
-"""Maintenance of a whole database: a copy of it in another one, and its health.
+"""Copy of a whole database in another one.
 
 A copy includes Optuna's tables. Every row keeps its key, so tokens and Optuna's ids remain valid. The
 copy is read back and compared before it is committed, and the source is read again at the end, to
@@ -7,10 +7,8 @@ notice a worker that was started meanwhile. So the copy is complete and equal, o
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import sqlalchemy as sa
 import xxhash
@@ -21,8 +19,8 @@ from sqlalchemy.exc import StatementError
 from sweeper.db import optuna_rows
 from sweeper.db.database import Database
 from sweeper.db.leases import is_lost, open_attempts
-from sweeper.db.schema import REVISIONS, unhurried
-from sweeper.db.tables import AnyRow, Attempt, Base, Study, Trial, UtcNow, aware
+from sweeper.db.schema import unhurried
+from sweeper.db.tables import AnyRow, Attempt, Base, Study, Trial
 from sweeper.errors import StorageError
 from sweeper.support.shown import shown_url
 
@@ -167,65 +165,3 @@ def _check_at_rest(connection: Connection, database: Database) -> None:
             "stop them first: sweeper stop STUDY"
         )
         raise StorageError(msg)
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseHealth:
-    """Health of a database.
-
-    Attributes:
-        revision: Revision of its tables.
-        write_ahead: Whether SQLite is in WAL mode, in which readers do not block writers; None for
-            PostgreSQL.
-        faults: Result of SQLite's quick check; empty if undamaged, and for PostgreSQL.
-        clock: Seconds by which its clock is ahead of this machine's, corrected by half of the round
-            trip.
-        studies: Number of studies.
-        running: Number of trials with a live worker.
-        lost: Open trials of workers that are gone, as ``STUDY N``.
-    """
-
-    revision: str
-    write_ahead: bool | None
-    faults: tuple[str, ...]
-    clock: float
-    studies: int
-    running: int
-    lost: tuple[str, ...]
-
-
-def read_health(database: Database) -> DatabaseHealth:
-    """Return the health of an open database, without writing to it.
-
-    Raises:
-        DatabaseUnavailableError: It cannot be read.
-    """
-    return database.read(lambda connection: _read_health(connection, in_file=database.in_file))
-
-
-def _read_health(connection: Connection, *, in_file: bool) -> DatabaseHealth:
-    faults: tuple[str, ...] = ()
-    write_ahead = None
-    if in_file:
-        write_ahead = connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-        rows = connection.exec_driver_sql("PRAGMA quick_check(5)").scalars()
-        faults = tuple(str(row) for row in rows if row != "ok")
-    asked = time.time()
-    moment: datetime | str = connection.execute(sa.select(UtcNow())).scalar_one()
-    answered = time.time()
-    if isinstance(moment, str):
-        moment = datetime.fromisoformat(moment)
-    here = datetime.fromtimestamp((asked + answered) / 2, UTC)
-    opened = connection.execute(
-        open_attempts(Study.name.label("study")).join(Study, Study.id == Trial.study_id)
-    ).all()
-    lost = tuple(f"{row.study} {row.trial}" for row in opened if is_lost(row))
-    return DatabaseHealth(
-        revision=REVISIONS[-1],
-        write_ahead=write_ahead,
-        faults=faults,
-        clock=(aware(moment) - here).total_seconds(),
-        studies=int(connection.scalar(sa.select(sa.func.count()).select_from(Study)) or 0),
-        running=len(opened) - len(lost),
-        lost=lost,
-    )

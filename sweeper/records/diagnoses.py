@@ -18,7 +18,7 @@ class Finding:
     """Result of one check.
 
     Attributes:
-        area: Area of the check: packages, machine, files or database.
+        area: Area of the check: packages, machine or database.
         advice: What to do; empty for nothing.
     """
 
