@@ -22,6 +22,7 @@ from sweeper.db.faults import parse_url
 from sweeper.records.diagnoses import Diagnosis, Finding
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
+from sweeper.support.versions import TESTED, Environment, kept_result
 
 _LIMIT = 180.0
 """Time limit in seconds for importing TensorFlow and running ops."""
@@ -147,6 +148,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
         "" if sys.version_info >= _LEAST_PYTHON else "make an environment with a newer Python",
     )
     yield Finding("packages", "sweeper", "ok", VERSION, "any version")
+    yield _exact_versions(Environment.current())
     try:
         texts = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -165,6 +167,25 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield _requirement(requirement, installed)
     yield from _misfits_of_extras(required, installed)
+
+
+def _exact_versions(environment: Environment) -> Finding:
+    """Return whether a resume is exact under these versions: by the project's tests, or by the self-test."""
+    tested = ", ".join(" with ".join(pair) for pair in sorted(TESTED))
+    expected = f"tested minor releases of Keras with TensorFlow ({tested}), or a passed self-test"
+    result = None if environment.tested else kept_result(environment)
+    if environment.tested or (result is not None and result.passed):
+        how = "tested" if environment.tested else "its self-test passed"
+        seen = f"{environment.described}: {how}"
+        return Finding("packages", "exactness", "ok", seen, expected)
+    if result is None:
+        seen, do = (
+            f"{environment.described}: not tested",
+            "the next run tests them, in some seconds",
+        )
+        return Finding("packages", "exactness", "note", seen, expected, do)
+    seen = f"{environment.described}: the self-test failed: {'; '.join(result.differences)}"
+    return Finding("packages", "exactness", "unpromised", seen, expected, "install tested versions")
 
 
 def _requirement(requirement: Requirement, installed: Installed) -> Finding:

@@ -20,7 +20,9 @@ from sweeper.checks.doctor import (
 from sweeper.cli.main import main
 from sweeper.records.diagnoses import Diagnosis, Finding
 from sweeper.spec.settings import load_settings
+from sweeper.support import versions
 from sweeper.support.installation import install_command
+from sweeper.support.versions import Environment, SelfTestResult, keep_result
 
 WELL = {"devices": ["CPU"], "repeats": True}
 
@@ -144,3 +146,19 @@ def test_the_verb_prints_every_finding_and_exits_with_the_worst(
     monkeypatch.setattr(doctor, "_ask", lambda: {**WELL, "repeats": False})
     assert main(["doctor", "--json"]) == 4
     assert '"promised": false' in capsys.readouterr().out
+
+
+def test_versions_that_nobody_tested_are_named_with_what_their_self_test_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert by_name(package_findings())["exactness"].level == "ok"
+    monkeypatch.setattr(versions, "TESTED", frozenset())
+    assert by_name(package_findings())["exactness"].level == "note"
+    environment = Environment.current()
+    keep_result(SelfTestResult(environment, 9.0))
+    assert by_name(package_findings())["exactness"].level == "ok"
+    keep_result(SelfTestResult(environment, 9.0, ("history, epoch 2: differs",)))
+    failed = by_name(package_findings())["exactness"]
+    assert failed.level == "unpromised"
+    assert "history, epoch 2" in failed.seen
