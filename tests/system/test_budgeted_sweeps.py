@@ -71,7 +71,7 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(
             assert (last.epoch, last.digest) == (len(trial.epochs), trial.digest)
             assert trial.value == trial.rungs[-1].value
     said = json.loads((directory / "events.json").read_text())
-    assert any("rung of bracket 0 after 1 epochs: of 4 trials, " in message for message in said)
+    assert any("rung of bracket 0 after 1 epochs: promoted trial" in message for message in said)
     assert any(message.startswith("workers waited for other trials ") for message in said)
 
 

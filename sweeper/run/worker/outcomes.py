@@ -254,11 +254,12 @@ def _again(left: int, allowed: int, kept: int | None) -> str:
 
 def rung_event(rung: DecidedRung) -> RungDecided:
     """Return the event of a rung decision."""
-    going = ", ".join(map(str, rung.promoted)) or "none"
+    trials = ", ".join(map(str, rung.promoted))
+    which = f"trial{'s' * (len(rung.promoted) > 1)} {trials}" if trials else "no trial"
     compared = len(rung.promoted) + len(rung.ended)
     return RungDecided(
-        f"rung of bracket {rung.bracket} after {rung.epochs} epochs: of {compared} trials, "
-        f"{going} {'goes' if len(rung.promoted) == 1 else 'go'} on",
+        f"rung of bracket {rung.bracket} after {rung.epochs} epochs: promoted {which} "
+        f"({len(rung.promoted)} of {compared})",
         epochs=rung.epochs,
         bracket=rung.bracket,
         promoted=rung.promoted,
