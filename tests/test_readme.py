@@ -74,5 +74,5 @@ PYTHON = found(README, "python")
 
 
 def test_the_readme_has_its_two_commands_and_its_python() -> None:
-    assert len([block for block in CONSOLE if block.page == README.name]) >= 4
+    assert len([block for block in CONSOLE if block.page == README.name]) >= 3
     assert len(PYTHON) == 2
