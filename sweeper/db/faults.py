@@ -141,6 +141,8 @@ def parse_url(text: str) -> URL:
             "postgresql://USER@HOST:PORT/DATABASE (--storage, SWEEPER_STORAGE)"
         )
         raise DatabaseUnavailableError(msg) from None
+    if url.drivername == "postgres":  # as libpq and hosting services write it
+        url = url.set(drivername="postgresql")
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         msg = (
             f"{shown_url(url)} is a {url.get_backend_name()} database; "

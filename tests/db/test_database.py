@@ -27,7 +27,7 @@ from databases import postgresql_database
 from sweeper.db import database as database_module
 from sweeper.db import schema
 from sweeper.db.database import Database
-from sweeper.db.faults import is_passing, unavailable
+from sweeper.db.faults import is_passing, parse_url, unavailable
 from sweeper.db.tables import Base
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
 
@@ -304,6 +304,11 @@ def test_a_url_that_cannot_be_used_is_refused_with_what_is_expected(
 ) -> None:
     with pytest.raises(DatabaseUnavailableError, match=message):
         Database.open(text, create=True)
+
+
+def test_the_url_of_a_hosting_service_is_that_of_a_server() -> None:
+    for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
+        assert parse_url(f"{scheme}://me@host/sweeps").drivername == "postgresql+psycopg"
 
 
 def test_an_unreachable_server_is_named_without_its_password() -> None:
