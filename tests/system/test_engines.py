@@ -11,7 +11,6 @@ import os
 import signal
 import sqlite3
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -38,13 +37,9 @@ from sweeps import (
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.errors import Interrupted
-from sweeper.records.events import Doing, Event
 from sweeper.records.results import TrialRecord, WorkerRecord
 from sweeper.run.launch import server_process
 from sweeper.run.launch.server_process import trial_environment
-from sweeper.run.options import RunRequest, WorkerOptions
-from sweeper.run.run import run_sweep
 
 ROOT = Path(__file__).parents[2]
 
@@ -356,35 +351,6 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., End
     assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
     assert attempt.pid is not None
     assert not psutil.pid_exists(attempt.pid)
-
-
-@pytest.mark.parametrize(
-    "how",
-    [pytest.param((), id="in order", marks=pytest.mark.whole), pytest.param(("--now",), id="now")],
-)
-def test_a_run_that_waits_for_its_first_trials_to_be_built_stops_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: tuple[str, ...]
-) -> None:
-    study = StudyText(name="slow", data="import time; time.sleep(600)")
-    file, runs = study.write(tmp_path / "slow.py"), tmp_path / "runs"
-    stopped: list[Ended] = []
-
-    def stop() -> None:
-        stopped.append(command("stop", "slow", *how, "--runs-dir", runs, cwd=tmp_path))
-
-    stopping = threading.Thread(target=stop)
-
-    def listen(event: Event) -> None:
-        if isinstance(event, Doing) and "whether two trials share anything" in event.what:
-            stopping.start()
-
-    options = WorkerOptions(1, database_url(runs), runs)
-    with pytest.raises(Interrupted) as ended:
-        run_sweep(RunRequest(options, listen, source=str(file)))
-    stopping.join()
-    assert ended.value.exit_code == 130
-    assert [each.code for each in stopped] == [0], stopped
-    assert not any(trial.attempts for trial in trials_in(runs, "slow"))
 
 
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
