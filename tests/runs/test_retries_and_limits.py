@@ -240,6 +240,7 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(
             runner=sweep.launcher,
             slots=lambda wanted, _tell: wanted,
             fingerprint=None,
+            changes=None,
         )
         options = WorkerOptions(1, "sqlite:///x", tmp_path)
         if limit is None:
