@@ -284,6 +284,10 @@ def _watch_lookups() -> None:
         return original(path, *arguments, **options)
 
     os.stat = asked
+    # `shutil` asks these sets what ``os.stat`` can do.
+    for capable in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
+        if original in capable:
+            capable.add(asked)
 
 
 def _decides() -> bool:

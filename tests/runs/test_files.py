@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,6 +127,16 @@ def test_own_files_libraries_and_code_are_nobodys(here: Path) -> None:
     Path(os.__file__).read_text()
     Path("/proc/self/stat").read_text()
     assert RECORDER.uses() == ()
+
+
+def test_a_tree_with_links_is_copied_while_files_are_recorded(here: Path) -> None:
+    (here / "tree").mkdir()
+    (here / "tree" / "file").write_text("1")
+    (here / "tree" / "link").symlink_to("file")
+    RECORDER.begin([])
+    shutil.copytree("tree", "copy", symlinks=True)
+    assert (here / "copy" / "link").is_symlink()
+    assert os.stat in os.supports_follow_symlinks
 
 
 def test_only_so_many_files_are_recorded_and_the_rest_is_counted(here: Path) -> None:
