@@ -104,7 +104,7 @@ def collect(
     if not dry_run:
         # The attempt of a process that was killed is open in the database until somebody looks.
         repository.release_lost(study)
-    at = stored.definition.get("at", "last")
+    at = stored.definition.get("at", "end")
 
     def valued(keep: Keep) -> Retention:
         return retention(keep, at, stored.objective, stored.direction)

@@ -47,7 +47,7 @@ class StoredTrial:
     kept: tuple[KeptCheckpoint, ...]
     study_seed: int
     objectives: tuple[str, ...]
-    at: At = "last"
+    at: At = "end"
     direction: Direction = "minimize"
     numbering: Numbering = field(default_factory=Numbering)
 
@@ -225,7 +225,12 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
             )
     reported = [value for _, value in sorted(by_epoch.items()) if value is not None]
     expected = value_at(reported, stored.at, stored.direction) if reported else None
-    if record.state == "complete" and by_epoch and not _equal(record.value, expected):
+    if (
+        record.state == "complete"
+        and record.value_of is None
+        and by_epoch
+        and not _equal(record.value, expected)
+    ):
         yield Finding(
             "error",
             "value",

@@ -107,6 +107,7 @@ class Ending:
         final: Whether a crashed or lost attempt was the trial's last, so that the trial has
             failed. A complete, pruned or failed attempt always is; an interrupted one never.
         further_values: The objectives after the first.
+        value_of: See `TrialRecord.value_of`.
         fault: Kind of fault to count; an outcome "crashed" counts as a crash by itself.
         goes_on: Whether the trial will be resumed although the attempt has failed.
         rung: Number of epochs after which a paused attempt stopped.
@@ -119,6 +120,7 @@ class Ending:
     error: str | None = None
     final: bool = False
     further_values: tuple[float, ...] = ()
+    value_of: str | None = None
     fault: Fault | None = None
     goes_on: bool = False
     rung: int | None = None
@@ -360,6 +362,7 @@ def finish(
             errors=Trial.errors + int(fault == "error"),
             result=ending.result,
             digest=ending.digest if ending.result in ("complete", "pruned") else None,
+            value_of=ending.value_of,
         )
     )
     if ending.result is not None:

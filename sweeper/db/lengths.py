@@ -115,7 +115,7 @@ def _computed(
     study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
 ) -> Observation:
     """Return a trial that trained past the first length without a stop, as if it had ended there."""
-    at = cast("At", json.loads(study.definition).get("at", "last"))
+    at = cast("At", json.loads(study.definition).get("at", "end"))
     values = []
     for objective in objectives_of(study):
         own = [m[objective.name] for m in reported.values() if objective.name in m]
@@ -138,7 +138,14 @@ def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Obser
     )
 
 
-_CLEARED = {"result": None, "digest": None, "crashes": 0, "memory_faults": 0, "errors": 0}
+_CLEARED = {
+    "result": None,
+    "digest": None,
+    "value_of": None,
+    "crashes": 0,
+    "memory_faults": 0,
+    "errors": 0,
+}
 
 
 def _plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:

@@ -169,6 +169,7 @@ def trial_statuses(
                 state=trial_state(trial, running=trial.id in live),
                 params=params.get(trial.optuna_trial_id, {}),
                 value=None if own is None else own[0],
+                value_of=trial.value_of,
                 epoch=epoch,
                 epochs=trial.epochs
                 or (parents[trial.id].epochs if trial.id in parents else epochs),

@@ -106,6 +106,7 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
         .values(
             result=None,
             digest=None,
+            value_of=None,
             crashes=0,
             memory_faults=0,
             errors=0,
@@ -211,7 +212,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
     connection.execute(
         sa.update(Trial)
         .where(Trial.id == trial.id)
-        .values(result=None, digest=None, crashes=0, memory_faults=0, errors=0)
+        .values(result=None, digest=None, value_of=None, crashes=0, memory_faults=0, errors=0)
     )
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 

@@ -448,7 +448,7 @@ def seen_at_first_rung(
         if epoch.epoch == schedule.rungs[0] - 1:
             reached.add(epoch.trial_id)
     parameters = optuna_rows.parameters(connection, sa.select(Trial.optuna_trial_id).where(chosen))
-    at = json.loads(study.definition).get("at", "last")
+    at = json.loads(study.definition).get("at", "end")
     found = []
     for row in rows:
         if row.id not in reached and row.result is None:

@@ -78,7 +78,7 @@ def read_status(
     trials = connection.execute(
         sa.select(
             *(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.paused),
-            *(Trial.current_attempt, Trial.epochs, is_beside().label("beside")),
+            *(Trial.current_attempt, Trial.epochs, Trial.value_of, is_beside().label("beside")),
         ).where(Trial.study_id == study.id)
     ).all()
     live = {
@@ -361,6 +361,7 @@ def _records(
             values=values_by_name(objectives, values.get(trial.optuna_trial_id)),
             seed=trial.seed,
             digest=trial.digest,
+            value_of=trial.value_of,
             epochs=tuple(epochs[trial.id]),
             attempts=tuple(attempts[trial.id]),
             checkpoints=tuple(checkpoints[trial.id]),

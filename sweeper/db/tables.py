@@ -137,6 +137,9 @@ class Trial(Base):
     optuna_trial_id: Mapped[int] = mapped_column(unique=True)
     seed: Mapped[int] = mapped_column(BigInteger)
     digest: Mapped[str | None] = mapped_column(String(64))
+    value_of: Mapped[str | None] = mapped_column(
+        String(32), comment="what the value is of, if not of the last epoch"
+    )
     current_attempt: Mapped[int] = mapped_column(comment="the number of the latest attempt")
     crashes: Mapped[int]
     memory_faults: Mapped[int] = mapped_column(server_default="0")

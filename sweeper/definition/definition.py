@@ -91,7 +91,7 @@ class StudySettings:
         pruner: As `describe_pruner` writes it.
         enqueue: The values given to the first trials.
         further_objectives: The objectives after the first.
-        at: The epoch whose objective is a trial's value.
+        at: The weights whose objective is a trial's value.
         nonfinite: Whether a loss that is NaN or infinite fails the trial.
         time_limit, study_time_limit, retries, audit, failing_alike, tensorboard: Policy.
         warm_start: Options of a `WarmStart` and the digest of its file; None without one, or if a
@@ -124,7 +124,7 @@ class StudySettings:
     audit: AuditPolicy = "auto"
     failing_alike: int | None = 3
     warm_start: Mapping[str, Any] | None = None
-    at: At = "last"
+    at: At = "end"
     tensorboard: bool = False
     budget: Mapping[str, Any] | None = None
     nonfinite: NonFinite = "continue"
@@ -229,8 +229,11 @@ class StudyDefinition:
             ``"auto"`` for the first two intervals of the first trial and later one in about every
             eighth trial, in at most 3% of the study's time; ``"all"`` for every interval of every
             trial; ``"off"`` for none. It does not affect results, and may differ from run to run.
-        at: ``"last"``: a trial's value is the objective at its last epoch, which also gives its
-            digest. ``"best"``: at its best epoch, the first of equal ones. Every epoch that is the
+        at: ``"end"``: a trial's value is the objective of the weights that `load_model` returns:
+            of the best epoch if ``EarlyStopping(restore_best_weights=True)`` restored it, measured
+            after training if no epoch had these weights (averages), and else of the last epoch.
+            ``"last"``: at its last epoch, whatever the weights are then. ``"best"``: at its best
+            epoch, the first of equal ones. Every epoch that is the
             best so far then ends with a checkpoint, whatever ``checkpoint_every`` is, and the best
             one is kept in addition to those of ``keep``. Only with one objective.
         failing_alike: The run ends with an error if the study's first trials, this many of them,
@@ -293,7 +296,7 @@ class StudyDefinition:
         | os.PathLike[str]
         | Callable[[Trial], WarmStart | str | os.PathLike[str] | None]
         | None = None,
-        at: At = "last",
+        at: At = "end",
         tensorboard: bool = False,
         budget: Budget | None = None,
         nonfinite: NonFinite = "continue",

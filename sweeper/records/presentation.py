@@ -33,6 +33,7 @@ def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
             "number": t.number,
             "state": t.state,
             "value": t.value,
+            **({} if t.value_of is None else {"value_of": t.value_of}),
             **{f"values_{name}": value for name, value in (t.values or {}).items()},
             **{f"params_{name}": value for name, value in t.params.items()},
             "epochs": len(t.epochs),
@@ -134,7 +135,8 @@ def _table(
     chosen = ranked(trials, status)[:most]
     objectives = [objective.name for objective in status.objectives] or [status.objective]
     names = list(dict.fromkeys(name for trial in chosen for name in trial.params))
-    first, last = ["trial", "state", *objectives], ["epochs", "attempts"]
+    of = ["value of"] if any(t.value_of for t in chosen) else []
+    first, last = ["trial", "state", *objectives, *of], ["epochs", "attempts"]
     rows = [
         [
             str(t.number),
@@ -143,6 +145,7 @@ def _table(
                 value_shown(t.value if t.values is None else t.values.get(name))
                 for name in objectives
             ),
+            *((t.value_of or "last epoch") for _ in of),
             *(value_shown(t.params[name]) if name in t.params else "-" for name in names),
             str(len(t.epochs)),
             str(len(t.attempts)),

@@ -198,8 +198,10 @@ class TrialRecord(HasModel):
         epochs: All finished epochs, in order.
         attempts: All attempts, in order.
         checkpoints: Its kept checkpoints.
-        value: The objective at the epoch that the study's ``at`` selects, the first of several; None
-            before the trial is complete or pruned.
+        value: The objective of the weights that the study's ``at`` selects, the first of several;
+            None before the trial is complete or pruned.
+        value_of: What the value is of: ``"epoch 8"`` (from 1), or ``"after training"`` if no epoch had
+            the weights that the model has at its end. None for the last epoch.
         seed: The trial's seed, drawn from the study's seed and the trial's number.
         digest: Digest of the final training state; None before the trial is complete or pruned.
         values: Values by objective, for a complete trial in a study with several; None otherwise.
@@ -243,6 +245,7 @@ class TrialRecord(HasModel):
     values: Mapping[str, float] | None = None
     audits: tuple[AuditRecord, ...] = ()
     code: str | None = None
+    value_of: str | None = None
     anew_after: int = 0
     output_only: tuple[str, ...] = ()
     evaluations: tuple[EvaluationRecord, ...] = ()
@@ -298,6 +301,7 @@ class TrialRecord(HasModel):
         return {
             **json_fields(self, "study", "number", "state", "params", "value"),
             **({} if self.values is None else {"values": dict(self.values)}),
+            **({} if self.value_of is None else {"value_of": self.value_of}),
             **json_fields(self, "seed", "digest", "parent", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],

@@ -157,6 +157,7 @@ class TrialStatus:
         values: Values by objective, for a complete trial in a study with several; None otherwise.
         attempts: Number of attempts, including a running one.
         error: Last line of a failed trial's error; None for other trials.
+        value_of: See `TrialRecord.value_of`.
 
     Examples:
         >>> first, *_ = study.status().trials
@@ -174,6 +175,7 @@ class TrialStatus:
     values: Mapping[str, float] | None = None
     attempts: int = 1
     error: str | None = None
+    value_of: str | None = None
 
     @property
     def would_fail_again(self) -> bool:

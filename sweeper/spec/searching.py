@@ -19,8 +19,8 @@ from sweeper.spec.space import CategoricalChoice
 
 Direction = Literal["minimize", "maximize"]
 
-At = Literal["last", "best"]
-"""Epoch whose objective is a trial's value."""
+At = Literal["end", "last", "best"]
+"""Weights whose objective is a trial's value: at the end of training, or of the last or best epoch."""
 
 NonFinite = Literal["continue", "fail"]
 """Effect on a trial of a loss or an objective that is NaN or infinite after an epoch."""
@@ -82,14 +82,17 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
     Raises:
         DefinitionError: It is not, or it is ``"best"`` with several objectives.
     """
-    if at not in ("last", "best"):
-        msg = f"at={at!r}; a trial's value is the objective at its 'last' or at its 'best' epoch"
+    if at not in ("end", "last", "best"):
+        msg = (
+            f"at={at!r}; a trial's value is the objective of its weights at the 'end' of training, or "
+            "of its 'last' or 'best' epoch"
+        )
         raise DefinitionError(msg)
     if at == "best" and len(objectives) > 1:
         names = ", ".join(repr(objective.name) for objective in objectives)
         msg = (
             f"at='best' with the objectives {names}: each objective has a different best epoch; "
-            "use at='last', or one objective"
+            "use at='end', or one objective"
         )
         raise DefinitionError(msg)
     return cast("At", at)
@@ -118,12 +121,14 @@ def is_better(value: float, than: float, direction: Direction) -> bool:
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
     """Return a trial's value: that of its last epoch, or of the best epoch with a finite objective.
 
+    With ``"end"`` it is that of the last epoch, which a trial has whose training goes on.
+
     Args:
         values: The objective of the epochs that reported it, in order; at least one value.
         at: The epoch that gives the value.
         direction: ``"maximize"`` or ``"minimize"``.
     """
-    if at == "last":
+    if at != "best":
         return values[-1]
     finite = [value for value in values if math.isfinite(value)] or values
     return max(finite) if direction == "maximize" else min(finite)

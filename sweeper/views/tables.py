@@ -178,6 +178,8 @@ class TrialsTable:
             found += [_Column(name, _value(name)) for name in names]
             if not names:
                 found.append(_Column("value", lambda t: value_text(t.value, 6)))
+            if any(trial.value_of for trial in trials):
+                found.append(_Column("value of", _value_of, left=True))
             found.append(_Column("epochs", _epochs_done))
         if any(trial.attempts > 1 for trial in trials):
             found.append(_Column("attempts", lambda t: str(t.attempts)))
@@ -185,6 +187,10 @@ class TrialsTable:
         if codes is not None:
             found.append(_Column("code", lambda t: codes.get(t.number, "-"), left=True))
         return found
+
+
+def _value_of(trial: TrialStatus) -> str:
+    return "-" if trial.value is None else trial.value_of or "last epoch"
 
 
 def _folded(

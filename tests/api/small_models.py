@@ -140,8 +140,9 @@ class Runner:
         for name in ("runs_dir", "checkpoints_dir"):
             if name in options:
                 places[name] = options.pop(name)
+        listener = options.pop("listener", lambda _: None)
         study = Study(model=model, **{**self.defaults, **options})
-        results = study.run(isolation="inline", listener=lambda _: None, **places)
+        results = study.run(isolation="inline", listener=listener, **places)
         return Ran(study, places, results)
 
 

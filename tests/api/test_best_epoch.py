@@ -91,13 +91,16 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down() -> N
     [
         (
             {"at": "first"},
-            "at='first'; a trial's value is the objective at its 'last' or at its 'best' epoch",
+            (
+                "at='first'; a trial's value is the objective of its weights at the 'end' of "
+                "training, or of its 'last' or 'best' epoch"
+            ),
         ),
         (
             {"at": "best", "objective": ["a", "b"], "direction": ["minimize", "minimize"]},
             (
                 "at='best' with the objectives 'a', 'b': each objective has a different best "
-                "epoch; use at='last', or one objective"
+                "epoch; use at='end', or one objective"
             ),
         ),
     ],

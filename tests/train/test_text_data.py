@@ -32,8 +32,28 @@ FORMS: dict[str, Any] = {
 }
 
 
+class RaggedWords(keras.Model):
+    """Averages the embeddings of as many words as each text has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lookup = keras.layers.StringLookup(vocabulary=_WORDS)
+        self.embedding = keras.layers.Embedding(len(_WORDS) + 2, 3)
+        self.dropout = keras.layers.Dropout(0.3)
+        self.score = keras.layers.Dense(1, "sigmoid")
+
+    def call(self, words: Any, training: bool = False) -> Any:
+        numbers = tf.ragged.map_flat_values(self.lookup, words).to_tensor(-1) + 1
+        averages = tf.reduce_mean(self.embedding(numbers), axis=1)
+        return self.score(self.dropout(averages, training=training))
+
+
 def classifier(lookup: str = "vectorization") -> keras.Model:
     keras.utils.set_random_seed(3)
+    if lookup == "ragged":
+        model = RaggedWords()
+        model.compile("adam", "binary_crossentropy")
+        return model
     inputs = keras.Input((), dtype="string")
     if lookup == "vectorization":
         layer: Any = keras.layers.TextVectorization(max_tokens=20, output_sequence_length=5)
@@ -94,6 +114,14 @@ def test_a_training_on_texts_that_was_stopped_ends_as_if_it_never_was(
 def test_a_lookup_of_texts_resumes_too(tmp_path: Path) -> None:
     whole = trained(TEXTS, tmp_path / "whole", lookup="lookup")
     assert trained(TEXTS, tmp_path / "stopped", at=7, lookup="lookup") == whole
+
+
+def test_ragged_texts_resume_too(tmp_path: Path) -> None:
+    words = tf.ragged.constant([text.split()[: 1 + n % 5] for n, text in enumerate(TEXTS)])
+    whole = trained(words, tmp_path / "whole", lookup="ragged")
+    assert trained(words, tmp_path / "stopped", at=7, lookup="ragged") == whole
+    other = trained(words[::-1], tmp_path / "other", lookup="ragged")
+    assert other != whole, "the words have no effect, so the case shows nothing"
 
 
 def test_control_other_texts_end_otherwise(tmp_path: Path) -> None:

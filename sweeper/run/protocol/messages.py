@@ -487,7 +487,7 @@ class Assignment:
     audit: AuditOrder | None = None
     origin: Origin | None = None
     warm_start: str = ""
-    at: At = "last"
+    at: At = "end"
     direction: Direction = "minimize"
     end: str | None = None
     export: ExportOrder | None = None
@@ -612,12 +612,13 @@ class Warned:
 
 @sendable
 class Finished:
-    """Last report of a completed trial."""
+    """Last report of a completed trial; ``value_of`` is as in `TrialRecord`."""
 
     step: Count
     value: float
     digest: str
     further_values: tuple[float, ...] = ()
+    value_of: str | None = None
     kind: Literal["finished"] = "finished"
 
 

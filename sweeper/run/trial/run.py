@@ -27,7 +27,7 @@ from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter, Store
 from sweeper.definition.definition import StudyDefinition
-from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
+from sweeper.errors import CheckpointError, DefinitionError
 from sweeper.guard.guard import Earlier
 from sweeper.guard.owned import name_of
 from sweeper.inspection.sorts import class_name
@@ -52,13 +52,13 @@ from sweeper.run.trial.beginning import Beginning, branch_surroundings, own_init
 from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.pinning import AuditPins, PinningStore
+from sweeper.run.trial.values import final_values, last_value
 from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
-from sweeper.spec.searching import value_at
 from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
-from sweeper.train.loop.logs import check_rung, check_value
+from sweeper.train.loop.logs import check_rung
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
@@ -208,21 +208,21 @@ def run_trial(
             writer.close()
             link.send(_stopped_here(stopped, loop, assignment, observer))
             return
-    value = _value(loop, assignment)
     if not loop.pruned:
-        _check_values(loop, assignment, value)
         _keep_end(assignment, plan, observer, origin)
-    link.send(_last_message(loop, assignment, observer.committed_digest, value))
+    link.send(_last_message(loop, assignment, observer.committed_digest, link))
 
 
 def _last_message(
-    loop: TrainingLoop, assignment: Assignment, digest: str, value: float
+    loop: TrainingLoop, assignment: Assignment, digest: str, link: Link
 ) -> Finished | PrunedHere:
     end = loop.position
     if loop.pruned:
+        value = last_value(loop, assignment)
         return PrunedHere(step=end.step, epoch=end.epoch - 1, value=value, digest=digest)
-    further = tuple(_reported(loop, name)[-1] for name in assignment.further_objectives)
-    return Finished(step=end.step, value=value, digest=digest, further_values=further)
+    found = final_values(loop, assignment, lambda message: link.send(Warned(message)))
+    first, *further = found.values
+    return Finished(end.step, first, digest, tuple(further), found.value_of)
 
 
 def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
@@ -256,7 +256,7 @@ def _stopped_here(
     return PausedHere(
         step=observer.committed_step,
         epochs=loop.position.epoch,
-        value=_value(loop, assignment),
+        value=last_value(loop, assignment),
         digest=observer.committed_digest,
     )
 
@@ -363,24 +363,3 @@ def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
             sweep_leftovers(directory)
         except CheckpointError as error:
             link.send(Warned(str(error)))
-
-
-def _value(loop: TrainingLoop, assignment: Assignment) -> float:
-    values = _reported(loop, assignment.objective)
-    return value_at(values, assignment.at, assignment.direction)
-
-
-def _check_values(loop: TrainingLoop, assignment: Assignment, value: float) -> None:
-    """Raise an error if a value of the finished trial is NaN or infinite."""
-    check_value(assignment.objective, value, assignment.at, loop.position.epoch)
-    for name in assignment.further_objectives:
-        check_value(name, _reported(loop, name)[-1], assignment.at, loop.position.epoch)
-
-
-def _reported(loop: TrainingLoop, objective: str) -> list[float]:
-    values = [e.metrics[objective] for e in loop.epochs if objective in e.metrics]
-    if not values:
-        reported = ", ".join(map(repr, sorted({n for e in loop.epochs for n in e.metrics})))
-        msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
-        raise ObjectiveError(msg)
-    return values

@@ -138,6 +138,7 @@ def end_of(
             value=last.value,
             digest=last.digest,
             further_values=last.further_values,
+            value_of=last.value_of,
         )
     if isinstance(last, PrunedHere):
         return AttemptEnd("pruned", end_step=last.step, value=last.value, digest=last.digest)

@@ -278,7 +278,7 @@ def check_value(objective: str, value: float, at: At, epochs: int) -> None:
     Args:
         objective: Name of the metric.
         value: Value of the trial.
-        at: The epoch that it is taken from.
+        at: The weights, or the epoch, that it is of.
         epochs: Number of finished epochs.
 
     Raises:
@@ -286,7 +286,7 @@ def check_value(objective: str, value: float, at: At, epochs: int) -> None:
     """
     if math.isfinite(value):
         return
-    where = f"at the end of the last epoch, {epochs}" if at == "last" else f"in all {epochs} epochs"
+    where = f"at the end of the last epoch, {epochs}" if at != "best" else f"in all {epochs} epochs"
     msg = (
         f"the objective {objective!r} is {value} {where}, so the trial cannot be ranked: lower "
         "the learning rate, clip the gradients, or look for invalid samples"

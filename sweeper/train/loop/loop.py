@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -25,6 +25,7 @@ from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
 from sweeper.train.loop.building import build_before_tracing, take_one_step
+from sweeper.train.loop.delivered import weights_digest
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
 from sweeper.train.loop.runners import Blocks, make_runner
@@ -149,6 +150,7 @@ class TrainingLoop:
         self._block_steps = 1
         self._position = Position()
         self._held: Snapshot | None = None
+        self._measured = ""
         self.warm_start = WarmBeginning(plan.warm_start, model, notice)
         self.pruned = False
         self._reported.check_before(
@@ -177,6 +179,30 @@ class TrainingLoop:
     def epochs(self) -> Sequence[EpochRecord]:
         """Return the finished epochs with all reported numbers."""
         return tuple(self._record.epochs)
+
+    def delivered_epoch(self, names: Collection[str]) -> int | None:
+        """Return the last epoch (from 0) that reported these metrics with the weights that the model now has.
+
+        None if there is none: callbacks, or the optimizer, changed the weights after it was measured.
+        """
+        now = weights_digest(self._plan.model)
+        for record, measured in zip(
+            reversed(self.epochs), reversed(self._record.weights), strict=True
+        ):
+            if measured == now and all(name in record.metrics for name in names):
+                return record.epoch
+        return None
+
+    def measure(self) -> Mapping[str, float]:
+        """Return the validation metrics of the model as it is now; empty without validation data.
+
+        To be called after `run`. No callback is called.
+        """
+        if self._test is None:
+            return {}
+        with self._hidden:
+            logs = self._test_steps(self._test, self._position.epoch - 1, heard=False)
+        return {f"val_{name}": value for name, value in logs.items()}
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
         """Train to the end and return the final position; sets ``pruned`` if the pruner ended it.
@@ -242,6 +268,8 @@ class TrainingLoop:
             validation = self._validate(self._test, epoch)
             self._held = None
             epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
+        else:
+            self._measured = weights_digest(model)
         epoch_logs = to_python(epoch_logs)
         record = self._end_epoch(epoch, to_python(epoch_logs))
         self._position = replace(
@@ -274,6 +302,7 @@ class TrainingLoop:
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
         self._record.epochs.append(record)
+        self._record.weights.append(self._measured)
         return record
 
     def _is_last(self) -> bool:
@@ -352,8 +381,15 @@ class TrainingLoop:
         self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
 
     def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
-        model = self._plan.model
         self._callbacks.on_test_begin()
+        logs = self._test_steps(test, epoch, heard=self._listening_to_tests)
+        self._measured = weights_digest(self._plan.model)
+        self._callbacks.on_test_end(logs)
+        return logs
+
+    def _test_steps(self, test: Runner, epoch: int, *, heard: bool) -> dict[str, Any]:
+        """Return the logs of a validation; ``heard`` tells whether callbacks are called at its batches."""
+        model = self._plan.model
         logs: Mapping[str, Any] = {}
         self._taken.reset_metrics()
         model.stop_evaluating = False
@@ -361,9 +397,9 @@ class TrainingLoop:
         steps = test.limit or _NO_END
         begin, block = 0, 1
         while begin < steps and not model.stop_evaluating:
-            if self._listening_to_tests or test.one_by_one:
+            if heard or test.one_by_one:
                 block = model.steps_per_execution
-            if self._listening_to_tests:
+            if heard:
                 self._callbacks.on_test_batch_begin(self._callback_step(begin))
             end = min(begin + block, steps)
             started = time.monotonic()
@@ -371,20 +407,17 @@ class TrainingLoop:
             if not ran:
                 break
             logs = reported
-            if self._listening_to_tests:
+            if heard:
                 self._callbacks.on_test_batch_end(self._callback_step(begin) + block - 1, logs)
             else:
                 seconds = max(time.monotonic() - started, 1e-6)
                 block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
             begin += ran
-            if begin < steps and self._observer.stop_requested():
-                if self._held is not None:
-                    self._observer.keep(self._held)
+            if self._held is not None and begin < steps and self._observer.stop_requested():
+                self._observer.keep(self._held)
                 raise Stopped
         test.end_epoch(epoch)
-        logs = to_python(metrics_or_logs(self._taken, logs))
-        self._callbacks.on_test_end(logs)
-        return logs
+        return to_python(metrics_or_logs(self._taken, logs))
 
     def _finish(self) -> None:
         model = self._plan.model

@@ -99,7 +99,7 @@ class Component(Protocol):
 
 
 class HistoryRecord:
-    """Component of ``model.history`` and each epoch's logs, with the callbacks' additions.
+    """Component of ``model.history``, each epoch's logs with the callbacks' additions, and its weights' digest.
 
     The epochs are stored separately, because Keras's history does not show in which epochs a metric
     was reported.
@@ -110,12 +110,14 @@ class HistoryRecord:
     def __init__(self, history: keras.callbacks.History) -> None:
         self._history = history
         self.epochs: list[EpochRecord] = []
+        self.weights: list[str] = []
 
     def capture(self, tensors: Tensors) -> Json:
         return {
             "epoch": list(self._history.epoch),
             "logs": encode(self._history.history, f"{self.name}/logs", tensors),
             "epochs": [[record.epoch, dict(record.metrics)] for record in self.epochs],
+            "weights": list(self.weights),
         }
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
@@ -129,6 +131,7 @@ class HistoryRecord:
         self._history.epoch = list(saved["epoch"])
         self._history.history = decode(saved["logs"], tensors)
         self.epochs = [EpochRecord(epoch, metrics) for epoch, metrics in saved["epochs"]]
+        self.weights = list(saved["weights"])
 
 
 def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:

@@ -311,7 +311,7 @@ def value_cell(value: float | None) -> str:
 
 def settings_table(shown: Shown) -> Table:
     """Return the study's settings."""
-    given = {"at": "last", "seed": shown.row.seed, **shown.row.definition}
+    given = {"at": "end", "seed": shown.row.seed, **shown.row.definition}
     given["trials"] = shown.results.status.target
     rows = [("objective", objectives_text(shown.results))]
     rows += [(words, _plain(given[name])) for name, words in _SETTINGS if name in given]

@@ -221,6 +221,8 @@ def _facts(
 ) -> list[tuple[str, Cell]]:
     measured: Mapping[str, float | None] = trial.values or {objective: trial.value}
     facts = [(name, Cell(value_text(value, 6))) for name, value in measured.items()]
+    if trial.value_of is not None:
+        facts.append(("value of", Cell(trial.value_of)))
     facts += [(name, Cell(choice_text(value))) for name, value in trial.params.items()]
     facts += [
         ("seed", Cell(str(trial.seed))),

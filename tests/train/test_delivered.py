@@ -1,0 +1,65 @@
+"""The epoch whose weights a model has at the end, and what it measures then, are the same after a resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import exactness_models as models
+import keras
+import pytest
+from exactness_models import compiled
+from keras import optimizers
+from trainings import Watcher, plan, train
+
+from sweeper.checkpoint.reading import load_newest
+from sweeper.train.loop.loop import TrainingLoop
+
+EPOCHS = 5
+NAMES = ("val_loss",)
+
+Callbacks = Callable[[], Sequence[keras.callbacks.Callback]]
+
+
+class Halved(keras.callbacks.Callback):
+    def on_train_end(self, logs: Any = None) -> None:
+        del logs
+        self.model.set_weights([weight / 2 for weight in self.model.get_weights()])
+
+
+def restoring() -> list[keras.callbacks.Callback]:
+    return [
+        keras.callbacks.EarlyStopping("val_loss", mode="max", patience=9, restore_best_weights=True)
+    ]
+
+
+def halving() -> list[keras.callbacks.Callback]:
+    return [Halved()]
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "delivered"),
+    [(tuple, EPOCHS - 1), (restoring, 0), (halving, None)],
+    ids=["plain", "restored", "changed"],
+)
+def test_resumed_after_the_last_checkpoint(
+    callbacks: Callbacks, delivered: int | None, tmp_path: Path
+) -> None:
+    def trained(watcher: Watcher, *, resumed: bool) -> TrainingLoop:
+        planned = plan(
+            model=lambda: compiled(optimizers.SGD(0.05, 0.9)),
+            data=models.data,
+            callbacks=callbacks,
+            epochs=EPOCHS,
+            objective="val_loss",
+        )
+        return train(planned, watcher, load_newest([tmp_path], print) if resumed else None)
+
+    whole = trained(Watcher(tmp_path), resumed=False)
+    again = trained(Watcher(), resumed=True)
+
+    assert whole.delivered_epoch(NAMES) == again.delivered_epoch(NAMES) == delivered
+    assert whole.measure() == again.measure()
+    own = whole.epochs[-1].metrics["val_loss"]
+    assert (whole.measure()["val_loss"] == own) == (delivered == EPOCHS - 1)
