@@ -1,0 +1,98 @@
+"""The wheel and the source distribution install in clean environments and pass the fast tests.
+
+Each environment is made anew, so this needs a package index and runs only when asked for (``whole``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FAST = ("db", "inspection", "search", "spec", "support")
+
+pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
+
+
+def command(*words: str | Path, cwd: Path) -> str:
+    """Run a command to its end; return what it printed."""
+    own = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    ran = subprocess.run(
+        [str(word) for word in words],
+        cwd=cwd,
+        env=own,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout[-4000:]
+    return ran.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of the wheel and the sdist, built from a clean copy of what git has."""
+    clone, made = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
+    command("git", "clone", "--quiet", ROOT, clone / "it", cwd=ROOT)
+    command(sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", made, cwd=clone / "it")
+    return made
+
+
+def unpacked(built: Path, directory: Path) -> Path:
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(directory, filter="data")
+    (tree,) = directory.iterdir()
+    return tree
+
+
+def environment(requirement: str | Path, directory: Path) -> Path:
+    """Make an environment with the requirement and its ``test`` extra; return its interpreter."""
+    command(sys.executable, "-m", "uv", "venv", "--quiet", directory, cwd=ROOT)
+    python = directory / "bin" / "python"
+    wanted = f"{requirement}[test]"
+    command(
+        sys.executable,
+        "-m",
+        "uv",
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        wanted,
+        cwd=ROOT,
+    )
+    return python
+
+
+def test_the_wheel_passes_the_fast_tests(built: Path, tmp_path: Path) -> None:
+    tree = unpacked(built, tmp_path / "sources")
+    shutil.rmtree(tree / "sweeper")  # what is tested is what the wheel installed
+    (wheel,) = built.glob("*.whl")
+    python = environment(wheel, tmp_path / "environment")
+
+    said = command(python, "-c", "import sweeper; print(sweeper.__file__)", cwd=tree)
+    assert "site-packages" in said
+    said = command(python, "-m", "pytest", "-q", *(f"tests/{d}" for d in FAST), cwd=tree)
+    assert " passed" in said
+    assert " failed" not in said
+    said = command(python.parent / "sweeper", "init", "first.py", cwd=tmp_path)
+    assert "first.py" in said
+
+
+def test_the_sdist_is_complete_and_passes_the_fast_tests(built: Path, tmp_path: Path) -> None:
+    tree = unpacked(built, tmp_path / "sources")
+    for name in ("README.md", "LICENSE", "docs", "benchmarks", "studies", "examples", "tests"):
+        assert (tree / name).exists(), name
+    python = environment(tree, tmp_path / "environment")
+    said = command(python, "-m", "pytest", "-q", "--fast", cwd=tree)
+    assert " passed" in said
+    assert " failed" not in said
