@@ -234,7 +234,7 @@ def _optunas(stored: StoredTrial) -> Iterator[Finding]:
         yield Finding(
             "error",
             "value",
-            f"the trial's value is {record.value!r}, but {objective} of its {stored.at} epoch is "
+            f"the trial's value is {record.value!r}, but {objective} of its {'best' if stored.at == 'best' else 'last'} epoch is "
             f"{_shown(expected)}",
             epoch=max(by_epoch),
             variable=objective,

@@ -201,7 +201,7 @@ class TrainingLoop:
         if self._test is None:
             return {}
         with self._hidden:
-            logs = self._test_steps(self._test, self._position.epoch - 1, heard=False)
+            logs = self._test_steps(self._test, self._position.epoch - 1, to_callbacks=False)
         return {f"val_{name}": value for name, value in logs.items()}
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
@@ -382,13 +382,13 @@ class TrainingLoop:
 
     def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
         self._callbacks.on_test_begin()
-        logs = self._test_steps(test, epoch, heard=self._listening_to_tests)
+        logs = self._test_steps(test, epoch, to_callbacks=self._listening_to_tests)
         self._measured = weights_digest(self._plan.model)
         self._callbacks.on_test_end(logs)
         return logs
 
-    def _test_steps(self, test: Runner, epoch: int, *, heard: bool) -> dict[str, Any]:
-        """Return the logs of a validation; ``heard`` tells whether callbacks are called at its batches."""
+    def _test_steps(self, test: Runner, epoch: int, *, to_callbacks: bool) -> dict[str, Any]:
+        """Return the logs of a validation; ``to_callbacks`` tells whether callbacks are called at its batches."""
         model = self._plan.model
         logs: Mapping[str, Any] = {}
         self._taken.reset_metrics()
@@ -397,9 +397,9 @@ class TrainingLoop:
         steps = test.limit or _NO_END
         begin, block = 0, 1
         while begin < steps and not model.stop_evaluating:
-            if heard or test.one_by_one:
+            if to_callbacks or test.one_by_one:
                 block = model.steps_per_execution
-            if heard:
+            if to_callbacks:
                 self._callbacks.on_test_batch_begin(self._callback_step(begin))
             end = min(begin + block, steps)
             started = time.monotonic()
@@ -407,7 +407,7 @@ class TrainingLoop:
             if not ran:
                 break
             logs = reported
-            if heard:
+            if to_callbacks:
                 self._callbacks.on_test_batch_end(self._callback_step(begin) + block - 1, logs)
             else:
                 seconds = max(time.monotonic() - started, 1e-6)
