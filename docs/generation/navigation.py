@@ -33,7 +33,6 @@ FIRST = (
     "how-to/verify.md",
     "how-to/debug.md",
     "how-to/failed-trials.md",
-    "how-to/branching.md",
     "reference/index.md",
     "reference/study.md",
     "reference/training.md",

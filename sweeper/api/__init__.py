@@ -1,1 +1,1 @@
-"""Python API of studies: run, fit, stored studies and models, branches, evaluations, disk."""
+"""Python API of studies: run, fit, stored studies and models, evaluations, disk."""

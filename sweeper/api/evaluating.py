@@ -343,9 +343,6 @@ class _Evaluator:
     def evaluate(self, chosen: Sequence[ChosenTrial]) -> None:
         """Evaluate the trials in parallel; a signal, or an error outside of trials, stops all."""
         asked = self.repository.evaluations.distributions(self.settings.name)
-        for each in chosen:
-            if each.record.parent is not None:
-                asked = {**asked, each.record.number: each.record.parent.distributions}
         work = [
             functools.partial(
                 self._trial,
@@ -379,7 +376,6 @@ class _Evaluator:
             passed_over=lambda message: self._passed_over(number, message),
             notice=self._notice,
             when_stopped=STOPPED,
-            parent=chosen.record.parent,
         )
         with scratch_directory("evaluate") as directory:
             reason = evaluate_trial(order, self.launcher, Path(directory), self.stopping)

@@ -125,7 +125,7 @@ def _converse(
         files = found.directory if found.directory.is_dir() else paths.trial_files(request.number)
         files.mkdir(parents=True, exist_ok=True)
         assignment = replace(
-            assignment_of(settings, paths, request.number, 1, parent=found.trial.parent),
+            assignment_of(settings, paths, request.number, 1),
             pruning=False,
             files=str(files),
             export=order,

@@ -385,14 +385,13 @@ class StudyModels:
             return found.value_of(name)
 
         with _directory(found.directory) as directory:
-            parent = found.trial.parent
             position = Numbering.of(found.row.definition).seed_position(found.trial.number)
             identity = TrialIdentity(
                 self.study,
                 found.trial.number,
                 found.row.seed,
                 directory,
-                seeded_as=position if parent is None else parent.seeded_as,
+                seeded_as=position,
             )
             yield ModelBuilder(definition, identity, ask, _warn)
 

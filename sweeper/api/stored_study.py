@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from sweeper.api.continuing import CanBranch
 from sweeper.api.models import StudyModels
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -64,7 +63,7 @@ def drawable(results: StudyResults, models: ModelSource) -> StudyResults:
 
 
 @dataclass(frozen=True)
-class StoredStudy(CanBranch):
+class StoredStudy:
     """A study in a database; `load_study` returns it for a study's name.
 
     Only `definition`, `run`, `resume` and `extend` import the study's code; all else is read from

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from sweeper.api.continuing import CanBranch, asked_extension
+from sweeper.api.continuing import asked_extension
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import end_reading, load_definition
 from sweeper.errors import StudyFileError, UnknownStudyError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @with_named_arguments
-class Study(StudyDefinition, CanBranch):
+class Study(StudyDefinition):
     """A comparison of hyperparameters; see `StudyDefinition` for its arguments.
 
     `run` stores everything in a database: called again, it resumes, bit for bit.

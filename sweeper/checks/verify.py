@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import functools
 import random
-import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.reading import list_checkpoints
 from sweeper.checks.decisions import Redrawn, check_rungs, redraw, rejudge
 from sweeper.checks.kept_checkpoints import compare_end_models, kept_checkpoints_of, references
 from sweeper.checks.verify_findings import (
@@ -35,8 +32,7 @@ from sweeper.checks.witnesses import StoredTrial, compared, findings_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import CheckpointError, MixedStudyError, SweeperError
-from sweeper.records.ancestry import ParentRecord
+from sweeper.errors import MixedStudyError, SweeperError
 from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
 from sweeper.records.results import TrialRecord
 from sweeper.records.status import none_complete
@@ -44,24 +40,23 @@ from sweeper.replay.reports import StudyAuthors
 from sweeper.run.compared_replays import ComparedReplay, ReplayComparison
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import load_source, recall_source
-from sweeper.run.launch.trial_process import Launcher, Stopping
+from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.rehearsals import read_authors
-from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder, run_again
+from sweeper.run.replays import Answers, Kill, ReplayOrder
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
-from sweeper.run.trial.pinning import link_checkpoint
 from sweeper.search.repeats import of_configurations
 from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import run_side_by_side
-from sweeper.support.paths import Location, RemotePath, RunPaths, scratch_directory
+from sweeper.support.paths import RunPaths, scratch_directory
 from sweeper.train.fingerprint import differences
 
 _LEAST_STEPS_TO_KILL = 3
 STOPPED = "the verification was stopped; verdicts until then are stored"
 
 
-def where_to_kill(seed: int, number: int, steps: int, start: int = 0) -> Kill | None:
+def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
     """Return the step at which the replay of trial ``number`` is killed; None if the trial is too short.
 
     Its steps are drawn from ``seed``, so that a test can be repeated. A checkpoint, mostly in the
@@ -71,125 +66,12 @@ def where_to_kill(seed: int, number: int, steps: int, start: int = 0) -> Kill | 
         seed: Any whole number.
         number: The trial's.
         steps: The step at its end.
-        start: The step that it begins at.
     """
-    steps -= start
     if steps < _LEAST_STEPS_TO_KILL:
         return None
     drawing = random.Random(f"{seed}:{number}")  # noqa: S311 - no secret
     die = drawing.randrange(2, steps)
-    return Kill(start + drawing.randrange(1, die), start + die)
-
-
-class AncestorDiffersError(Exception):
-    """A difference between a replayed ancestor and the checkpoint from which the branch began."""
-
-
-@dataclass(frozen=True)
-class Ancestors:
-    """Source of the checkpoint with which a branch's replay begins.
-
-    Attributes:
-        settings: The study's.
-        paths: The study's directories.
-        trial: Function that returns a trial of the study by its number.
-        launcher: Starts the processes.
-        tell: Called with events of the progress.
-        stopping: Ends a replay when it is set.
-        kept: Whether to begin with the parent's stored checkpoint instead of replaying ancestors.
-    """
-
-    settings: StudySettings
-    paths: RunPaths
-    trial: Callable[[int], TrialRecord]
-    launcher: Launcher
-    tell: Callable[[Event], None]
-    stopping: Stopping
-    kept: bool = False
-
-    def provide(self, record: TrialRecord, directory: Path) -> None:
-        """Put the checkpoint with which ``record`` begins below ``directory``, if it is a branch.
-
-        Raises:
-            AncestorDiffersError: It differs from the one with which the branch began.
-            Interrupted, ExecutionError: A replay was stopped, or could not be run.
-            CheckpointError: The stored checkpoint cannot be read.
-        """
-        parent = record.parent
-        if parent is not None and self.kept:
-            self._provide_kept(record, directory)
-        elif parent is not None:
-            self._provide_again(record, parent, directory)
-
-    def _provide_again(self, record: TrialRecord, parent: ParentRecord, directory: Path) -> None:
-        before = self.trial(parent.number)
-        self.provide(before, directory)
-        position = (parent.step, parent.epoch)
-        order = ReplayOrder(
-            # It may have been extended before the branch was taken.
-            settings=replace(self.settings, epochs=before.length or self.settings.epochs),
-            number=before.number,
-            answers=answers_of(before),
-            checkpoints=(position,),
-            ends_at=position,
-            keep_all=True,
-            parent=before.parent,
-            when_stopped=STOPPED,
-        )
-        again = run_again(order, [self.launcher], directory, self.tell, self.stopping)
-        if again.reached is None:
-            msg = (
-                f"trial {before.number}, run again, does not reach step {parent.step}, where this "
-                "branch begins"
-            )
-            raise AncestorDiffersError(msg)
-        if again.reached.digest != parent.digest:
-            msg = (
-                f"trial {before.number}, run again, has the digest {again.reached.digest} at step "
-                f"{parent.step}, and this branch began from {parent.digest}"
-            )
-            raise AncestorDiffersError(msg)
-        path, own = Path(again.reached.path), RunPaths(directory, self.settings.name)
-        link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
-        self._copy_files(own.trial_files(before.number), own.trial_files(record.number))
-
-    def _provide_kept(self, record: TrialRecord, directory: Path) -> None:
-        start = self.paths.branch_start(record.number)
-        if isinstance(start, RemotePath):
-            msg = f"{start} is in an object store; verify without --from-parent"
-            raise SweeperError(msg)
-        found = [path for path in list_checkpoints(start) if _is_at(path, record)]
-        parent = 0 if record.parent is None else record.parent.number
-        for kept in sorted(self.paths.trial(parent).glob("attempt-*/checkpoints")):
-            # A population's member begins where its parent ended, of which there is no copy.
-            found += [path for path in list_checkpoints(kept) if _is_at(path, record)]
-        if not found:
-            msg = (
-                f"{start} has no checkpoint from which trial {record.number} can begin; verify it "
-                "without --from-parent, which runs its ancestors again"
-            )
-            raise CheckpointError(msg)
-        path, own = Path(str(found[0])), RunPaths(directory, self.settings.name)
-        link_checkpoint(path, Path(str(own.branch_start(record.number))) / path.name)
-        source = self.paths.trial_files(record.number)
-        self._copy_files(source, own.trial_files(record.number))
-
-    @staticmethod
-    def _copy_files(source: Path, target: Path) -> None:
-        if source.is_dir() and not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(source, target, symlinks=True)
-
-
-def _is_at(path: Location, record: TrialRecord) -> bool:
-    name = CheckpointName.parse(path.name)
-    return name is not None and record.parent is not None and name.step == record.parent.step
-
-
-def answers_of(record: TrialRecord) -> Answers:
-    """Return a trial's parameters with their ranges, for its replay; a branch has its parent's ranges."""
-    parent = record.parent
-    return Answers(record.params, record.distributions if parent is None else parent.distributions)
+    return Kill(drawing.randrange(1, die), die)
 
 
 _REPLAYED_STATES = ("complete", "pruned")
@@ -276,8 +158,6 @@ class VerifyRequest:
         study: Its name in the database.
         which: A trial's number, ``"best"``, or ``"all"`` finished trials.
         interrupt: Whether each replay is killed once and resumed.
-        from_parent: Whether a branch's replay begins with its parent's stored checkpoint instead of
-            with its ancestors.
         seed: Seed of the steps at which replays are killed.
         workers: Parallel replays.
         isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
@@ -293,7 +173,6 @@ class VerifyRequest:
     storage: str
     runs_dir: Path
     listener: Listener
-    from_parent: bool = False
 
 
 def verify_study(request: VerifyRequest) -> StudyVerification:
@@ -427,24 +306,22 @@ class _Verifier:
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
         kill = None
         if self.request.interrupt:
-            start = 0 if record.parent is None else record.parent.step
-            kill = where_to_kill(self.request.seed, number, max(steps, default=0), start)
+            kill = where_to_kill(self.request.seed, number, max(steps, default=0))
         outcome = self._replay(stored, record.params, kill)
         replayed = outcome.comparison.replayed
         self.surroundings = replayed.fingerprint
         findings = list(outcome.findings)
         findings += check_rungs(record, self.all_trials, self.settings)
-        if record.parent is None:
-            drawn_for = self.settings.numbering.repeat_of(number).configuration
-            redrawn = redraw(self.search, drawn_for, finished)
-            findings = [*self._parameters(stored, redrawn, outcome), *findings]
-            # The pruner's decisions were about this trial, among the configurations before it.
-            judged = replace(stored.observed, number=drawn_for)
-            others = [o for o in finished if o.number < drawn_for]
-            epochs = self.settings.epochs
-            misjudged = rejudge(self.search, drawn_for, [*others, judged], epochs)
-            if misjudged is not None:
-                findings.append(Finding("warning", "promise", misjudged))
+        drawn_for = self.settings.numbering.repeat_of(number).configuration
+        redrawn = redraw(self.search, drawn_for, finished)
+        findings = [*self._parameters(stored, redrawn, outcome), *findings]
+        # The pruner's decisions were about this trial, among the configurations before it.
+        judged = replace(stored.observed, number=drawn_for)
+        others = [o for o in finished if o.number < drawn_for]
+        epochs = self.settings.epochs
+        misjudged = rejudge(self.search, drawn_for, [*others, judged], epochs)
+        if misjudged is not None:
+            findings.append(Finding("warning", "promise", misjudged))
         if kill is None and self.request.interrupt:
             findings.append(Finding("note", "replay", "the trial is too short for a kill"))
         if kill is not None and promised and not outcome.equal:
@@ -497,22 +374,17 @@ class _Verifier:
         order = ReplayOrder(
             settings=replace(self.settings, epochs=record.length or self.settings.epochs),
             number=record.number,
-            answers=Answers(params, answers_of(record).distributions),
-            parent=record.parent,
+            answers=Answers(params, record.distributions),
             checkpoints=tuple(dict.fromkeys((each.step, each.epoch) for each in stored.kept)),
             prune_after=_pruned_after(record),
             kills=() if kill is None else (kill,),
             when_stopped=STOPPED,
         )
 
-        def prepare(directory: Path) -> ReplayOrder:
-            self._ancestors().provide(record, directory)
-            return order
-
         own = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
         with scratch_directory("verify") as directory:
             replay = ComparedReplay(
-                prepare=prepare,
+                prepare=lambda _: order,
                 directory=Path(directory),
                 references=references(stored.kept, str(own.trial_files(record.number))),
                 launchers=[self.launcher],
@@ -523,11 +395,7 @@ class _Verifier:
                 sides=("in the kept checkpoint", "in the replay"),
                 tell=self.tell,
             )
-            try:
-                comparison = replay.run()
-            except AncestorDiffersError as error:
-                finding = Finding(level, "replay", str(error))
-                return _Outcome(ReplayComparison(Replayed()), [finding])
+            comparison = replay.run()
             at_the_end = compare_end_models(
                 record,
                 stored.kept,
@@ -548,18 +416,6 @@ class _Verifier:
     def _authors(self) -> StudyAuthors | None:
         """Return the user's code, read once."""
         return read_authors(self.launcher, self.settings, self.search)
-
-    def _ancestors(self) -> Ancestors:
-        name = self.settings.name
-        return Ancestors(
-            settings=self.settings,
-            paths=RunPaths(self.request.runs_dir.absolute(), name),
-            trial=lambda number: self.repository.trial(name, number),
-            launcher=self.launcher,
-            tell=self.tell,
-            stopping=self.stopping,
-            kept=self.request.from_parent,
-        )
 
     def _parameters(
         self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome

@@ -92,8 +92,7 @@ def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
 
 def _seed(stored: StoredTrial) -> Iterator[Finding]:
     record = stored.record
-    position = stored.numbering.seed_position(record.number)
-    number = position if record.parent is None else record.parent.seeded_as
+    number = stored.numbering.seed_position(record.number)
     drawn = TrialSeeds(stored.study_seed, number).root
     if record.seed != drawn:
         yield Finding(

@@ -257,13 +257,6 @@ def verify(
             min=1,
         ),
     ] = None,
-    from_parent: Annotated[
-        bool,
-        flag(
-            "--from-parent",
-            help="Replay a branch from its parent's kept checkpoint, without replaying its ancestors.",
-        ),
-    ] = False,
     report: Annotated[
         Path | None,
         option("--report", "PATH", "Also write the JSON report to this file."),
@@ -303,7 +296,6 @@ def verify(
                 storage=settings.storage,
                 runs_dir=settings.runs_dir,
                 listener=progress,
-                from_parent=from_parent,
             )
         )
     if report is not None:

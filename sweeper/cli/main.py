@@ -32,7 +32,7 @@ _PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
 VERBS: dict[str, tuple[Verb, ...]] = {
     "Begin": (keeping.init, checking.doctor),
     "Run": (
-        *(running.run, running.resume, running.extend, running.confirm, running.branch),
+        *(running.run, running.resume, running.extend, running.confirm),
         *(running.worker, running.stop, running.retry),
     ),
     "Check": (checking.check, checking.verify, checking.evaluate),

@@ -1,4 +1,4 @@
-"""Verbs that run trials and end them: ``run``, ``resume``, ``extend``, ``branch``, ``worker``, ``stop``, ``retry``.
+"""Verbs that run trials and end them: ``run``, ``resume``, ``extend``, ``worker``, ``stop``, ``retry``.
 
 A run with failed trials exits with 3, an interrupted one with 130, and prints the exact command to
 resume. Standard output has only the summary.
@@ -13,14 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import (
-    AsJson,
-    Checkpoints,
     Flags,
     Grace,
     RunsDir,
     Storage,
     StudyName,
-    TrialNumber,
     expanded,
     flag,
     option,
@@ -257,74 +254,6 @@ def _command(flags: Flags, settings: "Settings", *words: str) -> str:
         trials_per_gpu=settings.trials_per_gpu,
         checkpoints=settings.checkpoints,
     )
-
-
-def branch(
-    study: StudyName,
-    number: TrialNumber,
-    *,
-    epoch: Annotated[
-        int | None,
-        option("--epoch", "E", "Begin after E epochs. (default: at the newest checkpoint)", min=0),
-    ] = None,
-    step: Annotated[
-        int | None,
-        option("--step", "S", "Begin at the checkpoint of step S.", min=0),
-    ] = None,
-    values: Annotated[
-        list[str] | None,
-        option("--set", "NAME=VALUE", "Give a parameter another value; may be repeated."),
-    ] = None,
-    epochs: Annotated[
-        int | None,
-        option("--epochs", "M", "Total number of epochs. (default: the parent's)", min=1),
-    ] = None,
-    as_json: AsJson = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
-    checkpoints: Checkpoints = None,
-) -> None:
-    """Add a trial that begins at a checkpoint of trial N, with other parameters."""
-    from sweeper.api.branching import BranchRequest, branch_trial
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
-    from sweeper.spec.settings import load_settings
-    from sweeper.support.paths import RunPaths, absolute_location
-
-    given = dict(_pair(text) for text in values or [])
-    settings = load_settings(storage=storage, runs_dir=runs_dir, checkpoints=checkpoints)
-    apart = absolute_location(settings.checkpoints_location)
-    paths = RunPaths(settings.runs_dir.absolute(), study, apart)
-    with Database.open(settings.storage, create=False) as database:
-        repository = Repository(database)
-        request = BranchRequest(
-            study, number, epoch=epoch, step=step, given=given, as_text=True, epochs=epochs
-        )
-        branched = branch_trial(repository, paths, request)
-        at_work = any(worker.live for worker in repository.workers(study))
-    for remark in branched.remarks:
-        typer.echo(f"warning: {remark}", err=True)
-    trial = branched.trial
-    if as_json:
-        print_json(trial.to_json())
-    elif trial.parent is not None:
-        parent = trial.parent
-        changed = ", ".join(f"{name}={value!r}" for name, value in parent.changed.items())
-        typer.echo(
-            f"trial {trial.number} of study {study} begins at step {parent.step} of trial "
-            f"{parent.number} (epoch {parent.epoch} of {parent.epochs}), with "
-            f"{changed or 'no parameter changed'}"
-        )
-    if not at_work:
-        typer.echo(f"  {settings.command('resume', study)}", err=True)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        msg = f"--set {text!r}; expected a parameter and its value, as --set learning_rate=0.001"
-        raise UsageError(msg)
-    return name, value
 
 
 _LOOK = 0.25

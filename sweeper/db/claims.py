@@ -17,7 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from sweeper.db import optuna_rows
-from sweeper.db.branches import last_and_beside, parents_of
 from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
@@ -29,9 +28,8 @@ from sweeper.db.rungs import (
     settle_all,
 )
 from sweeper.db.studies import changes_of, lock_study, number_of_changes, row_of
-from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow, is_beside
+from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
-from sweeper.records.ancestry import ParentRecord
 from sweeper.records.status import are
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice
@@ -63,7 +61,6 @@ class Claim:
         pause_after: Number of epochs after which the trial pauses; None if it trains to its end.
         epochs: Its number of epochs, if it was extended; None for the definition's.
         extended: Whether it has ended before, and is trained further.
-        parent: The checkpoint with which a branch begins; None for other trials.
     """
 
     study: str
@@ -83,7 +80,6 @@ class Claim:
     pause_after: int | None = None
     epochs: int | None = None
     extended: bool = False
-    parent: ParentRecord | None = None
 
     def faults(self, fault: Fault) -> int:
         """Return the number of earlier attempts that ended with such a fault."""
@@ -156,11 +152,11 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
         return claim(connection, name, worker, trial_seed, uuid.uuid4().hex, lease)
     if made is not None:
         mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
-        return _claim(connection, study, mine, mine.current_attempt, made.id, begun=True)
+        return _claim(connection, study, mine, mine.current_attempt, made.id)
     if study.stop_requested is not None:
         return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
     trial = _begun_trial(connection, study)
-    number, begun = 1, trial is not None
+    number = 1
     if trial is not None:
         full = trial.paused and at_most(study, running_trials(connection, study))
         if full:
@@ -195,7 +191,7 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
         )
         .returning(Attempt.id)
     ).scalar_one()
-    return _claim(connection, study, trial, number, token, begun=begun)
+    return _claim(connection, study, trial, number, token)
 
 
 def _new_trial(
@@ -212,7 +208,7 @@ def _new_trial(
     if waiting is not None:
         # A rung may have become full without a decision, for example when the total was lowered.
         return "again" if settle_all(connection, study) else waiting
-    if following.begun >= study.target:
+    if following.number >= study.target:
         return None
     return _begin(connection, study, following, trial_seed)
 
@@ -246,45 +242,43 @@ class _Following:
     """The next trial that a sampler draws.
 
     Attributes:
-        number: Its number; numbers of branches are skipped.
-        begun: Number of trials of the study's total that have begun.
+        number: Its number, and so the number of trials that have begun.
         newest: Optuna's id of the newest trial of the study; -1 for none.
     """
 
     number: int
-    begun: int
     newest: int
 
 
 def _next_number(connection: Connection, study_id: int) -> _Following:
-    last, beside = last_and_beside(connection, study_id)
-    number = 0 if last is None else last.number + 1
-    begun = number - sum(each < number for each in beside)
-    while number in beside:
-        number += 1
-    newest = max(-1 if last is None else last.optuna_trial_id, *beside.values(), -1)
-    return _Following(number, begun, newest)
+    last = connection.execute(
+        sa.select(Trial.number, Trial.optuna_trial_id)
+        .where(Trial.study_id == study_id)
+        .order_by(Trial.number.desc())
+        .limit(1)
+    ).first()
+    return _Following(0, -1) if last is None else _Following(last.number + 1, last.optuna_trial_id)
 
 
 def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Waiting | None:
-    begun, number = following.begun, following.number
+    number = following.number
     schedule = schedule_of(study)
     if schedule is not None:
-        reason = held_up(connection, study, schedule, begun)
+        reason = held_up(connection, study, schedule, number)
         return None if reason is None else Waiting(reason)
-    if begun < study.target and study.window is None:
+    if number < study.target and study.window is None:
         return None
     unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
-    if begun < study.target:
-        unfinished = sa.and_(unfinished, ~is_beside())
     lowest = connection.scalar(
         sa.select(Trial.number).where(unfinished).order_by(Trial.number).limit(1)
     )
     if lowest is None:
         return None
-    if begun >= study.target:
+    if number >= study.target:
         running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
-        return Waiting(f"all {begun} trials have begun, and {running} {are(running)} still running")
+        return Waiting(
+            f"all {number} trials have begun, and {running} {are(running)} still running"
+        )
     if lowest <= number - study.window:
         return Waiting(f"trial {number} uses the result of trial {lowest}, which is still running")
     concurrency = json.loads(study.definition).get("concurrency", study.window)
@@ -332,14 +326,11 @@ def _begin(
     ).one()
 
 
-def _claim(
-    connection: Connection, study: AnyRow, trial: AnyRow, number: int, token: int, *, begun: bool
-) -> Claim:
+def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, token: int) -> Claim:
     """Return the claim of the trial's attempt ``number``; a new trial needs no further queries."""
     stored: dict[int, dict[str, CategoricalChoice]] = {}
     former: tuple[str, ...] = ()
-    parent = parents_of(connection, (trial.id,)).get(trial.id) if begun else None
-    if number > 1 or parent is not None:
+    if number > 1:
         changes = changes_of(connection, study.id)
         former = tuple(c.replaced for c in changes if c.replaced is not None)
         stored = optuna_rows.drawn_values(connection, (trial.optuna_trial_id,))
@@ -358,9 +349,8 @@ def _claim(
         definition=study.fingerprint or row_of(study).fingerprint,
         former=former,
         anew_after=trial.anew_after,
-        pause_after=next_rung(connection, study, trial) if parent is None else None,
+        pause_after=next_rung(connection, study, trial),
         epochs=trial.epochs,
         extended=trial.epochs is not None
         and bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial.id)))),
-        parent=parent,
     )

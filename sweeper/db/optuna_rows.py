@@ -337,9 +337,9 @@ def reopen_trial(connection: Connection, trial_id: int) -> None:
     )
 
 
-def forget_trial(connection: Connection, trial_id: int, *, parameters: bool = True) -> None:
-    """Delete a trial's intermediate values and, by default, its parameters, for a new start."""
-    for table in (_Params, _Intermediate) if parameters else (_Intermediate,):
+def forget_trial(connection: Connection, trial_id: int) -> None:
+    """Delete a trial's intermediate values and parameters, for a new start."""
+    for table in (_Params, _Intermediate):
         connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
 
 

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branches import parents_of
 from sweeper.db.studies import trials_of
 from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
 from sweeper.records.code import CodeGroup, short_code
@@ -157,7 +156,6 @@ def trial_statuses(
     latest = _latest_epochs(connection, study.id)
     definition = json.loads(study.definition)
     epochs = definition.get("epochs")
-    parents = parents_of(connection, trials_of(study.id))
     errors = _errors(connection, study.id)
     found = []
     for trial in sorted(trials, key=lambda t: t.number):
@@ -171,8 +169,7 @@ def trial_statuses(
                 value=None if own is None else own[0],
                 value_of=trial.value_of,
                 epoch=epoch,
-                epochs=trial.epochs
-                or (parents[trial.id].epochs if trial.id in parents else epochs),
+                epochs=trial.epochs or epochs,
                 metrics=metrics,
                 values=values_by_name(objectives, own),
                 attempts=trial.current_attempt,

@@ -15,7 +15,6 @@ from sweeper.db import attempts, claims, leases, requests, stored_results, studi
 from sweeper.db.annotations import Annotations
 from sweeper.db.attempts import Ending, FoundCheckpoint
 from sweeper.db.audits import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Audits, Pinned
-from sweeper.db.branches import Branches, NewBranch, set_target
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
 from sweeper.db.database import Database, Statements, answered_late, reading, writing
 from sweeper.db.evaluations import Evaluations
@@ -38,7 +37,6 @@ __all__ = [
     "Ending",
     "FoundCheckpoint",
     "LostAttempt",
-    "NewBranch",
     "Pinned",
     "Repository",
     "StopRequest",
@@ -64,13 +62,12 @@ class Repository(Statements):
         removal: Deletion and renaming of studies.
         annotations: Attributes for Optuna's tools.
         lengths: Extensions of trials.
-        branches: Branches of trials.
     """
 
     accept_definition = writing(studies.accept_definition)
     study_names = reading(studies.study_names)
     raise_target = writing(studies.raise_target)
-    set_target = writing(set_target)
+    set_target = writing(studies.set_target)
 
     join = writing(leases.join)
     leave = writing(leases.leave)
@@ -112,7 +109,6 @@ class Repository(Statements):
         self.removal = Removing(database)
         self.annotations = Annotations(database)
         self.lengths = Lengths(database)
-        self.branches = Branches(database)
 
     def with_patience(self, seconds: float) -> Repository:
         """Return the same repository for a caller that waits at most ``seconds`` for the database."""

@@ -20,7 +20,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.branches import parents_of
 from sweeper.db.claims import TrialSeed, is_open
 from sweeper.db.database import Statements, reading, writing
 from sweeper.db.leases import read_workers, suspects
@@ -38,7 +37,6 @@ from sweeper.db.tables import (
     AnyRow,
     Attempt,
     Audit,
-    Branch,
     Checkpoint,
     DefinitionChange,
     Epoch,
@@ -116,9 +114,7 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
         )
     )
     optuna_rows.reopen_trial(connection, columns["optuna_trial_id"])
-    # A branch's parameters are given and not drawn, so they are kept.
-    kept = columns["id"] in parents_of(connection, (columns["id"],))
-    optuna_rows.forget_trial(connection, columns["optuna_trial_id"], parameters=not kept)
+    optuna_rows.forget_trial(connection, columns["optuna_trial_id"])
 
 
 def ran_under_another_definition(connection: Connection, study: AnyRow, trial: AnyRow) -> bool:
@@ -217,7 +213,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 
 
-_OF_TRIALS = (Branch, RungMember, Length, Evaluation, Verdict, Audit, Checkpoint, Epoch, Attempt)
+_OF_TRIALS = (RungMember, Length, Evaluation, Verdict, Audit, Checkpoint, Epoch, Attempt)
 _OF_STUDY = (Rung, RoundStart, Parameter, DefinitionChange, Worker, Trial)
 
 

@@ -35,7 +35,6 @@ from sweeper.db.tables import (
     Trial,
     UtcNow,
     aware,
-    is_beside,
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
@@ -427,7 +426,7 @@ def seen_at_first_rung(
     connection: Connection, study: AnyRow, schedule: RungSchedule, number: int
 ) -> tuple[Observation, ...]:
     """Return the trials below ``number`` that have reached the first rung or ended, in order."""
-    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number, ~is_beside())
+    chosen = sa.and_(Trial.study_id == study.id, Trial.number < number)
     rows = connection.execute(
         sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result)
         .where(chosen)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
 VERSION_TABLE = "sweeper_alembic_version"
-REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011")
+REVISIONS = ("0001",)
 """Every revision of sweeper's tables, oldest first; the last is this version's."""
 
 _OPTUNA_REVISION = "v3.2.0.a"

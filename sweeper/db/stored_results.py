@@ -18,7 +18,6 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.audits import audits_of_trials, read_exactness
-from sweeper.db.branches import parents_of
 from sweeper.db.evaluations import evaluations_of_trials
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
 from sweeper.db.lengths import at_first_length, lengths_of_trials, was_extended
@@ -40,10 +39,9 @@ from sweeper.db.progress import (
 from sweeper.db.repeats import numbering_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial, aware, is_beside
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial, aware
 from sweeper.db.verdicts import latest_verdicts
 from sweeper.files.uses import FileUse, shown_uses, uses_from_json
-from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup, Environment
 from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.results import (
@@ -78,7 +76,7 @@ def read_status(
     trials = connection.execute(
         sa.select(
             *(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.paused),
-            *(Trial.current_attempt, Trial.epochs, Trial.value_of, is_beside().label("beside")),
+            *(Trial.current_attempt, Trial.epochs, Trial.value_of),
         ).where(Trial.study_id == study.id)
     ).all()
     live = {
@@ -107,11 +105,7 @@ def read_status(
         if not all_code:
             current = {number for group in codes if group.current for number in group.trials}
             ranked = [trial for trial in trials if trial.number in current]
-    own = [trial for trial in trials if not trial.beside]
-    counts = Counter(trial_state(trial, running=trial.id in live) for trial in own)
-    parents = {}
-    if len(own) < len(trials):
-        parents = parents_of(connection, [trial.id for trial in trials if trial.beside])
+    counts = Counter(trial_state(trial, running=trial.id in live) for trial in trials)
     configurations: tuple[ConfigurationRecord, ...] = ()
     best = None if several else best_trial(connection, study, ranked)
     if repeated:
@@ -126,7 +120,7 @@ def read_status(
         paused=counts["paused"],
         pruned=counts["pruned"],
         failed=counts["failed"],
-        waiting=max(study.target - len(own), 0) + counts["waiting"],
+        waiting=max(study.target - len(trials), 0) + counts["waiting"],
         best=best,
         configurations=configurations if each else (),
         confirmed=_confirmed(connection, study) if each else (),
@@ -138,16 +132,6 @@ def read_status(
         direction=study.direction,
         trials=stands if each else (),
         seconds_left=seconds_left(connection, study, stands if each else ()),
-        branches=tuple(
-            BranchStatus(
-                trial.number,
-                parents[trial.id].number,
-                parents[trial.id].step,
-                trial_state(trial, running=trial.id in live),
-            )
-            for trial in sorted(trials, key=lambda each: each.number)
-            if trial.beside
-        ),
     )
 
 
@@ -229,7 +213,7 @@ def finished_before(
     """Return the finished trials below ``number``, in order, in the form for a sampler.
 
     With a budget, values are those at the first rung; extended trials have their values at the
-    study's first length; branches are left out. With ``whole``, all trials have their present
+    study's first length. With ``whole``, all trials have their present
     values.
     """
     study = find_study(connection, name)
@@ -241,7 +225,7 @@ def finished_before(
     chosen = sa.and_(
         Trial.study_id == study.id,
         Trial.number < number,
-        finished if whole else sa.and_(sa.or_(finished, was_extended()), ~is_beside()),
+        finished if whole else sa.or_(finished, was_extended()),
     )
     rows = connection.execute(
         sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.epochs)
@@ -279,7 +263,7 @@ def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, s
         their errors differ.
     """
     study = find_study(connection, name)
-    of_study = sa.and_(Trial.study_id == study.id, ~is_beside())
+    of_study = Trial.study_id == study.id
     ended = sa.select(sa.func.count()).where(of_study, Trial.result.is_not(None))
     good = sa.select(sa.func.count()).where(of_study, Trial.result != "failed")
     count = int(connection.scalar(ended) or 0)
@@ -309,7 +293,6 @@ def _records(
     files: defaultdict[int, dict[str, FileUse]] = defaultdict(dict)
     exempted: dict[int, tuple[str, ...]] = {}
     warm_starts: dict[int, Mapping[str, Any]] = {}
-    branch_reports: dict[int, Mapping[str, Any]] = {}
     for row in connection.execute(
         sa.select(Attempt, lease_has_ended().label("lease_ended"))
         .where(Attempt.trial_id.in_(ids))
@@ -323,8 +306,6 @@ def _records(
             exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
             if "warm_start_report" in surroundings:
                 warm_starts[row.trial_id] = surroundings["warm_start_report"]
-            if "branch_report" in surroundings:
-                branch_reports[row.trial_id] = surroundings["branch_report"]
     epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
     for epoch in connection.execute(
         sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
@@ -347,7 +328,6 @@ def _records(
     rungs = rungs_of_trials(connection, study.id, ids)
     length = json.loads(study.definition).get("epochs")
     lengths = lengths_of_trials(connection, ids, objectives)
-    parents = parents_of(connection, ids)
     return tuple(
         TrialRecord(
             study=study.name,
@@ -373,11 +353,9 @@ def _records(
             evaluations=tuple(evaluations.get(trial.id, ())),
             warm_start=warm_starts.get(trial.id),
             rungs=tuple(rungs.get(trial.id, ())),
-            length=trial.epochs or (parents[trial.id].epochs if trial.id in parents else length),
+            length=trial.epochs or length,
             earlier_lengths=tuple(lengths.get(trial.id, ())),
             files=shown_uses(tuple(files[trial.id].values())),
-            parent=parents.get(trial.id),
-            branch_report=branch_reports.get(trial.id),
         )
         for trial in trials
     )

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.rungs import change_total, check_same_rungs
-from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow, is_beside
+from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow
 from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
@@ -432,8 +432,8 @@ def number_of_changes(connection: Connection, study_id: int) -> int:
 
 
 def begun_trials(connection: Connection, study_id: int) -> int:
-    """Return the number of trials of the study's total that have begun, without branches."""
-    own = sa.select(sa.func.count()).where(Trial.study_id == study_id, ~is_beside())
+    """Return the number of trials of the study that have begun."""
+    own = sa.select(sa.func.count()).where(Trial.study_id == study_id)
     return int(connection.scalar(own) or 0)
 
 

@@ -12,16 +12,13 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
     DateTime,
-    Exists,
     Float,
     ForeignKey,
     Index,
     String,
     Text,
     UniqueConstraint,
-    exists,
     literal,
     text,
 )
@@ -414,37 +411,3 @@ class RoundStart(Base):
 
     study_id: Mapped[int] = mapped_column(ForeignKey(Study.id), primary_key=True)
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-
-
-class Branch(Base):
-    """A trial that starts from a checkpoint of another trial. Its seed is in its trial's row.
-
-    The row has a copy of the parent's data, because the parent may start again under another
-    definition, and its checkpoints are deleted. ``counted`` is whether the branch counts towards the
-    study's total; new branches never do, members of populations of earlier versions did.
-    """
-
-    __tablename__ = "sweeper_branches"
-
-    trial_id: Mapped[int] = mapped_column(
-        ForeignKey(Trial.id), primary_key=True, autoincrement=False
-    )
-    parent_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
-    step: Mapped[int] = mapped_column(BigInteger)
-    epoch: Mapped[int]
-    digest: Mapped[str] = mapped_column(String(64))
-    seeded_as: Mapped[int]
-    epochs: Mapped[int]
-    drawn: Mapped[str] = mapped_column(Text, comment="JSON: the parent's values and distributions")
-    changed: Mapped[str] = mapped_column(Text, comment="JSON")
-    outside: Mapped[str] = mapped_column(Text, comment="JSON: names of parameters")
-    counted: Mapped[bool] = mapped_column(Boolean)
-
-
-def is_beside() -> Exists:
-    """Return the condition that the enclosing query's trial is a branch outside of the total."""
-    return (
-        exists()
-        .where(Branch.trial_id == Trial.id, Branch.counted.is_(False))
-        .correlate(Trial.__table__)
-    )

@@ -39,7 +39,6 @@ class StudyOpened:
     interrupted: int = 0
     leaders: tuple[BestTrial, ...] = ()
     paused: int = 0
-    branches: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

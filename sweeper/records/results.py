@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from sweeper.errors import UsageError
-from sweeper.records.ancestry import BranchStatus, ParentRecord
 from sweeper.records.configurations import (
     ConfigurationRecord,
     TrialState,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 __all__ = [
     "AttemptRecord",
     "BestTrial",
-    "BranchStatus",
     "CheckpointRecord",
     "ConfigurationRecord",
     "EpochRecord",
@@ -64,7 +62,6 @@ __all__ = [
     "LengthRecord",
     "Outcome",
     "Params",
-    "ParentRecord",
     "ParetoTrial",
     "StudyResults",
     "StudyStatus",
@@ -215,9 +212,6 @@ class TrialRecord(HasModel):
             checkpoints are not used; 0 for none.
         evaluations: Evaluations of its checkpoints on held-out data (`sweeper evaluate`).
         rungs: The rungs of the study's budget that it has reached, with their decisions.
-        parent: The checkpoint of another trial from which it starts; None for ordinary trials.
-        branch_report: ``taken``, ``kept`` and ``mismatches`` of a branch that has begun; None
-            otherwise.
         source: Source of its model; None in a record that is not from a study's results.
         distributions: Distributions of its parameters.
         length: Maximum number of its epochs; None if unknown.
@@ -251,8 +245,6 @@ class TrialRecord(HasModel):
     evaluations: tuple[EvaluationRecord, ...] = ()
     warm_start: Mapping[str, Any] | None = None
     rungs: tuple[RungRecord, ...] = ()
-    parent: ParentRecord | None = None
-    branch_report: Mapping[str, Any] | None = None
     source: ModelSource | None = field(default=None, repr=False, compare=False)
     distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
     length: int | None = None
@@ -302,13 +294,12 @@ class TrialRecord(HasModel):
             **json_fields(self, "study", "number", "state", "params", "value"),
             **({} if self.values is None else {"values": dict(self.values)}),
             **({} if self.value_of is None else {"value_of": self.value_of}),
-            **json_fields(self, "seed", "digest", "parent", "epochs", "attempts", "checkpoints"),
+            **json_fields(self, "seed", "digest", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
             "files": {use: [dict(file) for file in files] for use, files in self.files.items()},
             **json_fields(self, "code", "output_only", "evaluations", "rungs", "lengths"),
             **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),
-            **({} if self.branch_report is None else {"branch": dict(self.branch_report)}),
         }
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 
-from sweeper.records.ancestry import BranchStatus
 from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import ConfigurationRecord, TrialState
 from sweeper.records.exactness import Exactness
@@ -223,7 +222,6 @@ class StudyStatus:
         direction: Direction of that metric.
         paused: Number of trials that wait at a rung of the budget.
         trials: Every trial that has begun, by number; empty if they were not requested.
-        branches: The study's branches, by number; the total does not count them.
         configurations: Its configurations under the present code, complete ones by rank; empty in a
             study that trains each once, and if the trials were not requested. ``best`` is then the
             leading configuration's best trial, with the mean as its value.
@@ -254,7 +252,6 @@ class StudyStatus:
     direction: Direction = "minimize"
     paused: int = 0
     trials: tuple[TrialStatus, ...] = field(default=(), repr=False)
-    branches: tuple[BranchStatus, ...] = field(default=(), repr=False)
     seconds_left: float | None = field(default=None, compare=False)
     configurations: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
     confirmed: tuple[ConfigurationRecord, ...] = field(default=(), repr=False)
@@ -265,9 +262,8 @@ class StudyStatus:
 
     @property
     def is_over(self) -> bool:
-        """Return whether no trial of the total and no branch is left to run."""
-        ended = ("complete", "pruned", "failed")
-        return self.finished >= self.target and all(b.state in ended for b in self.branches)
+        """Return whether no trial of the total is left to run."""
+        return self.finished >= self.target
 
     def __str__(self) -> str:
         standing = ("complete", "pruned", "failed", "running", "paused", "interrupted", "waiting")
@@ -283,7 +279,7 @@ class StudyStatus:
             "audited": self.exactness.to_json(),
             **(json_fields(self, "codes") if self.codes else {}),
             **({"objectives": several, **json_fields(self, "pareto")} if several else {}),
-            **json_fields(self, "trials", "branches", "configurations", "confirmed"),
+            **json_fields(self, "trials", "configurations", "confirmed"),
         }
 
 

@@ -420,8 +420,7 @@ class Auditor:
 
     def order(self, claim: Claim) -> AuditOrder | None:
         """Return the order to pin intervals of the claimed trial; None to pin none."""
-        if self.policy == "off" or claim.parent is not None:
-            # The first interval of a branch begins with a checkpoint of another trial.
+        if self.policy == "off":
             return None
         settings, number = self._study.settings, claim.number
         if self._settled and claim.attempt == 1 and not self._is_drawn(number):

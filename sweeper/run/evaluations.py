@@ -12,7 +12,6 @@ from pathlib import Path
 
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import ExecutionError, StudyImportError, UsageError
-from sweeper.records.ancestry import ParentRecord
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
@@ -46,7 +45,6 @@ class EvaluationOrder:
         passed_over: Receives each checkpoint that could not be evaluated.
         notice: Receives warnings to the user.
         when_stopped: Message of the error if the evaluation is stopped on request.
-        parent: Parent of a branch, which determines the branch's seed; None for other trials.
     """
 
     settings: StudySettings
@@ -57,7 +55,6 @@ class EvaluationOrder:
     passed_over: Callable[[CheckpointPassedOver], None]
     notice: Callable[[str], None]
     when_stopped: str
-    parent: ParentRecord | None = None
 
 
 def evaluate_trial(
@@ -79,7 +76,7 @@ def evaluate_trial(
     paths = RunPaths(directory, order.settings.name)
     paths.attempt(order.number, 1).mkdir(parents=True)
     assignment = replace(
-        assignment_of(order.settings, paths, order.number, 1, parent=order.parent),
+        assignment_of(order.settings, paths, order.number, 1),
         pruning=False,
         evaluation=order.evaluation,
     )

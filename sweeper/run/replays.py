@@ -20,7 +20,6 @@ from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import CheckpointError, ExecutionError, Interrupted
-from sweeper.records.ancestry import ParentRecord
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
@@ -156,8 +155,6 @@ class ReplayOrder:
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         keep_all: Whether to keep all of its checkpoints on disk instead of only the newest.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
-        parent: Parent of a branch, with its checkpoint below the replay's directory; None for other
-            trials.
         lengths: Lengths of epochs and validations; None for the study's own.
         when_stopped: Message of the error if the replay is stopped on request.
         rehearsal: Rehearsal to carry out in place of the whole training; None to train.
@@ -176,7 +173,6 @@ class ReplayOrder:
     ends_at: tuple[int, int] | None = None
     keep_all: bool = False
     devices: str | None = None
-    parent: ParentRecord | None = None
     lengths: Lengths | None = None
     when_stopped: str = "the replay was stopped"
     rehearsal: Rehearsal | None = None
@@ -443,9 +439,7 @@ class _Attempt(WithoutDatabase):
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
-        assignment = assignment_of(
-            order.settings, self._paths, order.number, self.number, parent=order.parent
-        )
+        assignment = assignment_of(order.settings, self._paths, order.number, self.number)
         start = () if order.starts_from is None else (str(order.starts_from),)
         return replace(
             assignment,

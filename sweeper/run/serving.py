@@ -181,7 +181,6 @@ def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: st
         interrupted=status.interrupted,
         paused=status.paused,
         leaders=prepared.repository.leaders(settings.name, _LEADERS),
-        branches=frozenset(branch.number for branch in status.branches),
     )
 
 

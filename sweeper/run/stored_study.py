@@ -45,7 +45,6 @@ from sweeper.run.worker.checkpoints import (
 from sweeper.search.spec import search_window
 from sweeper.spec.repeating import Confirmation, Numbering, confirmation_name
 from sweeper.support.paths import (
-    BRANCH_START,
     END_MODEL,
     RemotePath,
     RunPaths,
@@ -129,8 +128,6 @@ def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
             if isinstance(location, RemotePath):
                 delete_remote(location)
                 ends.add(location.parent.parent.parent / END_MODEL)
-                if trial.parent is not None:
-                    ends.add(location.parent.parent.parent / BRANCH_START)
     for end in sorted(ends):
         for kept in list_remote(end):
             delete_remote(kept)

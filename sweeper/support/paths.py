@@ -49,9 +49,6 @@ _ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
 END_MODEL = "end"
 """The directory of a trial's model at the end."""
 
-BRANCH_START = "parent"
-"""The directory of the parent's checkpoint with which a branch begins."""
-
 ARTIFACTS = "artifacts"
 """The directory of a study's artifacts in the dashboard."""
 
@@ -240,9 +237,6 @@ class RunPaths:
     def trial_checkpoints(self, number: int) -> Location:
         """Return the directory with the checkpoints of all attempts of a trial."""
         return self._beside_checkpoints(number)
-
-    def branch_start(self, number: int) -> Location:
-        return self._beside_checkpoints(number, BRANCH_START)
 
     def end_model(self, number: int) -> Location:
         return self._beside_checkpoints(number, END_MODEL)

@@ -437,9 +437,6 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
         status.confirmed, f"confirmed by new trainings ({confirmation_name(status.study)}):"
     )
     parts += lengths_lines(status)
-    for branch in status.branches:
-        whence = f"step {branch.step} of trial {branch.parent}"
-        parts.append(Text(f"branch: trial {branch.number} from {whence}, {branch.state}"))
     parts += codes_lines(status)
     parts.append(exactness_line(status.exactness))
     return Group(*parts, *next_lines(next_commands))

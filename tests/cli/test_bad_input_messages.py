@@ -11,23 +11,17 @@ import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from bad_input import BAD_INPUTS, BadInput
 from cli_fakes import Answer, Call
 
-from sweeper.checkpoint.format import Snapshot
-from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.db.schema import REVISIONS
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.space import FloatRange
-from sweeper.support.paths import RunPaths
 
 URL = "sqlite:///runs/sweeper.db"
 
@@ -191,30 +185,10 @@ def a_torn_checkpoint() -> None:
         os.truncate(file, file.stat().st_size // 2)
 
 
-def a_study_to_branch() -> None:
-    """A study ``digits`` whose one trial keeps the checkpoint of its first epoch of three."""
-    paths = RunPaths(Path("runs").absolute(), "digits")
-    with Database.open(URL, create=True) as database:
-        repository = Repository(database)
-        repository.create_or_open(StudyRow("digits", {"epochs": 3}, "loss", "minimize", 1, None, 0))
-        claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-        assert isinstance(claim, Claim)
-        repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
-        origin = Origin("digits", claim.identity, 0, 0)
-        position = {"step": 20, "epoch": 1, "step_in_epoch": 0, "stopped": False, "logs": None}
-        kept = CheckpointStore(Path(str(paths.checkpoints(0, 1))), origin=origin).commit(
-            Snapshot(20, 1, {"model/00000": np.ones(2)}, {"position": position}, {}, ())
-        )
-        record = CheckpointRecord(20, 1, kept.digest, kept.bytes, str(kept.path))
-        repository.record_checkpoint(claim.token, record)
-        repository.finish(claim.token, Ending("complete", value=1.0, digest=kept.digest))
-
-
 GIVEN: dict[str, Callable[[], object]] = {
     "nothing": lambda: None,
     "a study": a_study,
     "files": files,
-    "a study to branch": a_study_to_branch,
     "a study that trained": a_study_that_trained,
     "a study that runs": a_study_that_runs,
     "a study and files": lambda: (a_study(), files()),

@@ -17,11 +17,11 @@ from sweeper.support.paths import RunPaths
 
 STATUS_KEYS = [
     "study", "objective", "direction", "target", "complete", "running", "interrupted", "paused",
-    "pruned", "failed", "waiting", "best", "audited", "trials", "branches",
+    "pruned", "failed", "waiting", "best", "audited", "trials",
     "configurations", "confirmed",
 ]  # fmt: skip
 SHOW_KEYS = [
-    "study", "number", "state", "params", "value", "seed", "digest", "parent", "epochs", "attempts",
+    "study", "number", "state", "params", "value", "seed", "digest", "epochs", "attempts",
     "checkpoints", "verification", "audits", "files", "code", "output_only", "evaluations", "rungs",
     "lengths",
 ]  # fmt: skip

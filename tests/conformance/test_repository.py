@@ -763,7 +763,6 @@ def test_the_status_counts_every_trial_once_and_names_the_best(
                 ]
             )
         ],
-        "branches": [],
         "configurations": [],
         "confirmed": [],
     }

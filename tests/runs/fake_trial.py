@@ -98,17 +98,6 @@ class Trial:
             for directory in self.assignment["checkpoints"]
             for file in Path(directory).glob("epoch-*.json")
         ]
-        branch = self.assignment.get("branch")
-        if not found and branch is not None:
-            # A branch begins where its parent was at that step, and nowhere else.
-            begun = [
-                json.loads(file.read_text())
-                for directory in branch["directories"]
-                for file in Path(directory).glob(f"epoch-{branch['step'] // STEPS}.json")
-            ]
-            found = [c for c in begun if c["digest"][:32] == branch["digest"]]
-            if not found:
-                sys.exit(f"no checkpoint of {branch['digest']} in {branch['directories']}")
         best = max(found, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
         return best["losses"], best["digest"], best.get("own")
 

@@ -19,7 +19,6 @@ from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
     AuditOrder,
-    BranchStart,
     Candidate,
     CheckpointCommitted,
     CheckpointDeleted,
@@ -103,12 +102,6 @@ evaluations = st.builds(
     st.builds(HeldOutData, st.none() | words, st.none() | words, st.lists(words).map(tuple)),
 )
 
-branches = st.builds(
-    BranchStart,
-    *(counts, counts, counts, words, st.lists(words).map(tuple)),
-    *(st.dictionaries(words, choices), st.dictionaries(words, choices)),
-)
-
 MESSAGES = {
     Assignment: st.builds(
         Assignment,
@@ -142,7 +135,6 @@ MESSAGES = {
         evaluation=st.none() | evaluations,
         rungs=st.lists(counts).map(tuple),
         pause_after=st.none() | counts,
-        branch=st.none() | branches,
     ),
     Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
     Suggested: st.builds(Suggested, choices, st.none() | words),

@@ -1,4 +1,4 @@
-"""Rungs, branches and lengths on our pages and in the report: who went on, and from where."""
+"""Rungs and lengths on our pages and in the report: who went on, and from where."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.budgets import Halving, describe_budget
 from sweeper.spec.searching import Objective
-from sweeper.spec.space import FloatRange
 from sweeper.views.dashboard.server import OpenedRepository
 from sweeper.views.dashboard.site import PagesApplication
 from sweeper.views.pages.content import Advice
@@ -96,34 +95,6 @@ def extended(repository: Repository) -> None:
             repository.lengths.extend("longer", Extension(3))
 
 
-def with_a_branch(repository: Repository, runs: Path) -> None:
-    """A trial, and a branch of it with another rate."""
-    from sweeper.db.repository import NewBranch
-    from sweeper.records.ancestry import ParentRecord
-
-    definition = {"epochs": 2, "concurrency": 1}
-    repository.create_or_open(StudyRow("branchy", definition, "loss", "minimize", 1, None, seed=1))
-    taken = claim(repository, "branchy")
-    rate = FloatRange(0.1, 1.0)
-    repository.record_parameter(taken.token, "rate", rate, 0.5)
-    repository.record_checkpoint(
-        taken.token, CheckpointRecord(20, 2, "cd" * 16, 9, str(runs / "step-20"))
-    )
-    repository.finish(taken.token, Ending("complete", 20, 0.5, "cd" * 16))
-    parent = ParentRecord(
-        number=0,
-        step=20,
-        digest="cd" * 16,
-        epoch=2,
-        seeded_as=0,
-        epochs=4,
-        changed={"rate": 0.25},
-        params={"rate": 0.5},
-        distributions={"rate": rate},
-    )
-    assert repository.branches.add("branchy", NewBranch(1, parent, {"rate": 0.25}, {"rate": rate}))
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
     runs = tmp_path_factory.mktemp("budgets")
@@ -132,7 +103,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Any:
         repository = Repository(database)
         under_a_budget(repository)
         extended(repository)
-        with_a_branch(repository, runs)
     opened = OpenedRepository(url)
     application = PagesApplication(opened, Advice(lambda _status: [], lambda _trial: []))
 
@@ -172,20 +142,11 @@ def test_a_trials_page_has_what_it_gave_at_each_length(written: Written) -> None
     assert "Lengths" not in written.shown("halved/trials/1")
 
 
-def test_a_branch_names_its_parent_and_the_parent_its_branches(written: Written) -> None:
-    branch, parent = written.shown("branchy/trials/1"), written.shown("branchy/trials/0")
-    assert "branch from step 20 (2 epochs), with rate=0.25, of trial 0" in branch
-    assert "its branches trials 1" in parent
-    assert "its branches" not in branch
-    assert "branch from" not in parent
-
-
 @pytest.mark.parametrize(
     ("study", "said"),
     [
         ("halved", ("0 0 1 4 1 (0.1), 3 (0.2)", "paused at rungs of the budget 6 times")),
         ("longer", (f"0 2 2 complete 0.5 {'2' * 32}", f"0 3 3 complete 0.25 {'3' * 32}")),
-        ("branchy", (f"1 0 20 2 rate=0.25 {'cd' * 16}",)),
     ],
 )
 def test_the_report_has_who_went_on_and_from_where(

@@ -15,7 +15,6 @@ from recorded_studies import database
 
 from sweeper import StoredStudy, load_study
 from sweeper.errors import UsageError
-from sweeper.records.ancestry import BranchStatus, ParentRecord
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditRecord, VerificationRecord
 from sweeper.records.lengths import LengthRecord, RungRecord
@@ -81,7 +80,6 @@ def test_every_record_prints_in_one_line(stored: StoredStudy) -> None:
         *(record for each in found for record in (*each.checkpoints, *each.audits, *each.lengths)),
         *(status, status.best, *status.trials),
         *(LengthRecord(3, 2, "pruned", None, None, None), RungRecord(2, 0.5, promoted=None)),
-        *(ParentRecord(0, 20, "d", 2, 0, 4, {"x": 1}), BranchStatus(9, 0, 20, "waiting")),
         ParetoTrial(1, {"score": 0.5, "speed": 2.0}, {"x": 1}),
         EvaluationRecord(1, 20, 2, "d", "test", "e", {"loss": 0.25}, NOW),
         VerificationRecord(NOW, "replay", "differs", 0, 10, "kernel", {}),

@@ -200,29 +200,6 @@ class IntervalPinned:
 
 
 @sendable
-class BranchStart:
-    """Checkpoint of another trial from which a branch starts.
-
-    Attributes:
-        parent: Number of the trial with the checkpoint.
-        seeded_as: Number of the trial whose seed the branch uses.
-        step: Step of the checkpoint.
-        digest: Digest of the checkpoint's variables.
-        directories: Directories that may contain the checkpoint.
-        params: The parent's parameters.
-        changed: The branch's parameters that differ from the parent's.
-    """
-
-    parent: int
-    seeded_as: int
-    step: int
-    digest: str
-    directories: tuple[str, ...]
-    params: dict[str, Any]
-    changed: dict[str, Any]
-
-
-@sendable
 class HeldOutData:
     """Source of the data on which checkpoints are evaluated.
 
@@ -460,7 +437,6 @@ class Assignment:
         rungs: Numbers of epochs after which trials pause, in order; these epochs must report the
             objective.
         pause_after: The rung at which this attempt pauses; None to train to the end.
-        branch: The checkpoint of another trial from which this one starts; None for an ordinary trial.
         repeats, confirmed: The study's `Numbering`.
     """
 
@@ -493,7 +469,6 @@ class Assignment:
     export: ExportOrder | None = None
     rungs: tuple[int, ...] = ()
     pause_after: int | None = None
-    branch: BranchStart | None = None
     repeats: int = 1
     confirmed: int = 0
     kind: Literal["assignment"] = "assignment"

@@ -122,20 +122,12 @@ class TrialObserver(SnapshotKeeper):
             Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
         )
 
-    def resumed(self, loaded: LoadedCheckpoint, *, own: bool = True) -> None:
-        """Report the contents of the checkpoint again, because the worker may have died before storing them.
-
-        Args:
-            loaded: The checkpoint from which the trial resumes.
-            own: Whether it is the trial's own checkpoint, and not its parent's.
-        """
+    def resumed(self, loaded: LoadedCheckpoint) -> None:
+        """Report the contents of the checkpoint again, because the worker may have died before storing them."""
         self._trained_seconds = loaded.trained_seconds
         self._resumed_from = loaded.path
         committed = Committed(loaded.step, loaded.epoch, loaded.digest, loaded.bytes, loaded.path)
-        if own:
-            self.checkpoint_committed(committed)
-        else:
-            self.committed = committed
+        self.checkpoint_committed(committed)
         epochs = epochs_in(loaded)
         if self._best is not None:
             for record in epochs:

@@ -124,10 +124,9 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
-    """Return the trial's seeds; those of a branch are its first ancestor's."""
-    branch = assignment.branch
+    """Return the trial's seeds."""
     position = assignment.numbering.seed_position(assignment.number)
-    return TrialSeeds(assignment.seed, position if branch is None else branch.seeded_as)
+    return TrialSeeds(assignment.seed, position)
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:

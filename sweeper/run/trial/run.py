@@ -48,7 +48,6 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.beginning import Beginning, branch_surroundings, own_initial
 from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.pinning import AuditPins, PinningStore
@@ -132,7 +131,6 @@ def run_trial(
         Exception: The user's code raised it.
     """
     seeds = seeds_of(assignment)
-    beginning = Beginning.of(definition, assignment)
     trial = make_trial(assignment, seeds, link)
     plan = make_plan(
         definition,
@@ -143,7 +141,6 @@ def run_trial(
         tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
     )
-    initial = own_initial(beginning, plan)
     plan = _as_assigned(plan, assignment, link)
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
@@ -153,8 +150,6 @@ def run_trial(
     loaded = load_newest(
         directories, lambda message: link.send(Warned(message)), known=known, origin=origin
     )
-    if loaded is None and assignment.branch is not None:
-        loaded = _start(beginning, origin, link)
     if loaded is not None and loaded.origin is not None:
         # Paths below the trial's directory are adapted if the directory was moved.
         before, now = loaded.origin.directory, str(trial.directory)
@@ -195,15 +190,11 @@ def run_trial(
             **_validation(definition, plan, assignment),
             **_began_from(loop, plan, loaded, link),
         }
-        if beginning is not None and loaded is not None:
-            loaded, report = beginning.merged(loaded, loop, initial)
-            surroundings |= branch_surroundings(report, beginning.start)
         link.send(Surroundings(surroundings))
         if loaded is not None:
-            observer.resumed(loaded, own=beginning is None)
+            observer.resumed(loaded)
         try:
-            with nullcontext() if beginning is None else beginning.explaining():
-                loop.run(loaded)
+            loop.run(loaded)
         except Stopped as stopped:
             writer.close()
             link.send(_stopped_here(stopped, loop, assignment, observer))
@@ -234,17 +225,6 @@ def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> Trai
     if replay is not None and replay.aside:
         redirect_files(plan.callbacks, Path(assignment.files))
     return plan
-
-
-def _start(beginning: Beginning | None, origin: Origin | None, link: Link) -> LoadedCheckpoint:
-    """Return the checkpoint of another trial from which this branch starts."""
-    if beginning is None:
-        msg = (
-            "none of this branch's own checkpoints can be read; they were renamed, and the next "
-            "attempt (sweeper resume) begins at the parent's checkpoint"
-        )
-        raise CheckpointError(msg)
-    return beginning.load(lambda message: link.send(Warned(message)), origin)
 
 
 def _stopped_here(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sweeper.definition.definition import StudySettings
-from sweeper.records.ancestry import ParentRecord
-from sweeper.run.protocol.messages import Assignment, BranchStart
+from sweeper.run.protocol.messages import Assignment
 from sweeper.spec.budgets import rung_schedule
 from sweeper.support.paths import RunPaths
 
@@ -18,7 +17,6 @@ def assignment_of(
     anew_after: int = 0,
     epochs: int | None = None,
     pruning: bool = True,
-    parent: ParentRecord | None = None,
 ) -> Assignment:
     """Return the assignment of an attempt; callers set its other fields by `dataclasses.replace`.
 
@@ -30,22 +28,20 @@ def assignment_of(
         anew_after: Number of the last attempt whose checkpoints are not resumed; 0 for none.
         epochs: The trial's number of epochs if it was extended; None for the study's.
         pruning: Whether a pruner may end the trial; an extended trial is not pruned again.
-        parent: Parent of a branch, which is never pruned; None for other trials.
     """
-    of_parent = None if parent is None else parent.epochs
     schedule = rung_schedule(settings.budget, settings.epochs)
     return Assignment(
         study=settings.name,
         number=number,
         attempt=attempt,
         seed=settings.seed,
-        epochs=epochs or of_parent or settings.epochs,
+        epochs=epochs or settings.epochs,
         objective=settings.objective,
         at=settings.at,
         direction=settings.direction,
         further_objectives=tuple(o.name for o in settings.further_objectives),
-        pruning=pruning and settings.pruner is not None and parent is None,
-        rungs=() if schedule is None or parent is not None else schedule.rungs,
+        pruning=pruning and settings.pruner is not None,
+        rungs=() if schedule is None else schedule.rungs,
         deterministic=settings.deterministic,
         threads=settings.threads,
         repeats=settings.repeats,
@@ -58,22 +54,4 @@ def assignment_of(
         checkpoints=tuple(
             str(paths.checkpoints(number, n)) for n in range(anew_after + 1, attempt + 1)
         ),
-        branch=None if parent is None else _branch_start(parent, paths, number),
-    )
-
-
-def _branch_start(parent: ParentRecord, paths: RunPaths, number: int) -> BranchStart:
-    """Return the start of a branch: a copy beside its own files, or a checkpoint of its parent."""
-    here = (paths, RunPaths(paths.root, paths.study))
-    starts = [each.branch_start(number) for each in here]
-    for attempt in range(parent.attempts, 0, -1):
-        starts += [each.checkpoints(parent.number, attempt) for each in here]
-    return BranchStart(
-        parent=parent.number,
-        seeded_as=parent.seeded_as,
-        step=parent.step,
-        digest=parent.digest,
-        directories=tuple(dict.fromkeys(map(str, starts))),
-        params=dict(parent.params),
-        changed=dict(parent.changed),
     )

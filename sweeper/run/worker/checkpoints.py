@@ -200,25 +200,6 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     )
 
 
-def begin_files(parent: int, number: int, paths: RunPaths) -> None:
-    """Copy the parent's `Trial.directory` to a branch that has none.
-
-    Raises:
-        CheckpointError: It cannot be copied.
-    """
-    before, files = paths.trial_files(parent), paths.trial_files(number)
-    try:
-        if files.exists() or not before.is_dir():
-            return
-        _copy_directory(before, files)
-    except (OSError, shutil.Error) as error:
-        msg = (
-            f"the files of trial {parent} cannot be copied to {files}: {error}; check the disk, "
-            "then resume"
-        )
-        raise CheckpointError(msg) from error
-
-
 def bring_files(newest: Path, files: Path) -> None:
     """Copy a trial's former `Trial.directory` to its present one, unless that contains files.
 

@@ -17,7 +17,6 @@ from sweeper.db.repository import Claim, Repository
 from sweeper.errors import DefinitionError, IndependenceError, ParameterError
 from sweeper.files.rules import FileFinding, TrialUses, in_a_run
 from sweeper.files.uses import uses_from_json
-from sweeper.records.ancestry import ParentRecord
 from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import Isolation, TrialSupervisor, progress_of
@@ -49,7 +48,7 @@ from sweeper.run.worker.context import StudyAccess
 from sweeper.run.worker.database_health import Entry, WriteQueue
 from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
-from sweeper.search.spaces import Observation, to_text
+from sweeper.search.spaces import Observation
 from sweeper.spec.space import CategoricalChoice
 from sweeper.train.fingerprint import differences
 
@@ -92,8 +91,6 @@ class TrialSearch:
     def not_asked_for(self) -> str | None:
         """Return a warning about enqueued values that the built trial has not requested, or None."""
         number, enqueue = self._configuration, self._study.search.enqueue
-        if self._claim.parent is not None:
-            return None
         given = enqueue[number] if number < len(enqueue) else {}
         unused = [repr(name) for name in given if name not in self.params]
         if not unused:
@@ -105,8 +102,6 @@ class TrialSearch:
 
     def _suggest(self, question: Suggest) -> Suggested:
         """Draw and store a parameter, or return the value that an earlier attempt stored."""
-        if self._claim.parent is not None:
-            return _of_branch(question, self._claim.parent, self.params)
         try:
             drawn = self._session().suggest(question.name, question.distribution)
         except ParameterError as error:
@@ -171,27 +166,6 @@ class TrialSearch:
             )
         except ParameterError as error:
             return Suggested(None, error=str(error))
-
-
-def _of_branch(
-    question: Suggest, parent: ParentRecord, params: Mapping[str, CategoricalChoice]
-) -> Suggested:
-    """Return a parameter of a branch, or an error if its parent has none of that distribution."""
-    name, distribution = question.name, question.distribution
-    stored = parent.distributions.get(name)
-    if stored is None or name not in params:
-        msg = (
-            f"the branch asks for parameter {name!r}, which trial {parent.number} does not have, "
-            "so it has no value; branch without the change that makes the code ask for it"
-        )
-        return Suggested(None, error=msg)
-    if to_text(stored) != to_text(distribution):
-        msg = (
-            f"the branch asks for parameter {name!r} as {distribution}, but in trial "
-            f"{parent.number} it is {stored}; restore the range"
-        )
-        return Suggested(None, error=msg)
-    return Suggested(params[name])
 
 
 _MOST_EPOCHS = 100

@@ -198,8 +198,7 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
 def _end_of_failure(
     claim: Claim, settings: StudySettings, failed: Failed, log: Path, death: Death
 ) -> AttemptEnd:
-    # Other trials are built in another way than a branch.
-    if failed.of_study and claim.parent is None:
+    if failed.of_study:
         return _end_of_mistake(claim, failed, trained=death.trained)
     error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     if failed.fault == "environment":

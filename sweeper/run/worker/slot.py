@@ -33,7 +33,7 @@ from sweeper.run.launch.trial_process import (
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import Assignment, Failed, Finished, Stop
 from sweeper.run.worker.assignment import assignment_of
-from sweeper.run.worker.checkpoints import begin_files, bring_files, locate, origin_of
+from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.database_health import Entry, WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
@@ -395,7 +395,6 @@ class AttemptSupervisor(MessageHandler):
                 anew_after=claim.anew_after,
                 epochs=claim.epochs,
                 pruning=not claim.extended,
-                parent=claim.parent,
             ),
             known=self._known_checkpoints(),
             pause_after=claim.pause_after,
@@ -413,8 +412,6 @@ class AttemptSupervisor(MessageHandler):
             CheckpointError: A directory cannot be read.
         """
         context, study, claim = self._context, self._study, self._claim
-        if claim.parent is not None:
-            begin_files(claim.parent.number, claim.number, study.paths)
         if claim.attempt == claim.anew_after + 1:
             return ()
         repository, token = study.impatient, claim.token

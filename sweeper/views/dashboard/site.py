@@ -143,9 +143,7 @@ class PagesApplication:
             row.objective,
             now=datetime.now(UTC),
             most=most_epochs(row),
-            branches=repository.branches.begun_from(name, number),
             commands=self._advice.trial(trial),
-            address=partial(_trial_at, name),
             study=Link(name, _study_at(name)),
             elsewhere=Link("this trial in optuna-dashboard", shown_at),
         )

@@ -71,7 +71,6 @@ def study_page(shown: Shown, pictures: Sequence[Picture], frame: Frame) -> Page:
             "budget",
             "Resumed trials",
             tables.rungs_table(results),
-            tables.descent_table(shown),
             tables.lengths_table(results.trials, shown.address),
         ),
         Section(

@@ -560,28 +560,6 @@ def rungs_table(results: StudyResults) -> Table | None:
     return Table("Decisions at the rungs of the budget", columns, rows) if rows else None
 
 
-def descent_table(shown: Shown) -> Table | None:
-    """Return the trials that continue another one's checkpoint; None if there is none."""
-    rows = tuple(
-        (
-            trial_cell(trial.number, shown.address),
-            str(parent.number),
-            str(parent.step),
-            str(parent.epoch),
-            params_text(parent.changed) or "nothing",
-            Cell(parent.digest, kind="digest"),
-        )
-        for trial in shown.results.trials
-        if (parent := trial.parent) is not None
-    )
-    columns = (
-        *texts("trial"),
-        *numbers("continues trial", "at step", "after epoch"),
-        *texts("changed", "digest there"),
-    )
-    return Table("Trials that continue another trial", columns, rows) if rows else None
-
-
 def lengths_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Table | None:
     """Return the results of extended trials at each length; None if none was extended."""
     rows = tuple(

@@ -35,11 +35,9 @@ from sweeper.views.pages.content import (
     Picture,
     Section,
     Table,
-    TrialAddress,
     no_address,
     numbers,
     texts,
-    trial_cell,
 )
 from sweeper.views.pages.tables import (
     Lineage,
@@ -152,9 +150,7 @@ def trial_page(
     *,
     now: datetime,
     most: int | None = None,
-    branches: Sequence[int] = (),
     commands: Sequence[str] = (),
-    address: TrialAddress = no_address,
     study: Link | None = None,
     elsewhere: Link | None = None,
 ) -> Page:
@@ -165,9 +161,7 @@ def trial_page(
         objective: The metric of its value, if known.
         now: End of the working time of a running attempt.
         most: Maximum number of its epochs, if known.
-        branches: Numbers of the trials that start from one of its checkpoints.
         commands: Next commands.
-        address: Function from a trial's number to its page's address.
         study: Link to the study's page.
         elsewhere: Link to the trial in optuna-dashboard.
     """
@@ -206,7 +200,7 @@ def trial_page(
         lead=lead,
         facts=(
             ("state", Cell(trial.state, kind="state")),
-            *_facts(trial, objective, branches, address),
+            *_facts(trial, objective),
         ),
         error=trial.error or "",
         sections=tuple(section for section in sections if section is not None),
@@ -216,9 +210,7 @@ def trial_page(
     )
 
 
-def _facts(
-    trial: TrialRecord, objective: str, branches: Sequence[int], address: TrialAddress
-) -> list[tuple[str, Cell]]:
+def _facts(trial: TrialRecord, objective: str) -> list[tuple[str, Cell]]:
     measured: Mapping[str, float | None] = trial.values or {objective: trial.value}
     facts = [(name, Cell(value_text(value, 6))) for name, value in measured.items()]
     if trial.value_of is not None:
@@ -235,21 +227,6 @@ def _facts(
         if paths := [str(file["path"]) for file in trial.files[used]]:
             more = f" and {len(paths) - _FILES} more" if len(paths) > _FILES else ""
             facts.append((name, Cell(f"{', '.join(paths[:_FILES])}{more}")))
-    parent = trial.parent
-    if parent is not None:
-        changed = (
-            f"with {params_text(parent.changed)}" if parent.changed else "no parameter changed"
-        )
-        said = f"step {parent.step} ({parent.epoch} epochs), {changed}, of trial"
-        whose = trial_cell(parent.number, address)
-        note, report = "", trial.branch_report
-        if report is not None:
-            kept = ", ".join(report["kept"]) or "nothing"
-            note = f"{len(report['taken'])} variables taken, kept as the branch makes it: {kept}"
-        facts.append(("branch from", Cell(f"{said} {whose.text}".rstrip(), whose.links, note)))
-    if branches:
-        links = tuple(Link(str(n), address(n), f"trial {n}") for n in branches)
-        facts.append(("its branches", Cell("trials", links)))
     if trial.warm_start:
         facts.append(("began from", Cell(_began_from(trial.warm_start))))
     return facts

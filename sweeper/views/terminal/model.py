@@ -374,8 +374,7 @@ class ProgressModel:
     def _counts(self) -> Counter[str]:
         """Count the trials by state, of earlier runs, of this one and of other workers."""
         before, counted = self._study, self._counted
-        beside = frozenset() if before is None else before.branches
-        own: Counter[str] = Counter(s for n, s in self._states.items() if n not in beside)
+        own: Counter[str] = Counter(self._states.values())
         if self._verified is not None or before is None:
             return own
         counts: Counter[str] = Counter()
