@@ -2,7 +2,7 @@
 
 The study of the README (30 epochs, the digits network) is run with two workers, of 16 and of 64
 trials. Printed is the share of the audits in what the two slots worked: seconds of replaying and
-comparing, against those and the seconds of all attempts, in which a trial that is held waits. In turn
+comparing, against those and the seconds of all attempts. In turn
 with the first, the same study is run with ``audit="off"``, to see what it costs from outside: by
 the clock, and in the processor's seconds of all processes, which neighbours do not change.
 """
@@ -54,7 +54,10 @@ def share(directory: Path) -> tuple[float, float, int]:
 
     with Database.open(f"sqlite:///{directory / 'sweeper.db'}", create=False) as database:
         found = Repository(database).audits
-        audits, attempts = found.share("digits-learning-rate")
+        trials = Repository(database).trials("digits-learning-rate")
+        audits = sum(audit.seconds for trial in trials for audit in trial.audits)
+        ended = [attempt for trial in trials for attempt in trial.attempts]
+        attempts = sum((a.ended_at - a.started_at).total_seconds() for a in ended if a.ended_at)
         return audits, attempts, found.exactness("digits-learning-rate").intervals
 
 

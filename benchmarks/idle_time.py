@@ -26,7 +26,6 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import EpochRecord
-from sweeper.run.auditing import Auditor
 from sweeper.run.protocol.messages import (
     Assignment,
     EpochsEnded,
@@ -157,7 +156,6 @@ def real() -> bool:
                 ),
                 runner=asleep,
                 listener=lambda _event: None,
-                make_auditor=Auditor,
             )
             began = time.monotonic()
             run_side_by_side(lambda: serve_slot(context), WORKERS)

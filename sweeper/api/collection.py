@@ -1,7 +1,7 @@
 """Garbage collection of checkpoints that the study's retention rules do not keep.
 
 A worker applies the rules as it writes. Crashes leave further files, which are deleted here:
-checkpoints of earlier attempts, unfinished directories, damaged checkpoints, and pins of audits
+checkpoints of earlier attempts, unfinished directories, damaged checkpoints
 that have ended. Running trials are skipped. Afterwards the database lists the remaining
 checkpoints.
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sweeper.checkpoint.identity import Origin, is_set_aside
-from sweeper.checkpoint.operations import FileOperations, free_pins
+from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept, read_manifest
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
@@ -95,7 +95,6 @@ def collect(
         ForeignCheckpointError: A directory, or a checkpoint in it, is another study's.
         CheckpointError: An item cannot be deleted.
     """
-    in_use = repository.audits.directories_in_use(study)
     stored = repository.study(study)
     rules = _rules(stored.definition, study, keep)
     paths = RunPaths(runs_dir.absolute(), study)
@@ -118,7 +117,6 @@ def collect(
         chosen = valued(keep if keep is not None and finished else rules)
         origin = Origin(study, stored.identity, trial.number, stored.seed)
         garbage = list(_garbage(trial, directories, chosen, origin))
-        garbage += _pins(trial, paths.trial(trial.number) / "audit", in_use)
         for item in garbage:
             if not dry_run:
                 _delete(item)
@@ -226,18 +224,9 @@ def _garbage(
                 yield Garbage(study, number, path, "damaged", _size(path))
 
 
-def _pins(trial: TrialRecord, directory: Path, in_use: Container[str]) -> Iterator[Garbage]:
-    """Yield pins of audits that have a verdict or were never recorded."""
-    for path in sorted(directory.glob("attempt-*/*")):
-        if str(path) not in in_use:
-            yield Garbage(trial.study, trial.number, path, "unfinished", _size(path))
-
-
 def _delete(item: Garbage) -> None:
     if item.why == "retention" or (item.why == "damaged" and isinstance(item.path, RemotePath)):
         open_store(item.path.parent).delete(item.path)
-    elif item.path.parent.parent.name == "audit" and isinstance(item.path, Path):
-        free_pins(item.path)
     elif item.why == "damaged" and isinstance(item.path, Path):
         try:
             FileOperations().remove_tree(item.path)

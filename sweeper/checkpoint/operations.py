@@ -6,7 +6,6 @@ simulate a power cut at each operation.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shutil
@@ -122,16 +121,20 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def free_pins(directory: str | Path) -> None:
-    """Remove a directory of checkpoints that were pinned for audits, and its parents if they become empty.
+_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
 
-    Errors are ignored; `sweeper gc` finds what is left.
+
+def link_checkpoint(path: Path, target: Path) -> None:
+    """Make ``target`` a copy of the checkpoint ``path``, by hard links where possible.
+
+    Raises:
+        OSError: A file could not be linked or copied.
     """
-    pinned = Path(directory)
-    if pinned.is_symlink():
-        with contextlib.suppress(OSError):
-            pinned.unlink()
-    shutil.rmtree(pinned, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        pinned.parent.rmdir()
-        pinned.parent.parent.rmdir()
+    target.mkdir(parents=True)
+    for file in sorted(path.iterdir()):
+        try:
+            os.link(file, target / file.name)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            shutil.copyfile(file, target / file.name)

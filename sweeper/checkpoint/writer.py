@@ -81,7 +81,7 @@ class BackgroundWriter:
         self._begun = clock() - trained_seconds
         self._stalled = 0.0
         self._state = threading.Condition()
-        self._waiting: tuple[Snapshot, float, Store | None] | None = None
+        self._waiting: tuple[Snapshot, float] | None = None
         self._busy = False
         self._closing = False
         self._events: deque[Committed | Location | str] = deque()
@@ -101,12 +101,11 @@ class BackgroundWriter:
         """Return the seconds of training so far, over all attempts."""
         return self._clock() - self._begun
 
-    def submit(self, snapshot: Snapshot, aside: Store | None = None) -> None:
+    def submit(self, snapshot: Snapshot) -> None:
         """Wait for the write in flight, and pass ``snapshot`` to the thread.
 
         The caller must not keep references to its tensors, because each is released after it is
-        written. A snapshot that is written to the store ``aside`` is no checkpoint of this attempt: it
-        is neither announced nor counted by the retention rules.
+        written.
 
         Raises:
             CheckpointError: Writing an earlier snapshot failed (``snapshot`` is then not accepted), or
@@ -117,7 +116,7 @@ class BackgroundWriter:
             raise CheckpointError(msg)
         self.flush()
         with self._state:
-            self._waiting = (snapshot, self.trained_seconds, aside)
+            self._waiting = (snapshot, self.trained_seconds)
             self._busy = True
             self._state.notify_all()
 
@@ -203,8 +202,6 @@ class BackgroundWriter:
 
     def _write(self) -> None:
         done = self._commit()
-        if done is None:
-            return
         self._kept.append(
             KeptCheckpoint(
                 step=done.step,
@@ -229,22 +226,21 @@ class BackgroundWriter:
             self._kept.remove(checkpoint)
             self._events.append(checkpoint.path)
 
-    def _commit(self) -> Committed | None:
-        """Commit the waiting snapshot; return None if it is no checkpoint of this attempt.
+    def _commit(self) -> Committed:
+        """Commit the waiting snapshot.
 
         Only this frame references the snapshot, which is freed when it returns.
         """
         if self._waiting is None:
             msg = "no snapshot was submitted; submit one first"
             raise CheckpointError(msg)
-        snapshot, trained_seconds, aside = self._waiting
+        snapshot, trained_seconds = self._waiting
         self._waiting = None
         self._history = snapshot.history
-        store = self._store if aside is None else aside
         begun = self._clock()
-        done = store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
+        done = self._store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
         took = self._clock() - begun
-        return replace(done, written_seconds=took) if aside is None else None
+        return replace(done, written_seconds=took)
 
 
 def _let_go_of_locals(error: BaseException) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sweeper.db import attempts, claims, leases, requests, stored_results, studies
 from sweeper.db.annotations import Annotations
 from sweeper.db.attempts import Ending, FoundCheckpoint
-from sweeper.db.audits import FIRST_INTERVALS, MOST_TRIES, AuditClaim, Audits, Pinned
+from sweeper.db.audits import Audits, AuditVerdict
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
 from sweeper.db.database import Database, Statements, answered_late, reading, writing
 from sweeper.db.evaluations import Evaluations
@@ -28,16 +28,13 @@ from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
-    "FIRST_INTERVALS",
-    "MOST_TRIES",
-    "AuditClaim",
+    "AuditVerdict",
     "Audits",
     "Claim",
     "DecidedRung",
     "Ending",
     "FoundCheckpoint",
     "LostAttempt",
-    "Pinned",
     "Repository",
     "StopRequest",
     "StudyRow",

@@ -108,7 +108,6 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
             crashes=0,
             memory_faults=0,
             errors=0,
-            audited=None,
             anew_after=columns["current_attempt"],
             seed=columns["seed"] if seed is None else seed,
         )
@@ -271,19 +270,13 @@ def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[st
     connection.execute(sa.update(Study).where(Study.id == study.id).values(name=new))
     optuna_rows.rename_study(connection, study.optuna_study_id, new)
     trials = trials_of(study.id)
-    for table, columns in (
-        (Checkpoint, ("path",)),
-        (Audit, ("directory", "from_path", "to_path")),
-    ):
-        for row in connection.execute(sa.select(table).where(table.trial_id.in_(trials))).all():
-            paths = {
-                column: now + path.removeprefix(was)
-                for column in columns
-                for was, now in moved.items()
-                if (path := getattr(row, column)) is not None and path.startswith(f"{was}/")
-            }
-            if paths:
-                connection.execute(sa.update(table).where(table.id == row.id).values(**paths))
+    of_study = sa.select(Checkpoint).where(Checkpoint.trial_id.in_(trials))
+    for row in connection.execute(of_study).all():
+        for was, now in moved.items():
+            if row.path.startswith(f"{was}/"):
+                path = now + row.path.removeprefix(was)
+                here = Checkpoint.id == row.id
+                connection.execute(sa.update(Checkpoint).where(here).values(path=path))
 
 
 def _names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:

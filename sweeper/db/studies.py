@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.rungs import change_total, check_same_rungs
-from sweeper.db.tables import AnyRow, Audit, DefinitionChange, Study, Trial, UtcNow
+from sweeper.db.tables import AnyRow, DefinitionChange, Study, Trial, UtcNow
 from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
@@ -388,19 +388,6 @@ def _replace_definition(
             fingerprint=row.fingerprint,
         )
     )
-    if stored.fingerprint != row.fingerprint:
-        connection.execute(
-            sa.update(Audit)
-            .where(
-                Audit.trial_id.in_(trials_of(study.id)),
-                Audit.outcome.is_(None),
-            )
-            .values(
-                outcome="dropped",
-                decided_at=UtcNow(),
-                report=json.dumps({"message": "the study's definition has changed"}),
-            )
-        )
     connection.execute(
         sa.insert(DefinitionChange).values(
             study_id=study.id,

@@ -142,7 +142,6 @@ class Trial(Base):
     memory_faults: Mapped[int] = mapped_column(server_default="0")
     errors: Mapped[int] = mapped_column(server_default="0")
     result: Mapped[str | None] = mapped_column(String(16))
-    audited: Mapped[str | None] = mapped_column(String(8))
     anew_after: Mapped[int] = mapped_column(server_default="0")
     paused: Mapped[str | None] = mapped_column(
         String(8), comment='"waits" at a rung, or "promoted"'
@@ -289,41 +288,21 @@ class Verdict(Base):
 
 
 class Audit(Base):
-    """One interval between two checkpoints of a trial, which an audit compares or has compared.
-
-    A verdict is written only under the row's ``claim_key``, and once. ``worker_key`` is the worker that
-    has claimed the interval; the claim ends when that worker leaves or is gone.
-    """
+    """Verdict on one interval between two checkpoints of a trial."""
 
     __tablename__ = "sweeper_audits"
     __table_args__ = (
         UniqueConstraint("trial_id", "from_step", "to_step", name="sweeper_audits_interval"),
-        Index(
-            "sweeper_audits_undecided",
-            "trial_id",
-            sqlite_where=text("outcome IS NULL"),
-            postgresql_where=text("outcome IS NULL"),
-        ),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
-    attempt: Mapped[int]
     from_step: Mapped[int] = mapped_column(BigInteger)
     to_step: Mapped[int] = mapped_column(BigInteger)
-    to_epoch: Mapped[int]
-    host: Mapped[str] = mapped_column(String(255))
-    directory: Mapped[str] = mapped_column(Text)
-    from_path: Mapped[str | None] = mapped_column(Text)
-    to_path: Mapped[str] = mapped_column(Text)
-    created_at: Mapped[datetime] = mapped_column(DateTime)
-    worker_key: Mapped[str | None] = mapped_column(String(32))
-    claim_key: Mapped[str | None] = mapped_column(String(32))
-    tries: Mapped[int] = mapped_column(server_default="0")
-    outcome: Mapped[str | None] = mapped_column(String(8))
-    seconds: Mapped[float | None] = mapped_column(Float(53))
-    decided_at: Mapped[datetime | None] = mapped_column(DateTime)
-    report: Mapped[str | None] = mapped_column(Text, comment="JSON")
+    outcome: Mapped[str] = mapped_column(String(8))
+    seconds: Mapped[float] = mapped_column(Float(53))
+    decided_at: Mapped[datetime] = mapped_column(DateTime)
+    report: Mapped[str] = mapped_column(Text, comment="JSON")
 
 
 class Evaluation(Base):

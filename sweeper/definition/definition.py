@@ -225,10 +225,11 @@ class StudyDefinition:
             SIGTERM, and can be resumed, with the full time again. None for no limit.
         retries: How often a trial is resumed after each kind of fault: `Retries`, or a mapping such
             as ``{"crash": 3, "memory": 3, "error": 0}``, which are the defaults.
-        audit: Which intervals between two checkpoints are replayed in fresh processes and compared:
-            ``"auto"`` for the first two intervals of the first trial and later one in about every
-            eighth trial, in at most 3% of the study's time; ``"all"`` for every interval of every
-            trial; ``"off"`` for none. It does not affect results, and may differ from run to run.
+        audit: Which trials are resumed from an earlier checkpoint at their end, in a fresh process, and
+            compared with their last one: ``"auto"`` for the first trial, and for later ones as they
+            are drawn, in about 5% of the study's time; ``"all"`` for every interval between kept
+            checkpoints of every trial; ``"off"`` for none. It does not affect results, and may differ
+            from run to run.
         at: ``"end"``: a trial's value is the objective of the weights that `load_model` returns:
             of the best epoch if ``EarlyStopping(restore_best_weights=True)`` restored it, measured
             after training if no epoch had these weights (averages), and else of the last epoch.

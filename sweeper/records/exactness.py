@@ -15,7 +15,7 @@ from sweeper.errors import DefinitionError
 from sweeper.records.printing import json_fields, values_shown
 
 AuditPolicy = Literal["auto", "all", "off"]
-"""Intervals that a study audits: the first ones and some more, every one, or none."""
+"""Intervals that a study audits: the last ones of the first trial and of drawn ones, all, or none."""
 
 AuditOutcome = Literal["alike", "differs", "dropped"]
 """Result of an audit. "dropped": no verdict, for example because a checkpoint is missing."""
@@ -30,13 +30,13 @@ VerificationVerdict = Literal["holds", "differs", "unpromised"]
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """One interval of a trial that was pinned for an audit.
+    """Verdict on one interval of a trial.
 
     Attributes:
         from_step: Step at which it is resumed; 0 if it begins with the trial.
         to_step: Step at which it is compared.
-        outcome: Result of the audit; None before it.
-        seconds: Total duration of the audit's replays; None before the verdict.
+        outcome: Result of the audit.
+        seconds: Total duration of the audit's replays.
         message: What differs, or why it was dropped; None if it is alike.
 
     Examples:
@@ -46,20 +46,18 @@ class AuditRecord:
 
     from_step: int
     to_step: int
-    outcome: AuditOutcome | None = None
-    seconds: float | None = None
+    outcome: AuditOutcome
+    seconds: float
     message: str | None = None
 
     @property
     def alike(self) -> bool | None:
-        """Return the verdict; None if there is none yet."""
-        return {"alike": True, "differs": False}.get(self.outcome or "")
+        """Return the verdict; None if the audit gave none."""
+        return {"alike": True, "differs": False}.get(self.outcome)
 
     def __str__(self) -> str:
         said = "" if self.message is None else f": {self.message}"
-        return (
-            f"audit of steps {self.from_step} to {self.to_step}: {self.outcome or 'pending'}{said}"
-        )
+        return f"audit of steps {self.from_step} to {self.to_step}: {self.outcome}{said}"
 
     def to_json(self) -> dict[str, Any]:
         return json_fields(self, "from_step", "to_step", "alike")
@@ -96,7 +94,6 @@ class Exactness:
     Attributes:
         intervals: Number of intervals with a verdict.
         alike: Number of those that were bit-identical.
-        pending: Number of intervals without a verdict yet.
         unaudited: The reason for which the study is not audited; None if it is.
         difference: The first difference; None without one.
         accepted: Whether differences were accepted (``--accept-inexact``).
@@ -108,7 +105,6 @@ class Exactness:
 
     intervals: int = 0
     alike: int = 0
-    pending: int = 0
     unaudited: str | None = None
     difference: AuditedDifference | None = None
     accepted: bool = False

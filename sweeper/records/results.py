@@ -203,7 +203,7 @@ class TrialRecord(HasModel):
         digest: Digest of the final training state; None before the trial is complete or pruned.
         values: Values by objective, for a complete trial in a study with several; None otherwise.
         verification: Result of its latest `sweeper verify`; None without one.
-        audits: Its intervals that were or will be audited.
+        audits: Its audited intervals.
         code: Short form of its definition and code (`CodeGroup.code`).
         output_only: Kinds of objects that `Trial.output_only` exempted from its checkpoints.
         warm_start: Initial weights of its latest start: ``path``, ``kind``, ``digest``, ``matched``

@@ -1,6 +1,6 @@
 """Replays of a trial or an interval, compared with the kept checkpoints.
 
-`sweeper verify` compares a finished trial, and an audit the interval between two checkpoints. A value
+`sweeper verify` compares a finished trial, and an audit one interval between two of its checkpoints. A value
 that differs may be a measured time, which differs in every run. So if the first replay differs in
 values that may be excused, a second replay runs up to the last checkpoint that differs. Values in
 which the two replays differ are excused, by their paths. The second replay also shows whether the trial
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from sweeper.checkpoint.operations import link_checkpoint
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.records.events import Event
 from sweeper.replay.comparison import compare_checkpoints, compare_epochs, tensor_entries
@@ -21,7 +22,6 @@ from sweeper.replay.reports import StudyAuthors
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
-from sweeper.run.trial.pinning import link_checkpoint
 from sweeper.support.paths import Location, RunPaths
 
 Position = tuple[int, int]

@@ -65,7 +65,7 @@ from sweeper.run.worker.assignment import assignment_of
 from sweeper.search.spaces import to_text
 from sweeper.spec.checkpointing import Every, describe_every
 from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.support.paths import RunPaths
+from sweeper.support.paths import Location, RunPaths
 
 _LOG_LINES = 20
 _AT_NO_STEP = describe_every(Every(steps=1 << 40))
@@ -151,9 +151,8 @@ class ReplayOrder:
         prune_after: The epoch after which the trial was pruned; None if it was not.
         kills: Kills of the replay's processes, in order.
         seen: Receives each checkpoint of ``checkpoints`` before it is deleted.
-        starts_from: Directory that contains the checkpoint to resume; None to start from the beginning.
+        starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
-        keep_all: Whether to keep all of its checkpoints on disk instead of only the newest.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
         lengths: Lengths of epochs and validations; None for the study's own.
         when_stopped: Message of the error if the replay is stopped on request.
@@ -169,9 +168,8 @@ class ReplayOrder:
     prune_after: int | None = None
     kills: tuple[Kill, ...] = ()
     seen: Callable[[CheckpointCommitted], None] = lambda _: None
-    starts_from: Path | None = None
+    starts_from: Location | None = None
     ends_at: tuple[int, int] | None = None
-    keep_all: bool = False
     devices: str | None = None
     lengths: Lengths | None = None
     when_stopped: str = "the replay was stopped"
@@ -380,15 +378,13 @@ class _Attempt(WithoutDatabase):
         """Pass a checkpoint to the comparison, and delete the previous one, which no resume needs."""
         path = Path(committed.path)
         self.process.bytes = max(self.process.bytes, committed.bytes)
-        if self.order.starts_from is not None and path.is_relative_to(self.order.starts_from):
+        if committed.path == str(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
         if position in self.order.checkpoints:
             self.order.seen(committed)
         if position == self.order.ends_at:
             self.replayed.reached = committed
-        if self.order.keep_all:
-            return
         if self.newest is not None and self.newest != path:
             # A checkpoint that cannot be deleted is removed with the temporary directory.
             with contextlib.suppress(CheckpointError):
@@ -440,10 +436,9 @@ class _Attempt(WithoutDatabase):
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
         assignment = assignment_of(order.settings, self._paths, order.number, self.number)
-        start = () if order.starts_from is None else (str(order.starts_from),)
         return replace(
             assignment,
-            checkpoints=(*start, *assignment.checkpoints),
+            known=() if order.starts_from is None else (str(order.starts_from),),
             end=assignment.end if order.ends_at is None else None,
             pruning=assignment.pruning and order.rehearsal is None,
             checkpoint_every=_AT_NO_STEP,

@@ -14,7 +14,7 @@ from sweeper.db.repository import StopRequest, WorkerIdentity
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
-from sweeper.run.auditing import Auditor, refuse_inexact
+from sweeper.run.auditing import audit_trial, refuse_inexact
 from sweeper.run.options import WorkerOptions
 from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import stop_signals
@@ -69,7 +69,7 @@ def serve_slots(
         ),
         runner=prepared.runner,
         listener=listener,
-        make_auditor=Auditor,
+        audit=audit_trial,
         stay=Stay(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
         devices=devices,
         fail_fast=options.fail_fast,

@@ -16,7 +16,6 @@
             checkpoints/step-000000420/      its checkpoints
           parent/step-000000200/             of a branch: the checkpoint that it begins from
           end/step-000000420/                the model as training left it, once it has ended
-          audit/attempt-01/20-40/            what is pinned of it until it is audited
         tensorboard/trial-00003/             its events, with Study(tensorboard=True)
 
 With ``--checkpoints s3://bucket/prefix`` the directories of checkpoints and ``end`` are there
@@ -224,9 +223,6 @@ class RunPaths:
 
     def attempt(self, number: int, attempt: int) -> Path:
         return self.trial(number) / f"attempt-{attempt:02d}"
-
-    def audits(self, number: int, attempt: int) -> Path:
-        return self.trial(number) / "audit" / f"attempt-{attempt:02d}"
 
     def log(self, number: int, attempt: int) -> Path:
         return self.attempt(number, attempt) / "log.txt"

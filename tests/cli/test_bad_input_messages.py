@@ -134,14 +134,6 @@ def files() -> None:
         Path(name).write_text(text)
 
 
-def an_older_database() -> None:
-    a_study()
-    with Database.open(URL, create=False) as database:
-        database.write(
-            lambda c: c.exec_driver_sql("update sweeper_alembic_version set version_num = '0001'")
-        )
-
-
 def a_newer_database() -> None:
     a_study()
     with Database.open(URL, create=False) as database:
@@ -198,7 +190,6 @@ GIVEN: dict[str, Callable[[], object]] = {
     "a full disk": a_full_disk,
     "a study whose checkpoint is torn": a_torn_checkpoint,
     "no database": lambda: Path("notes.db").write_text("notes " * 1000),
-    "an older database": an_older_database,
     "a newer database": a_newer_database,
     "an unknown setting": settings("worker = 3\n"),
     "an impossible setting": settings('workers = "three"\n'),

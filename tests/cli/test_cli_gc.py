@@ -17,7 +17,6 @@ from sweeper.checkpoint.identity import Marker, Origin, claim_directory, unfinis
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import Audits, Pinned
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.db.requests import Restarts
@@ -173,25 +172,6 @@ def test_upgrading_a_database_of_this_version_says_that_nothing_is_to_do(
 ) -> None:
     assert main(["db", "upgrade", "--runs-dir", str(files.runs)]) == 0
     assert "nothing to do" in capsys.readouterr().out
-
-
-def test_pins_of_audits_that_are_over_go_and_those_that_wait_stay(files: StudyFiles) -> None:
-    claim = files.claim()
-    files.write(claim, 1)
-    pins = files.paths.audits(claim.number, claim.attempt)
-    for name in ("0-1", "1-2", "middle"):
-        CheckpointStore(pins / name / "to").commit(snapshot(1))
-    waits = Pinned(0, 1, 1, "here", str(pins / "0-1"), None, str(pins / "0-1" / "to"))
-    Audits(files.repository.database).add(claim.token, waits)
-    assert files.collect() == (), "a running trial keeps all"
-    files.repository.finish(claim.token, Ending("interrupted"))
-    found = files.collect(dry_run=True)
-    assert [(g.path, g.why) for g in found] == [
-        (pins / "1-2", "unfinished"),
-        (pins / "middle", "unfinished"),
-    ]
-    assert files.collect() == found
-    assert [path.name for path in pins.iterdir()] == ["0-1"]
 
 
 def killed_after_writing(files: StudyFiles, *steps: int) -> list[Path]:

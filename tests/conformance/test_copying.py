@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import Audits, Pinned
+from sweeper.db.audits import AuditVerdict
 from sweeper.db.database import Database
 from sweeper.db.evaluations import Evaluations
 from sweeper.db.maintenance import copied_tables, copy_database
@@ -53,13 +53,13 @@ def fill(repository: Repository) -> None:
             data_digest="ef",
             metrics={"loss": float("nan"), "accuracy": 0.1 + 0.2},
         )
-        Audits(repository.database).add(
-            claim.token, Pinned(0, 9, 1, ME.host, "/a", None, "/a/ü", "no room")
-        )
         if value is None:
             repository.finish(claim.token, Ending("failed", error="Traceback\n  'ü'"))
         else:
             repository.finish(claim.token, Ending("complete", value=value, digest="cd"))
+        repository.audits.decide(
+            "digits", AuditVerdict(claim.number, 1, 0, 9, "dropped", 1.0, {"message": "no room: ü"})
+        )
     repository.finish(take(repository).token, Ending("interrupted", end_step=4))
     repository.join("digits", ME, key="k" * 32)
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from optuna.storages._rdb import models
 
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import Audits, Pinned
+from sweeper.db.audits import AuditVerdict
 from sweeper.db.evaluations import Evaluations
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.db.requests import Removing, Restarts
@@ -53,10 +53,8 @@ def full(repository: Repository) -> Repository:
     repository.create_or_open(ROW)
     repository.join("digits", ME, key="k" * 32)
     claim = begin(repository)
-    pinned = Pinned(0, 20, 1, "here", "/runs/digits/trial-00000/audit", None, f"{CHECKPOINT}/pin")
-    Audits(repository.database).plan("digits", 0, drawn=False)
-    Audits(repository.database).add(claim.token, pinned)
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
+    repository.audits.decide("digits", AuditVerdict(0, 1, 0, 20, "alike", 1.0))
     Verdicts(repository.database).record("digits", 0, "replay", "holds", {})
     evaluate(repository)
     repository.accept_definition(StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0))

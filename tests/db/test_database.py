@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import alembic.command
 import optuna
 import pytest
 import sqlalchemy as sa
@@ -432,12 +431,12 @@ def test_another_patience_shares_the_connections_and_the_turn(
         other.close()
 
 
-def test_a_database_of_the_first_revision_becomes_what_the_code_declares(
+def test_a_database_of_an_earlier_revision_is_refused_until_it_is_upgraded(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = alembic.command.upgrade
+    Database.open(url, create=True).close()
     with monkeypatch.context() as patched:
-        patched.setattr(alembic.command, "upgrade", lambda config, _head: real(config, "0001"))
+        patched.setattr(schema, "REVISIONS", ("0001", "0002"))
         with pytest.raises(DatabaseVersionError, match=r"revision 0001.*sweeper db upgrade"):
             Database.open(url, create=True)
     assert Database.upgrade(url) == ("0001", schema.REVISIONS[-1])

@@ -1,8 +1,7 @@
 """The second line of defence on a study of the corpus: its first two intervals, audited.
 
-One process trains to the end of the second epoch and takes the checkpoints that the audits of a
-study's first trial begin and end with: in the middle of the first epoch, at its end, and at the
-second one's. Each interval is then replayed and compared by what a sweep's own audits use.
+One process trains to the end of the second epoch and takes checkpoints in the middle of the first epoch,
+at its end, and at the second one's. Each interval is then replayed and compared by what a sweep's own audits use.
 
 Beside that the trial is killed at the first two and told from the undisturbed one by its digest and
 its metrics: this says, without an audit, whether the state that the study keeps acts within what is
@@ -12,7 +11,6 @@ audited. With a part of the capture switched off, what acts there must be caught
 from __future__ import annotations
 
 import itertools
-import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,8 +20,9 @@ from exactness_attempts import Attempt, Start, assignment, run_attempt, settings
 from exactness_list import StudyPart
 
 from sweeper.checkpoint.identity import Origin
-from sweeper.db.audits import AuditClaim, Pinned
-from sweeper.run.auditing import DroppedError, IntervalReplay
+from sweeper.checkpoint.reading import read_kept
+from sweeper.records.results import TrialRecord
+from sweeper.run.auditing import DroppedError, Interval, IntervalReplay
 from sweeper.run.launch.trial_process import TrialProcess
 from sweeper.run.protocol.messages import Assignment, Failed, Replay
 from sweeper.support.paths import RunPaths
@@ -80,11 +79,18 @@ def _to(
 def _caught(
     part: StudyPart, directory: Path, positions: tuple[tuple[int, int], ...], start: Start
 ) -> Iterator[str]:
-    kept = RunPaths(directory, part.name).checkpoints(0, 1)
-    assert isinstance(kept, Path)
+    paths = RunPaths(directory, part.name)
+    kept = {each.step: each for each in read_kept([paths.checkpoints(0, 1)])}
+    trial = TrialRecord(part.name, 0, "complete", {}, None, 0, None)
     for begin, end in itertools.pairwise(positions):
-        claim = _claim(part, kept, begin, end)
-        replay = IntervalReplay(claim, settings_of(part), Launching(start), threading.Event())
+        replay = IntervalReplay(
+            trial,
+            Interval(kept[begin[0]], kept[end[0]]),
+            settings_of(part),
+            paths.trial_files(0),
+            Launching(start),
+            threading.Event(),
+        )
         try:
             outcome = replay.outcome()
         except DroppedError as error:
@@ -97,27 +103,6 @@ def _caught(
                 else map(str, outcome.comparison.differences)
             )
             yield f"{begin[0]} to {end[0]}: {'; '.join(map(str, list(differing)[:3]))}"
-
-
-def _claim(part: StudyPart, kept: Path, begin: tuple[int, int], end: tuple[int, int]) -> AuditClaim:
-    """The claim of an interval whose checkpoints are ``kept``, pinned as a trial pins them."""
-    trial = kept.parent.parent
-    pins = trial / "audit" / "attempt-01" / f"{begin[0]}-{end[0]}"
-    paths = {}
-    for role, (step, _) in (("from", begin), ("to", end)):
-        (found,) = [path for path in kept.iterdir() if path.name.endswith(f"{step:09d}")]
-        paths[role] = pins / role / found.name
-        shutil.copytree(found, paths[role])
-    pinned = Pinned(
-        from_step=begin[0],
-        to_step=end[0],
-        to_epoch=end[1],
-        host="here",
-        directory=str(pins),
-        from_path=str(paths["from"]),
-        to_path=str(paths["to"]),
-    )
-    return AuditClaim(1, "key", part.name, 0, 1, pinned, {}, {}, None, 1)
 
 
 @dataclass

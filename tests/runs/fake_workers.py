@@ -28,7 +28,6 @@ from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.records.events import Event
 from sweeper.records.results import TrialRecord
-from sweeper.run.auditing import Auditor
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment
@@ -200,7 +199,6 @@ def work(options: WorkerOptions, events: Connection) -> None:
             ),
             runner=FakeLauncher(options.pace, options.first_pace),
             listener=tell,
-            make_auditor=Auditor,
             stay=Stay(slots=options.slots, lease_seconds=options.lease_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())

@@ -16,7 +16,6 @@ from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.records.events import Event
 from sweeper.records.results import TrialRecord
-from sweeper.run.auditing import Auditor
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
@@ -203,7 +202,6 @@ def scripted_sweep(
             ),
             runner=launcher,
             listener=events.append,
-            make_auditor=Auditor,
             **of_context,
         )
         yield ScriptedSweep(repository, settings, launcher, context, events)

@@ -18,7 +18,6 @@ from sweeper.replay.reports import Lengths, RehearsalReport
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
-    AuditOrder,
     Candidate,
     CheckpointCommitted,
     CheckpointDeleted,
@@ -32,7 +31,6 @@ from sweeper.run.protocol.messages import (
     FilesUsed,
     Finished,
     HeldOutData,
-    IntervalPinned,
     Judge,
     Judged,
     Message,
@@ -86,15 +84,6 @@ replays = st.builds(
     st.none() | rehearsals,
 )
 
-audits = st.builds(
-    AuditOrder,
-    words,
-    st.sampled_from(["first", "drawn", "all", "none"]),
-    counts,
-    st.booleans(),
-    counts,
-)
-
 candidates = st.builds(Candidate, words, counts, counts, words)
 evaluations = st.builds(
     Evaluation,
@@ -120,7 +109,6 @@ MESSAGES = {
         devices=st.none() | words,
         source=st.none() | sources,
         replay=st.none() | replays,
-        audit=st.none() | audits,
         export=st.none()
         | st.builds(
             ExportOrder,
@@ -161,9 +149,6 @@ MESSAGES = {
         Rehearsed, st.from_type(RehearsalReport).filter(lambda report: "nan" not in repr(report))
     ),
     StoppedHere: st.builds(StoppedHere, counts),
-    IntervalPinned: st.builds(
-        IntervalPinned, counts, counts, counts, words, st.none() | words, words, st.none() | words
-    ),
     CheckpointEvaluated: st.builds(
         CheckpointEvaluated, candidates, words, words, st.dictionaries(words, numbers)
     ),

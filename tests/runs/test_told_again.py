@@ -42,26 +42,18 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedCheckpoint:
     return found
 
 
-def resumed(loaded: LoadedCheckpoint, *, own: bool) -> tuple[TrialObserver, list[Message]]:
+def resumed(loaded: LoadedCheckpoint) -> tuple[TrialObserver, list[Message]]:
     link = Collecting()
     observer = TrialObserver(link, "epoch")
-    observer.resumed(loaded, own=own)
+    observer.resumed(loaded)
     return observer, link.sent
 
 
 def test_the_checkpoint_and_the_epochs_are_told_again(loaded: LoadedCheckpoint) -> None:
-    observer, sent = resumed(loaded, own=True)
+    observer, sent = resumed(loaded)
     [committed] = [each for each in sent if isinstance(each, CheckpointCommitted)]
     assert (committed.step, committed.digest) == (loaded.step, loaded.digest)
     assert (committed.epoch, committed.path) == (loaded.epoch, str(loaded.path))
     [ended] = [each for each in sent if isinstance(each, EpochsEnded)]
     assert [record.epoch for record in ended.epochs] == [0, 1]
     assert observer.committed_step == loaded.step
-
-
-def test_control_a_parents_checkpoint_is_not_told_as_the_trials_own(
-    loaded: LoadedCheckpoint,
-) -> None:
-    observer, sent = resumed(loaded, own=False)
-    assert not any(isinstance(each, CheckpointCommitted) for each in sent)
-    assert observer.committed_digest == loaded.digest

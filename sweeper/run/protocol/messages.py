@@ -159,47 +159,6 @@ class Judged:
 
 
 @sendable
-class AuditOrder:
-    """Order to a trial to pin the checkpoints that audits need.
-
-    Attributes:
-        directory: Directory of the pinned checkpoints.
-        which: Intervals to pin. ``"first"``: the trial's first ones. ``"drawn"``: the first that begins
-            after ``epoch`` epochs or later. ``"all"``: every one. ``"none"``: none.
-        wanted: Number of intervals that are still to be pinned; ignored with ``"all"``.
-        middle: Whether the first interval begins in the middle of an epoch, at an additional
-            checkpoint for the audit alone.
-        epoch: Number of epochs, see ``which``.
-    """
-
-    directory: str
-    which: Literal["first", "drawn", "all", "none"]
-    wanted: int = 0
-    middle: bool = False
-    epoch: int = 0
-
-
-@sendable
-class IntervalPinned:
-    """Report that an interval between two checkpoints was pinned for an audit, or could not be.
-
-    Attributes:
-        from_path: The checkpoint to resume; None if the interval begins with the trial.
-        to_path: The checkpoint with which the replay's is compared.
-        problem: The reason if it could not be pinned; None otherwise.
-    """
-
-    from_step: int
-    to_step: int
-    to_epoch: int
-    directory: str
-    from_path: str | None
-    to_path: str
-    problem: str | None = None
-    kind: Literal["interval_pinned"] = "interval_pinned"
-
-
-@sendable
 class HeldOutData:
     """Source of the data on which checkpoints are evaluated.
 
@@ -426,7 +385,6 @@ class Assignment:
         replay: The order if a trial is replayed or rehearsed; None otherwise.
         evaluation: The order if a trial's checkpoints are evaluated; None otherwise.
         further_objectives: Metrics that epochs must report in addition to the objective.
-        audit: The order to pin checkpoints for audits; None to pin none.
         pruning: Whether to request the pruner's decision after each epoch except the last.
         warm_start: Required digest of the file with the initial weights; empty if the study names no
             file, or each trial its own.
@@ -460,7 +418,6 @@ class Assignment:
     further_objectives: tuple[str, ...] = ()
     pruning: bool = False
     known: tuple[str, ...] = ()
-    audit: AuditOrder | None = None
     origin: Origin | None = None
     warm_start: str = ""
     at: At = "end"
@@ -678,6 +635,5 @@ Message = (
     | CheckpointPassedOver
     | Evaluated
     | ModelExported
-    | IntervalPinned
 )
 """Message from or to one trial."""

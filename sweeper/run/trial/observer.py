@@ -1,14 +1,10 @@
-"""Observer of a trial's training: reports to the worker, and passes snapshots to the writer.
-
-A trial that is audited takes one additional checkpoint in the middle of an epoch, for the audit alone.
-That does not change the result, because taking snapshots never does.
-"""
+"""Observer of a trial's training: reports to the worker, and passes snapshots to the writer."""
 
 from __future__ import annotations
 
 import time
 
-from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.format import Committed, LoadedCheckpoint
 from sweeper.files.recorder import RECORDER
 from sweeper.files.uses import uses_to_json
 from sweeper.records.results import EpochRecord
@@ -22,7 +18,6 @@ from sweeper.run.protocol.messages import (
     Started,
     StepsReached,
 )
-from sweeper.run.trial.pinning import AuditPins
 from sweeper.spec.checkpointing import BestSoFar, CheckpointEvery
 from sweeper.support.paths import Location
 from sweeper.train.loop.plan import SnapshotKeeper
@@ -39,7 +34,6 @@ class TrialObserver(SnapshotKeeper):
         link: Link to the worker.
         every: Interval of checkpoints.
         replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
-        pins: Pins checkpoints for audits; None if nothing is audited.
         best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
 
     Attributes:
@@ -52,7 +46,6 @@ class TrialObserver(SnapshotKeeper):
         every: CheckpointEvery,
         replay: ReplaySchedule | None = None,
         *,
-        pins: AuditPins | None = None,
         best: BestSoFar | None = None,
     ) -> None:
         super().__init__(every)
@@ -60,10 +53,6 @@ class TrialObserver(SnapshotKeeper):
         self._improved = False
         self._link = link
         self._replay = replay
-        self._pins = pins
-        self._middle = 0
-        self._is_aside = False
-        self._resumed_from: Location | None = None
         self._reported = 0.0
         self._trained_seconds = 0.0
         self.committed: Committed | None = None
@@ -79,43 +68,17 @@ class TrialObserver(SnapshotKeeper):
     def steps_until_due(self, position: Position) -> int:
         if self._replay is not None:
             return self._replay.steps_left(position.step)
-        left = super().steps_until_due(position)
-        return min(left, self._middle - position.step) if self._middle > position.step else left
+        return super().steps_until_due(position)
 
     def is_due(self, position: Position) -> bool:
         if self._replay is not None:
             return self._replay.is_due(position.step, position.epoch)
         due = super().is_due(position) or self._improved
         self._improved = False
-        self._is_aside = not due and self._is_middle(position)
-        return due or self._is_aside
-
-    def keep(self, snapshot: Snapshot) -> None:
-        """Pass ``snapshot`` to the writer.
-
-        Raises:
-            CheckpointError: Writing failed.
-        """
-        # A snapshot that is taken to stop is always an ordinary checkpoint of the trial.
-        aside, self._is_aside = self._is_aside and not self.stop_requested(), False
-        if aside and self._pins is not None:
-            self._middle = 0
-            self.writer.submit(snapshot, aside=self._pins.middle)
-            return
-        super().keep(snapshot)
-
-    def _is_middle(self, position: Position) -> bool:
-        """Return whether the checkpoint for the audit alone is due and still needed."""
-        if not 0 < self._middle <= position.step or position.step_in_epoch == 0:
-            return False
-        if self._pins is None or not self._pins.needs_middle:
-            self._middle = 0
-        return self._middle > 0
+        return due
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         self.begin(position)
-        if self._pins is not None:
-            self._middle = self._pins.begin(position, steps_per_epoch, self._resumed_from)
         if RECORDER.count:
             self._link.send(FilesUsed(uses_to_json(RECORDER.uses(), RECORDER.left_out)))
         self._link.send(
@@ -125,7 +88,6 @@ class TrialObserver(SnapshotKeeper):
     def resumed(self, loaded: LoadedCheckpoint) -> None:
         """Report the contents of the checkpoint again, because the worker may have died before storing them."""
         self._trained_seconds = loaded.trained_seconds
-        self._resumed_from = loaded.path
         committed = Committed(loaded.step, loaded.epoch, loaded.digest, loaded.bytes, loaded.path)
         self.checkpoint_committed(committed)
         epochs = epochs_in(loaded)
@@ -166,8 +128,6 @@ class TrialObserver(SnapshotKeeper):
                 stalled_seconds=stalled,
             )
         )
-        for interval in () if self._pins is None else self._pins.unreported():
-            self._link.send(interval)
 
     def checkpoint_deleted(self, path: Location) -> None:
         self._link.send(CheckpointDeleted(path=str(path)))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,11 +49,10 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
-from sweeper.run.trial.pinning import AuditPins, PinningStore
 from sweeper.run.trial.values import final_values, last_value
 from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
 from sweeper.spec.warm_start import digests_of
-from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
+from sweeper.support.paths import Location, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
 from sweeper.train.loop.logs import check_rung
@@ -156,23 +154,18 @@ def run_trial(
         if before != now:
             loaded = replace(loaded, state=relocated(loaded.state, before, now))
     replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
-    pins = None if assignment.audit is None else AuditPins(assignment.audit, origin)
     best = BestSoFar(assignment.objective, assignment.direction)
     observer = TrialObserver(
         link,
         parse_every(assignment.checkpoint_every),
         replay,
-        pins=pins,
         best=best if assignment.at == "best" else None,
     )
     keep: Retention = KEEP_ALL
     if replay is None:
         keep = retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
     store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
-    if pins is not None:
-        store = PinningStore(store, pins, elsewhere=isinstance(directories[-1], RemotePath))
     with (
-        nullcontext() if pins is None else closing(pins),
         BackgroundWriter(
             store,
             keep,

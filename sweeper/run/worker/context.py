@@ -1,11 +1,10 @@
-"""State that the slots of one worker share: study, leases, listener, audits and requests to stop."""
+"""State that the slots of one worker share: study, leases, listener and requests to stop."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -18,8 +17,6 @@ from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import (
     Assignment,
-    AuditOrder,
-    IntervalPinned,
     Judged,
     Message,
     Suggested,
@@ -31,28 +28,6 @@ from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, Stay
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.spec import SamplerSpec
 from sweeper.support.paths import RunPaths
-
-
-class Auditing(Protocol):
-    """Interface to the audits of one worker's slots."""
-
-    def order(self, claim: Claim) -> AuditOrder | None:
-        """Return the order to pin intervals of the claimed trial; None to pin none."""
-
-    def pinned(self, token: int, interval: IntervalPinned) -> None:
-        """Record an interval that a trial has pinned."""
-
-    def beside(self, device: SlotDevice) -> AbstractContextManager[None]:
-        """Context manager that compares the study's first intervals in the background."""
-
-    def between_trials(self, device: SlotDevice, trial_seconds: float) -> None:
-        """Compare first intervals, and intervals that have waited ``trial_seconds`` for an idle slot."""
-
-    def while_idle(self, device: SlotDevice) -> bool:
-        """Compare one interval if the audits' share of time allows it; return whether there was one."""
-
-    def at_the_end(self, device: SlotDevice) -> None:
-        """Compare the intervals that the share of time allows, and drop the others."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +84,7 @@ class SlotContext:
         runner: Launcher of trial processes, or a function that runs a trial in this process.
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
-        make_auditor: Returns the worker's audits.
+        audit: Audits a trial that has just ended in a slot, if its turn has come.
         stay: The worker's row in the table of workers, with the length of its leases.
         devices: GPUs of the slots.
         fail_fast: Whether the first failed trial stops the others.
@@ -125,7 +100,7 @@ class SlotContext:
     study: StudyAccess
     runner: Launcher | InlineRunner
     listener: Callable[[Event], None]
-    make_auditor: Callable[[SlotContext], Auditing]
+    audit: Callable[[SlotContext, Claim, SlotDevice], None] = lambda *_: None
     stay: Stay = field(default_factory=Stay)
     devices: SlotDevices = field(default_factory=SlotDevices)
     fail_fast: bool = False
@@ -142,7 +117,6 @@ class SlotContext:
     def __post_init__(self) -> None:
         study = self.study
         self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
-        self.auditor = self.make_auditor(self)
         self.leases = LeaseKeeper(
             study.repository,
             study.settings.name,

@@ -28,7 +28,6 @@ from sweeper.run.protocol.messages import (
     Failed,
     FilesUsed,
     Finished,
-    IntervalPinned,
     Judge,
     Judged,
     LastMessage,
@@ -218,7 +217,6 @@ class MessageHandler(TrialSupervisor):
         queue: Write queue of the attempt.
         waiting: Called a few times a second while waiting for an answer; its error ends the wait.
         tell: Receives events.
-        pinned: Records a pinned interval; its first argument is the attempt's token.
 
     Attributes:
         step: The last step that the trial reported.
@@ -235,7 +233,6 @@ class MessageHandler(TrialSupervisor):
         waiting: Callable[[], None],
         *,
         tell: Callable[[Event], None],
-        pinned: Callable[[int, IntervalPinned], None],
     ) -> None:
         self.step: int | None = None
         self.kept: int | None = None
@@ -247,7 +244,6 @@ class MessageHandler(TrialSupervisor):
         self._queue = queue
         self._waiting = waiting
         self._tell = tell
-        self._pinned = pinned
         self._search = TrialSearch(study, claim, queue, waiting)
         self._unreported: Notice | None = None
         self._files: FilesUsed | None = None
@@ -280,7 +276,7 @@ class MessageHandler(TrialSupervisor):
                 self._progressed(message)
             case EpochsEnded():
                 self._epochs_ended(message)
-            case CheckpointCommitted() | CheckpointDeleted() | IntervalPinned():
+            case CheckpointCommitted() | CheckpointDeleted():
                 self._checkpoints_changed(message)
             case FilesUsed():
                 self._files_used(message)
@@ -325,9 +321,7 @@ class MessageHandler(TrialSupervisor):
     def epoch_reported(self) -> None:
         """Handle that an epoch was added to the write queue."""
 
-    def _checkpoints_changed(
-        self, message: CheckpointCommitted | CheckpointDeleted | IntervalPinned
-    ) -> None:
+    def _checkpoints_changed(self, message: CheckpointCommitted | CheckpointDeleted) -> None:
         token, repository = self._claim.token, self._repository
         match message:
             case CheckpointCommitted():
@@ -347,8 +341,6 @@ class MessageHandler(TrialSupervisor):
                 )
             case CheckpointDeleted():
                 self._write(lambda _again: repository.forget_checkpoint(token, message.path))
-            case IntervalPinned():
-                self._write(lambda _again: self._pinned(token, message))
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""

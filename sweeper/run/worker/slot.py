@@ -1,4 +1,4 @@
-"""Worker slot: claims a trial, supervises its process, closes its attempt, and claims the next.
+"""Worker slot: claims a trial, supervises its process, closes its attempt, audits it, and claims the next.
 
 Only the supervisor of an attempt communicates with both sides: the trial process, which makes requests
 and reports, and the repository, which refuses the writes of an attempt that is no longer current.
@@ -6,7 +6,6 @@ and reports, and the repository, which refuses the writes of an attempt that is 
 
 from __future__ import annotations
 
-import time
 import uuid
 from dataclasses import replace
 from functools import partial
@@ -31,7 +30,7 @@ from sweeper.run.launch.trial_process import (
     send,
 )
 from sweeper.run.protocol.channel import GarbledError
-from sweeper.run.protocol.messages import Assignment, Failed, Finished, Stop
+from sweeper.run.protocol.messages import Assignment, Failed, Finished, PrunedHere, Stop
 from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext
@@ -70,27 +69,24 @@ def serve_slot(context: SlotContext) -> None:
 
 def _serve(context: SlotContext) -> None:
     with context.leases, context.devices.taken() as device:
-        waited_for, took = "", 0.0
+        waited_for = ""
         while not context.stopping.is_set():
             # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
             try:
-                context.auditor.between_trials(device, took)
                 claim = context.ask(claim_next)
                 if claim is None:
-                    context.auditor.at_the_end(device)
                     return
                 if isinstance(claim, Waiting):
                     if claim.reason != waited_for:
                         waited_for = claim.reason
                         context.tell(Remark(f"a worker waits: {claim.reason}"))
-                    if not context.auditor.while_idle(device):
-                        context.wait_for_others(0.5)
+                    context.wait_for_others(0.5)
                     continue
-                began = time.monotonic()
-                with context.auditor.beside(device):
-                    AttemptSupervisor(context, claim, device).run()
-                took = time.monotonic() - began
+                supervisor = AttemptSupervisor(context, claim, device)
+                supervisor.run()
+                if isinstance(supervisor.last, Finished | PrunedHere):
+                    context.audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
             finally:
@@ -136,7 +132,6 @@ class AttemptSupervisor(MessageHandler):
             WriteQueue(f"sweeper-trial-{claim.number}", context.health),
             self._check_waiting,
             tell=context.tell,
-            pinned=context.auditor.pinned,
         )
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
@@ -385,7 +380,7 @@ class AttemptSupervisor(MessageHandler):
             raise ExecutionError(msg) from error
 
     def _assignment(self) -> Assignment:
-        context, claim = self._context, self._claim
+        claim = self._claim
         return replace(
             assignment_of(
                 self._study.settings,
@@ -400,7 +395,6 @@ class AttemptSupervisor(MessageHandler):
             pause_after=claim.pause_after,
             devices=self._device.visible,
             memory_limit=self._device.memory,
-            audit=context.auditor.order(claim),
             origin=origin_of(claim, self._study.settings.seed),
         )
 

@@ -596,7 +596,7 @@ def verified_table(trials: Iterable[TrialRecord], address: TrialAddress) -> Tabl
             (
                 whose,
                 f"audited from step {audit.from_step} to {audit.to_step}",
-                audit.outcome or "waits",
+                audit.outcome,
                 "-",
                 audit.message or "-",
             )
