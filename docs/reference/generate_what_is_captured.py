@@ -49,7 +49,7 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
             "everything else that the user's code reaches and training has changed: attributes, "
             "containers, closures, default arguments, class attributes, module variables, environment "
             "variables, generators, arrays, variables, iterators of containers, positions in files that "
-            "are read; objects keep their identity, sets their order"
+            "are read; objects keep their identity"
         ),
         (
             "refused, at the first checkpoint after the change: a changed value that cannot be encoded, "
@@ -182,8 +182,8 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
 VALUES: tuple[tuple[str, str], ...] = (
     ("None, bool, int, float, complex, str, bytes, range, slice", "by value"),
     (
-        "list, tuple, named tuple, set, dict, OrderedDict, defaultdict, Counter, deque",
-        "with their contents; shared containers remain shared, sets keep their order",
+        "list, tuple, named tuple, dict, OrderedDict, defaultdict, Counter, deque",
+        "with their contents and order; shared containers remain shared",
     ),
     (
         "NumPy arrays and numbers, TensorFlow tensors",
@@ -235,8 +235,8 @@ REFUSED_VALUES: tuple[str, ...] = (
     "classes and functions that were made during training and cannot be found by name, and objects of such classes",
     "caches of `functools` whose function reads a value that training has changed",
     (
-        "a set that would iterate in another order after it is filled again, and any set that the study's functions may take "
-        "members from (`discard`, `pop()`, `-=`), as far as names tell; a dict (`dict.fromkeys`) keeps its order and is always captured"
+        "sets, because their order of iteration depends on how they were filled (an empty one is captured); use a dict, "
+        "which keeps its order (`dict.fromkeys(…)`), or a sorted tuple instead of a frozenset"
     ),
 )
 """Kinds of values that are refused at the first checkpoint after a change, without `get_state`."""

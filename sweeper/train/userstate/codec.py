@@ -25,7 +25,6 @@ from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tens
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
-from sweeper.train.codec.sets import Filling, fill_set, has_an_order
 from sweeper.train.userstate.foreign import (
     is_output,
     is_pandas,
@@ -34,7 +33,7 @@ from sweeper.train.userstate.foreign import (
     take_output,
     take_pandas,
 )
-from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
 from sweeper.train.userstate.values import IteratorState, Value, reduced_iterator
 from sweeper.train.userstate.walk import Node
 
@@ -51,7 +50,6 @@ class UserEncoder(Encoder):
         nodes: Objects that existed when training began, by identity.
         covered: Returns the ids of the variables that other components capture.
         exempt: Ids of objects that only write.
-        shrinking: Returns the name of a function that may remove members from a set, or an empty string.
     """
 
     def __init__(
@@ -62,10 +60,8 @@ class UserEncoder(Encoder):
         *,
         covered: Callable[[], frozenset[int]],
         exempt: frozenset[int] = frozenset(),
-        shrinking: Callable[[object], str] = lambda _: "",
     ) -> None:
         super().__init__(tensors, prefix)
-        self._shrinking = shrinking
         self._nodes = nodes
         self._covered = covered
         self._exempt = exempt
@@ -144,17 +140,6 @@ class UserEncoder(Encoder):
         of = self.encode(owner, path)
         node.update({TAG: "view", "of": of, "offset": offset, "dtype": value.dtype.str})
         node.update({"shape": list(value.shape), "strides": list(value.strides)})
-
-    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
-        function = self._shrinking(thing) if has_an_order(members) else ""
-        if function:
-            # The slot of a removed member stays occupied, and no API shows it.
-            what = (
-                f"a set, and {function} may remove members from it, after which its later order "
-                "cannot be restored (a dict keeps its order: dict.fromkeys(…))"
-            )
-            raise NotPlainError(path, thing, what)
-        return super()._filling(thing, members, path)
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Encode the kind of a Keras container, and its layer."""
@@ -267,10 +252,7 @@ class UserDecoder(Decoder):
             values, there = self.ordered(saved, "values"), holder.read()[1]
             there += [None] * (len(values) - len(there))
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
-            if isinstance(holder, SetItems):
-                fill_set(holder.thing, values, Filling.from_json(saved, len(values)))
-            else:
-                holder.write([], values)
+            holder.write([], values)
 
     def thing_at(self, path: str) -> Any:
         """Return the object at ``path`` at the start of training."""

@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
-from sweeper.train.codec.form import MISSING, same
-from sweeper.train.codec.sets import fill_set
+from sweeper.train.codec.form import MISSING, UnplaceableError, same
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""
@@ -254,16 +253,34 @@ class WeakItems(Structure):
 
 
 class SetItems(Structure):
-    """The members of a set, in its order of iteration."""
+    """The members of a set, in its order of iteration, and the size of its hash table."""
 
-    __slots__ = ()
+    __slots__ = ("size",)
+
+    def begin(self) -> None:
+        super().begin()
+        self.size = set.__sizeof__(self.thing)
+
+    def changed(self) -> bool:
+        return set.__sizeof__(self.thing) != self.size or super().changed()
 
     def read(self) -> Contents:
         return [], list(set.__iter__(self.thing))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        fill_set(self.thing, values)
+        set.clear(self.thing)
+        set.update(self.thing, values)
+
+    def reset(self) -> None:
+        # A dict's keys are added to a table that is allocated at once.
+        for source in (self.values, dict.fromkeys(self.values)):
+            set.clear(self.thing)
+            set.update(self.thing, source)
+            if not self.changed():
+                return
+        msg = "a set had another order of iteration, which cannot be restored"
+        raise UnplaceableError(msg)
 
 
 class Cell(Structure):
