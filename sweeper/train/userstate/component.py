@@ -8,7 +8,8 @@ captured objects, and resets others that have changed in the new process before 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -31,7 +32,7 @@ from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
 from sweeper.train.userstate.holders import Holder, ModuleVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
-from sweeper.train.userstate.values import Cache, IteratorState, Value, Variable
+from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
@@ -222,12 +223,8 @@ class UserState:
             exempt=exempt,
         )
         changed: dict[str, Json] = {}
-        gone_on = []
         for holder in holders:
             if not holder.changed() or id(holder.thing) in exempt:
-                continue
-            if isinstance(holder, IteratorState):
-                gone_on.append(holder)
                 continue
             if isinstance(holder, Cache) and not self._reads_what_changed(holder):
                 continue
@@ -236,10 +233,6 @@ class UserState:
             except NotPlainError as error:
                 where = holder.path if isinstance(holder, Value) else error.path
                 raise UncapturableError(_cannot(where, error.what, error.advice)) from None
-        for holder in gone_on:
-            if id(holder.thing) not in encoder.placed:
-                what = "an iterator that has advanced, and whose position cannot be restored"
-                raise UncapturableError(_cannot(holder.path, what))
         return {"changed": changed}
 
     def _reads_what_changed(self, cache: Cache) -> bool:
@@ -293,24 +286,32 @@ class UserState:
         decoder = UserDecoder(tensors, self.walk.by_path)
         for holder in holders:
             if holder.path not in saved["changed"] and holder.changed():
-                holder.reset()
+                with _restoring(holder.path):
+                    holder.reset()
         for path, node in saved["changed"].items():
             holder = by_path[path]
-            try:
+            with _restoring(path):
                 if isinstance(holder, Value):
                     holder.restore(node["value"], tensors)
                 elif isinstance(holder, Structure):
                     decoder.structure(holder, node)
-            except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
-                msg = (
-                    f"{path} cannot be restored from the checkpoint: {error}; the study's code "
-                    "has changed since it was written: undo the change, or give the changed "
-                    "study another name"
-                )
-                raise RestoreError(msg) from error
 
     def _by_path(self) -> dict[str, Holder]:
         return {holder.path: holder for holder in self.walk.holders}
+
+
+@contextmanager
+def _restoring(path: str) -> Iterator[None]:
+    """Context manager that raises a `RestoreError` for the object at ``path``."""
+    try:
+        yield
+    except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = (
+            f"{path} cannot be restored from the checkpoint: {error}; the study's code "
+            "has changed since it was written: undo the change, or give the changed "
+            "study another name"
+        )
+        raise RestoreError(msg) from error
 
 
 def _key(holder: Holder) -> int:

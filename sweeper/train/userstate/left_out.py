@@ -24,7 +24,7 @@ from sweeper.train.codec import TAG, Json, NotPlainError, Tensors
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.userstate.codec import UserEncoder, path_in
 from sweeper.train.userstate.holders import KEYED, NAMED, ORDERED, Holder, Structure
-from sweeper.train.userstate.values import Array, Cache, IteratorState
+from sweeper.train.userstate.values import Array, Cache
 from sweeper.train.userstate.walk import Roots, Walk
 
 _SHORT = 40
@@ -91,7 +91,7 @@ class LeftOut:
         return [
             [name, text]
             for holder in self._walk.holders
-            if not isinstance(holder, Cache | IteratorState) and holder.changed()
+            if not isinstance(holder, Cache) and holder.changed()
             for name, text in self._of(holder)
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import io
 import types
 import weakref
 
@@ -327,8 +328,49 @@ class Weakly(keras.callbacks.Callback):
 study(
     "weak-key-dictionary",
     "a WeakKeyDictionary that grows and shrinks with a list of objects",
-    either("by_node"),
+    refused("by_node", "weak references", "use a dict"),
     callbacks=lambda trial: [Weakly()],
+)
+
+
+class WeakMembers(keras.callbacks.Callback):
+    """Adds objects to a WeakSet, and sets the rate by their number."""
+
+    def __init__(self):
+        super().__init__()
+        self.nodes, self.known = [], weakref.WeakSet()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.nodes.append(Node())
+        self.known.add(self.nodes[-1])
+        rate(self, len(self.known))
+
+
+study(
+    "weak-set",
+    "a WeakSet that grows",
+    refused("WeakMembers.known", "weak references", "use a dict"),
+    callbacks=lambda trial: [WeakMembers()],
+)
+
+
+class WritesText(keras.callbacks.Callback):
+    """Writes to a stream in memory, and sets the rate by its length."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = io.StringIO()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.text.write(f"{batch} ")
+        rate(self, len(self.text.getvalue()))
+
+
+study(
+    "stream-in-memory",
+    "a StringIO that a callback writes to",
+    refused("WritesText.text", "a stream in memory", "in a list"),
+    callbacks=lambda trial: [WritesText()],
 )
 
 
