@@ -37,17 +37,13 @@ from sweeper.train.userstate.walk import Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 
-_MAKES_ANEW = (
-    "keep numbers, strings, arrays, variables or containers of these there, or make a new one "
-    "where it is used; an object that only writes output, such as a log, is exempted by "
-    "trial.output_only(…)"
+_KEEP = "keep numbers, strings, arrays, variables or containers of these there"
+_MAKE_NEW = ", or make a new one where it is used"
+_METHODS = (
+    ", or give the callback two methods, get_state(self), which returns numbers, strings, arrays or "
+    "containers of these, and set_state(self, state), which restores them"
 )
-_OF_CALLBACK = (
-    "keep numbers, strings, arrays, variables or containers of these there, or give the callback "
-    "two methods, get_state(self), which returns such values, and set_state(self, state), which "
-    "restores them; an object that only writes output, such as a log, is exempted by "
-    "trial.output_only(…)"
-)
+_EXEMPT = "; an object that only writes output, such as a log, is exempted by trial.output_only(…)"
 
 
 class UserState:
@@ -330,8 +326,11 @@ def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
 
 
 def _cannot(where: str, what: str, advice: str = "") -> str:
-    advice = advice or (_OF_CALLBACK if where.startswith("callback ") else _MAKES_ANEW)
-    return f"{where} changed during training, and is {what}, which cannot be saved; {advice}"
+    other = _METHODS if where.startswith("callback ") else "" if advice else _MAKE_NEW
+    return (
+        f"{where} changed during training, and is {what}, which cannot be saved; "
+        f"{advice or _KEEP}{other}{_EXEMPT}"
+    )
 
 
 _MOST_READ = 2_000
