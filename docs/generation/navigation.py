@@ -1,4 +1,7 @@
-"""The order of the site: by directory, so that a new page has its place by being there."""
+"""The order of the site: by directory, so that a new page has its place by being there.
+
+Pages in ``dev/`` are for people who work on sweeper: others link to them, and the navigation has none.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ SECTIONS = {
     "how-to": "How-to guides",
     "reference": "Reference",
     "explanation": "Explanation",
-    "decisions": "Decisions",
     "source": "Examples and studies",
 }
 
@@ -51,8 +53,11 @@ FIRST = (
 )
 """Pages that come before the others of their section, which follow by name."""
 
-LISTED = ("how-to", "explanation", "decisions")
-"""Sections whose index names every page of theirs."""
+FOR_DEVELOPERS = "dev"
+"""Directory of the pages that the navigation leaves out."""
+
+LISTED = ("how-to", "explanation", "dev", "dev/decisions")
+"""Directories whose index names every page of theirs."""
 
 _HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
@@ -76,6 +81,8 @@ def navigation(pages: Mapping[str, str]) -> list[Any]:
         if path == "index.md":
             continue
         section = path.partition("/")[0]
+        if section == FOR_DEVELOPERS:
+            continue
         if section not in sections:
             msg = f"docs/{path} is in no section; put it into one of {', '.join(SECTIONS)}"
             raise ValueError(msg)
@@ -90,12 +97,12 @@ def with_every_page(index: str, section: str, pages: Mapping[str, str]) -> str:
 
     Args:
         index: The text.
-        section: A directory of ``docs/``.
+        section: A directory of ``docs/``, also a nested one.
         pages: The text of each page by its path in ``docs/``.
     """
     items = []
     for path in sorted(pages):
-        directory, _, name = path.partition("/")
+        directory, _, name = path.rpartition("/")
         heading = _HEADING.search(pages[path])
         if directory == section and name != "index.md" and f"({name})" not in index and heading:
             items.append(f"- [{heading[1]}]({name})")

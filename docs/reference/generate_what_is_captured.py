@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from sweeper.train.userstate.built_ins import BUILT_INS, LEFT_OUT, REFUSED
+from sweeper.train.userstate.refused import KINDS
 
 PAGE = Path(__file__).with_name("what-is-captured.md")
 
@@ -48,8 +49,8 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
         (
             "everything else that the user's code reaches and training has changed: attributes, "
             "containers, closures, default arguments, class attributes, module variables, environment "
-            "variables, generators, arrays, variables, iterators of containers, positions in files that "
-            "are read; objects keep their identity, sets their order"
+            "variables, random generators, arrays, variables, positions in files that "
+            "are read; objects keep their identity"
         ),
         (
             "refused, at the first checkpoint after the change: a changed value that cannot be encoded, "
@@ -182,8 +183,8 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
 VALUES: tuple[tuple[str, str], ...] = (
     ("None, bool, int, float, complex, str, bytes, range, slice", "by value"),
     (
-        "list, tuple, named tuple, set, dict, OrderedDict, defaultdict, Counter, deque",
-        "with their contents; shared containers remain shared, sets keep their order",
+        "list, tuple, named tuple, dict, OrderedDict, defaultdict, Counter, deque",
+        "with their contents and order; shared containers remain shared",
     ),
     (
         "NumPy arrays and numbers, TensorFlow tensors",
@@ -201,10 +202,9 @@ VALUES: tuple[tuple[str, str], ...] = (
         "`numpy.random.Generator`, `RandomState`, `SeedSequence`, `random.Random`",
         "their states, and the number of children that they have spawned",
     ),
-    ("frames and series of pandas, with columns of numbers, times or text", "in place"),
     ("`bytearray`, `array.array`, ctypes: writable memory", "in place"),
     (
-        "iterators of containers and of `itertools`, streams in memory, files being read",
+        "files that are only read",
         "their position",
     ),
     ("Path, datetime, date, time, timedelta, compiled patterns, enumeration members", "by value"),
@@ -230,13 +230,13 @@ VALUES: tuple[tuple[str, str], ...] = (
 REFUSED_VALUES: tuple[str, ...] = (
     "locks, sockets, threads, processes, and files that are written to",
     "changed objects of libraries that are written in C (a change is found by their pickles)",
-    "Python generators that have advanced",
-    "datasets, TensorFlow queues, layers and optimizers that are made during training",
+    "datasets, layers and optimizers that are made during training",
+    *(f"{kind.what}: {kind.advice}" for kind in KINDS),
     "classes and functions that were made during training and cannot be found by name, and objects of such classes",
     "caches of `functools` whose function reads a value that training has changed",
     (
-        "a set that would iterate in another order after it is filled again, and any set that the study's functions may take "
-        "members from (`discard`, `pop()`, `-=`), as far as names tell; a dict (`dict.fromkeys`) keeps its order and is always captured"
+        "sets, because their order of iteration depends on how they were filled (an empty one is captured); use a dict, "
+        "which keeps its order (`dict.fromkeys(…)`), or a sorted tuple instead of a frozenset"
     ),
 )
 """Kinds of values that are refused at the first checkpoint after a change, without `get_state`."""

@@ -41,6 +41,8 @@ BY_DEFAULT = frozenset(
         "averages-left-in-the-model",
         # What never changes: a teacher in a closure, and an open file.
         *("call-over-fixed-teacher", "holds-open-file"),
+        # A set, and what is advised instead.
+        *("set-that-grows", "dict-instead-of-a-set"),
         # Validation that goes on, a vector, and identity. That real servers hash alike is shown by
         # tests/runs/test_every_process_alike.py.
         *("validation-shuffled-repeats", "f1-score-in-callback", "list-shared-with-module"),

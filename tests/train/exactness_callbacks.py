@@ -59,7 +59,7 @@ class Collector(keras.callbacks.Callback):
         self.point = Point(0, [0.0])
         self.best = Best()
         self.rng = np.random.default_rng(5)
-        self.nested: dict[Any, Any] = {("a", 1): [deque([0], maxlen=3)], "set": set()}
+        self.nested: dict[Any, Any] = {("a", 1): [deque([0], maxlen=3)], "known": {}}
         self.counts = Counter()
         self.lists: defaultdict[str, list[int]] = defaultdict(list)
         self.ordered = OrderedDict(z=1.0)
@@ -72,7 +72,7 @@ class Collector(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         drawn = float(self.rng.normal())
         self.nested["a", 1][0].append(batch)
-        self.nested["set"].add(batch)
+        self.nested["known"][batch] = None
         self.counts[batch] += 1
         self.lists["drawn"].append(batch)
         self.ordered[str(batch)] = drawn

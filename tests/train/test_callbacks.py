@@ -92,7 +92,7 @@ def refused_when_it_changed(make: Callable[[], Any]) -> str:
     ("thing", "expected"),
     [
         (threading.Lock, "a _thread.lock"),
-        (lambda: (n for n in range(3)), "a builtins.generator"),
+        (lambda: (n for n in range(3)), "is a generator, which cannot be saved"),
         (lambda: {"deep": [threading.Condition()]}, "a threading.Condition"),
         (lambda: np.array([threading.Lock(), None], object), "a _thread.lock"),
         (lambda: lambda: None, "which was made during training"),

@@ -1,6 +1,6 @@
 """What sources that this project answers ask for, where no other file holds it.
 
-`docs/reference/sources.md` has the whole table, with the tests of every demand.
+`docs/dev/sources.md` has the whole table, with the tests of every demand.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path: Path) -> N
 def test_what_the_table_names_is_there() -> None:
     tests = Path(__file__).parents[1]
     root = tests.parent
-    page = (root / "docs/reference/sources.md").read_text()
+    page = (root / "docs/dev/sources.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| 00")]
     assert [row[2:5] for row in rows] == ["000", "001", "002", "003", "004"]
     assert all("`test_" in row for row in rows)

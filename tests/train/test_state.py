@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import json
-import operator
-import os
-import random
-import string
 import threading
-import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,22 +14,19 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from counted_sets import Counts, lower
-from growing_sets import Sees, Works
-from lent_sets import Lends
+from growing_sets import Sees
 from trainings import Watcher, one_layer, plan, train, unvalidated
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_newest
 from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.code import may_shrink_sets, only_grows
-from sweeper.replay.comparison import READ_AHEAD
 from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.state.tracked import check_trackable
 from sweeper.train.state.variables import Reach
-from sweeper.train.userstate.values import DatasetIterator
+from sweeper.train.userstate.holders import SetItems
+from sweeper.train.userstate.refused import Uncaptured, kind_of
 
 
 def light(**options: Any) -> Any:
@@ -271,226 +263,54 @@ def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
     assert again["one"] is again["other"]
 
 
-def grown(members: Any) -> set[Any]:
-    found: set[Any] = set()
-    for member in members:
-        found.add(member)
-    return found
+def test_a_set_that_training_changes_is_refused_with_advice() -> None:
+    with pytest.raises(UncapturableError, match=r"callback Sees.seen .* is a set, .*dict.fromkeys"):
+        train(light(callbacks=lambda: [Sees()]), Watcher(block=1, stop_at=2))
 
 
-ORDINARY = (
-    lambda: grown(range(0, 90, 3)),
-    lambda: grown([(1, 2), 5, 0.5]),
-    lambda: set(grown(range(7))) | {40, 41},
-)
+@pytest.mark.parametrize("members", [{1}, {"a", "b"}, frozenset({1, 2})])
+def test_a_set_in_a_state_is_refused_with_advice(members: Any) -> None:
+    with pytest.raises(NotPlainError, match=r"state\['it'\] is a set, .*dict.fromkeys"):
+        encode({"it": members}, "state", {})
 
 
-@pytest.mark.parametrize("make", ORDINARY)
-def test_a_set_comes_back_with_its_order_and_goes_on_alike(make: Callable[[], set[Any]]) -> None:
-    written, tensors = make(), {}
-    again = decode(json.loads(json.dumps(encode(written, "seen", tensors))), tensors)
-    for member in (None, *range(100, 160)):
-        if member is not None:
-            written.add(member)
-            again.add(member)
-        assert list(again) == list(written)
+def test_a_set_whose_members_were_removed_is_refused() -> None:
+    emptied = set(range(60))
+    for member in range(60):
+        emptied.discard(member)
+    with pytest.raises(NotPlainError, match="a set, "):
+        encode(emptied, "seen", {})
 
 
-def words(count: int, draws: random.Random) -> list[str]:
-    return ["".join(draws.choices(string.ascii_lowercase, k=5)) for _ in range(count)]
-
-
-def test_sets_of_words_that_grow_come_back_and_go_on_alike_or_are_refused() -> None:
-    """Words collide, and the one that comes first gets the place: the order of insertion is found.
-
-    Python hashes words otherwise in each process, so the counts are of all sizes together.
-    """
-    draws, captured, simple = random.Random(0), 0, 0
-    for count in (2, 3, 4, 7, 12, 30, 76, 120) * 20:
-        written, tensors = grown(words(count, draws)), {}
-        simple += list(grown(written)) == list(written)
-        try:
-            node = encode(written, "seen", tensors)
-        except NotPlainError:
-            continue
-        captured += 1
-        again = decode(json.loads(json.dumps(node)), tensors)
-        for word in words(count, draws):
-            written.add(word)
-            again.add(word)
-            assert list(again) == list(written)
-    assert captured >= 144
-    assert simple < captured, "the order in which they stand would do"
-
-
-def test_control_two_sets_of_one_order_may_go_on_otherwise() -> None:
-    draws, parted = random.Random(0), 0
-    for _ in range(2000):
-        written = grown(words(3, draws))
-        again = grown(written)
-        if list(again) == list(written):
-            later = words(1, draws)
-            written.update(later)
-            again.update(later)
-            parted += list(again) != list(written)
-    assert parted, "to compare orders would suffice"
-
-
-def test_a_set_whose_order_no_insertion_gives_is_refused_with_advice() -> None:
-    filled = grown([0, 1, 8])
-    filled.discard(0)
-    with pytest.raises(NotPlainError, match=r"state\['it'\] is a set whose order .*dict.fromkeys"):
-        encode({"it": filled}, "state", {})
-
-
-def test_a_frozenset_comes_back_with_its_order() -> None:
-    colliding = frozenset(grown([7, 15]))
-    assert list(frozenset(list(colliding))) != list(colliding), "this one is no longer such a set"
-    for made in (
-        colliding,
-        frozenset(grown(range(0, 600, 7))),
-        frozenset(dict.fromkeys([7, 15, 31])),
-    ):
-        again = decode(json.loads(json.dumps(encode(made, "seen", {}))), {})
-        assert list(again) == list(made)
-
-
-def test_a_set_is_refused_where_code_may_take_members_from_one() -> None:
-    """What is left in its table decides where later members come to stand, and no interface tells."""
-    watcher = Watcher(block=1, stop_at=2)
-    train(light(callbacks=lambda: [Sees()]), watcher)
-    assert watcher.last is not None
-    assert watcher.last.state["user_state"]["changed"]["callback Sees.seen"] == {"values": [0, 1]}
-    with pytest.raises(
-        UncapturableError,
-        match=r"callback Works.seen .* a set, and .*Works.on_epoch_end may remove",
-    ):
-        train(light(callbacks=lambda: [Works()]), Watcher(block=1, stop_at=2))
-
-
-def test_a_set_that_only_grows_is_captured_beside_code_that_takes_from_lists_and_numbers() -> None:
-    watcher = Watcher(block=1, stop_at=2)
-    train(light(callbacks=lambda: [Counts()]), watcher)
-    assert watcher.last is not None
-    changed = watcher.last.state["user_state"]["changed"]
-    assert changed["callback Counts.met"] == {"values": [0, 1]}
-    assert may_shrink_sets(Counts.on_epoch_end)
-    assert may_shrink_sets(lower)
-
-
-def test_a_set_that_is_passed_on_to_code_that_takes_members_is_refused() -> None:
-    with pytest.raises(
-        UncapturableError, match=r"callback Lends.met_here .* lent_sets.forget may remove"
-    ):
-        train(light(callbacks=lambda: [Lends()]), Watcher(block=1, stop_at=2))
-
-
-def _keeps(self: Any) -> None:
-    known = self.held
-    known.discard(1)
-
-
-def _is_given(self: Any, given: set[int]) -> None:
-    self.held = given
-
-
-def _shares(self: Any) -> None:
-    self.other = self.held = set()
-
-
-def _chooses(self: Any, given: set[int]) -> None:
-    self.held = given or set()
-
-
-def _returns(self: Any) -> Any:
-    return self.held
-
-
-def _passes(self: Any) -> None:
-    print(self.held)
-
-
-def _reflects(self: Any, name: str) -> None:
-    getattr(self, name).discard(1)
-
-
-def _subtracts(self: Any, given: set[int]) -> None:
-    self.held -= given
-
-
-def _begins(self: Any) -> None:
-    self.held = {1, 2}
-    self.held = set()
-
-
-def _looks(self: Any) -> int:
-    if not self.held or 3 in self.held:
-        self.held.add(len(self.held))
-    return sum(each for each in self.held) + max(self.held)
-
-
-def _subtracts_elsewhere(self: Any, given: set[int]) -> None:
-    self.free -= given
-
-
-@pytest.mark.parametrize("function", [_begins, _looks, _subtracts_elsewhere])
-def test_uses_that_take_nothing_from_a_set_are_known(function: Any) -> None:
-    assert only_grows(frozenset({"held"}), [function], [])
+@pytest.mark.parametrize("members", [set(), frozenset(), frozenset({"a"})])
+def test_a_set_without_an_order_comes_back(members: Any) -> None:
+    again = decode(json.loads(json.dumps(encode(members, "seen", {}))), {})
+    assert type(again) is type(members)
+    assert again == members
 
 
 @pytest.mark.parametrize(
-    "function",
-    [_keeps, _is_given, _shares, _chooses, _returns, _passes, _reflects, _subtracts],
+    "members", [set("abcdefgh"), {*range(0, 90, 3)}, set(dict.fromkeys(range(5)))]
 )
-def test_control_uses_by_which_others_could_take_from_a_set_are_not(function: Any) -> None:
-    assert not only_grows(frozenset({"held"}), [function], [])
+def test_a_set_is_reset_with_its_order_and_its_table(members: set[Any]) -> None:
+    holder, order = SetItems(members, "it"), list(members)
+    holder.begin()
+    members.update(range(1000, 1100))
+    assert holder.changed()
+    holder.reset()
+    assert not holder.changed()
+    assert list(members) == order
 
 
-def test_control_nothing_is_known_of_a_set_that_no_attribute_holds() -> None:
-    assert not only_grows(frozenset(), [_looks], [])
-
-
-TAKING: tuple[tuple[bool, Callable[..., Any]], ...] = (
-    (True, lambda members: members.pop()),
-    (True, lambda members: members.discard(1)),
-    (True, lambda members: [lambda: members.remove(1)]),
-    (True, lambda members: members.difference_update({1})),
-    (True, lambda members: operator.setitem({}, "later", members.pop)),
-    (False, lambda members: members.add(1)),
-    (False, lambda members: members.clear()),
-    (False, lambda frame: frame.pop("label")),
-    (False, lambda path: os.remove(path / "x")),  # noqa: PTH107 - its name is what is looked at
-)
-
-
-@pytest.mark.parametrize(("may", "function"), TAKING)
-def test_what_may_take_members_from_a_set_is_known_by_its_names(
-    may: bool, function: types.FunctionType
-) -> None:
-    assert may_shrink_sets(function) is may
-
-
-def test_an_operator_that_takes_members_is_known_unless_it_counts() -> None:
-    def takes(members: set[int]) -> None:
-        members -= {1}
-
-    def counts(wait: int) -> None:
-        wait -= 1
-
-    assert may_shrink_sets(takes)  # type: ignore[arg-type]
-    assert not may_shrink_sets(counts)  # type: ignore[arg-type]
-
-
-def test_a_set_that_lost_a_member_goes_on_otherwise_than_one_that_never_had_it() -> None:
-    held = grown([6, 5])
-    held.discard(5)
-    held.add(17)
-    again = grown(held)
-    assert list(again) == list(held)
-    for member in (0, 8):
-        held.add(member)
-        again.add(member)
-    assert list(again) != list(held), "sets could be captured whatever left them"
+def test_a_set_that_grew_and_shrank_has_changed() -> None:
+    members = {1, 2}
+    holder = SetItems(members, "it")
+    holder.begin()
+    members.update(range(100))
+    members.difference_update(range(3, 100))
+    members.discard(0)
+    assert members == {1, 2}
+    assert holder.changed()
 
 
 def test_objects_that_came_during_training_and_are_of_the_earlier_layout_are_refused(
@@ -525,13 +345,16 @@ def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(
         encode({"it": make()}, "callbacks/0/state", {})
 
 
-def test_an_iterator_of_the_users_is_kept_under_the_name_that_read_ahead_is_known_by() -> None:
-    """How far tf.data has read ahead is a matter of timing: on a busy machine it differs."""
+def test_an_iterator_that_nothing_advances_is_accepted() -> None:
+    """Its position contains how far tf.data has read ahead."""
     iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=1))
-    holder, tensors = DatasetIterator(iterator, "Draws.numbers"), {}
-    drawn = [int(next(iterator)) for _ in range(3)]
-    saved = holder.capture(tensors, "user_state/callback Draws.numbers")
-    assert all(name.endswith(READ_AHEAD) for name in tensors)
-    after = [int(next(iterator)) for _ in range(5)]
-    holder.restore(saved, tensors)
-    assert [int(next(iterator)) for _ in range(5)] == after, drawn
+    next(iterator)
+    kind = kind_of(iterator)
+    assert kind is not None
+    holder = Uncaptured(iterator, "Draws.numbers", kind)
+    holder.begin()
+    assert not holder.changed()
+    next(iterator)
+    assert holder.changed()
+    with pytest.raises(NotPlainError, match=r"an iterator over a tf.data.Dataset; make a new"):
+        holder.capture({}, "user_state/callback Draws.numbers")

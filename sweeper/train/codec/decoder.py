@@ -25,7 +25,6 @@ import tensorflow as tf
 
 from sweeper.inspection.sorts import set_field
 from sweeper.train.codec.form import TAG, Json, UnplaceableError, find_named, take_array
-from sweeper.train.codec.sets import Filling, fill_set, frozen_set
 
 _BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"})
 _DICTS: Mapping[str, Any] = {
@@ -126,16 +125,8 @@ class Decoder:
         made = base.__new__(base if cls is None else cls)
         base.__init__(made, *([(), limit] if base is deque else []))
         self.keep(node, made)
-        values = self.ordered(node, "v")
-        if base is set:
-            fill_set(made, values, Filling.from_json(node, len(values)))
-        else:
-            base.extend(made, values)
+        (set.update if base is set else base.extend)(made, self.ordered(node, "v"))
         return self.with_attributes(made, node.get("attributes", {}))
-
-    def _frozenset(self, node: Json) -> frozenset[Any]:
-        members = self.ordered(node, "v")
-        return frozen_set(members, Filling.from_json(node, len(members)))
 
     def ordered(self, node: Json, key: str) -> list[Any]:
         """Return the items under ``key``, or in an array."""
@@ -224,7 +215,7 @@ Decoder.readers = {
     "complex": lambda _, node: complex(*node["v"]),
     "dtype": Decoder._dtype,
     "enum": lambda d, node: d.class_of(node)[node["v"]],
-    "frozenset": Decoder._frozenset,
+    "frozenset": lambda d, node: frozenset(d.ordered(node, "v")),
     "named": Decoder._named,
     "object": Decoder._object,
     "objects": Decoder._objects,

@@ -25,7 +25,6 @@ import tensorflow as tf
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import class_name, fields_of, module_of
 from sweeper.train.codec.form import AS_TEXT, TAG, Json, NotPlainError, Tensors, name_of, put_array
-from sweeper.train.codec.sets import Filling, filling_of, filling_of_frozen
 
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _OPEN = (types.SimpleNamespace,)
@@ -100,11 +99,7 @@ class Encoder:
             named = {} if type(value) is tuple else {"class": self._class(type(value), path)}
             return {TAG: "tuple", "v": parts, **named}
         if isinstance(value, frozenset):
-            members = list(frozenset.__iter__(value))
-            filling = filling_of_frozen(members)
-            if filling is None:
-                raise NotPlainError(path, value, _ORDER.format("frozenset"))
-            return {TAG: "frozenset", "v": self._items(members, path), **filling.to_json()}
+            return {TAG: "frozenset", "v": self._members(value, path)}
         if isinstance(value, np.generic):
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
         return _leaf(value) or self._tensor_or_dtype(value, path)
@@ -202,8 +197,7 @@ class Encoder:
     def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
         """Return the items of ``thing``, or an array if they are many numbers of one type."""
         if isinstance(thing, set):
-            filling = self._filling(thing, values, path)
-            return {"values": self._items(values, path), **filling.to_json()}
+            return {"values": self._members(thing, path)}
         kinds = set(map(type, values)) if len(values) >= _MANY else set()
         if kinds == {float}:
             return {"packed": self._array(np.array(values, np.float64), path)}
@@ -211,16 +205,19 @@ class Encoder:
             return {"packed": self._array(np.array(values, np.int64), path)}
         return {"values": self._items(values, path)}
 
-    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
-        """Return how to fill a set like ``thing``.
+    def _members(self, thing: set[Any] | frozenset[Any], path: str) -> list[Json]:
+        """Return the members of a new empty set, or of a frozenset of at most one.
+
+        The order of other sets depends on the hash table, which no API shows or restores.
 
         Raises:
-            NotPlainError: None was found.
+            NotPlainError: It is another set.
         """
-        filling = filling_of(thing, members)
-        if filling is None:
-            raise NotPlainError(path, thing, _ORDER.format("set"))
-        return filling
+        if type(thing) is set and set.__sizeof__(thing) == _NEW_SET and not thing:
+            return []
+        if type(thing) is frozenset and len(thing) <= 1:
+            return self._items([*thing], path)
+        raise NotPlainError(path, thing, *SETS)
 
     def _attributes(self, value: Any, path: str) -> dict[str, Json]:
         return {
@@ -259,7 +256,15 @@ class Encoder:
         return name
 
 
-_ORDER = "a {} whose order cannot be restored (a dict or a list keeps its order: dict.fromkeys(…))"
+SETS = (
+    "a set, whose order of iteration depends on how it was filled",
+    "use a dict, which keeps its order: dict.fromkeys(…); instead of a frozenset a sorted tuple",
+)
+"""Description of a set in a refusal, and what to use instead."""
+
+_NEW_SET = set.__sizeof__(set())
+"""Size of a set that never had more than four members, or was cleared."""
+
 _GENERATORS = (random.Random, np.random.RandomState)
 
 

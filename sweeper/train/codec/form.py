@@ -36,13 +36,21 @@ TAG = "!"
 
 
 class NotPlainError(Exception):
-    """A value at ``path`` that cannot be encoded."""
+    """A value at ``path`` that cannot be encoded.
 
-    def __init__(self, path: str, value: object, reason: str = "") -> None:
+    Args:
+        path: Path of the value.
+        value: The value.
+        reason: What it is; by default the name of its class.
+        advice: What to use instead.
+    """
+
+    def __init__(self, path: str, value: object, reason: str = "", advice: str = "") -> None:
         what = reason or f"a {class_name(type(value))}"
-        super().__init__(f"{path} is {what}")
+        super().__init__(f"{path} is {what}{'; ' if advice else ''}{advice}")
         self.path = path
         self.what = what
+        self.advice = advice
 
 
 class UnplaceableError(ValueError):
@@ -234,12 +242,3 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 
 AS_TEXT = frozenset({decimal.Decimal, fractions.Fraction, uuid.UUID})
 """Types of values that are encoded as text."""
-
-
-def hashes_alike(value: object) -> bool:
-    """Return whether the hash depends on the value and not on its address."""
-    if isinstance(value, tuple | frozenset):
-        return all(map(hashes_alike, value))
-    if value is None or value is Ellipsis or value is NotImplemented:
-        return False
-    return type(value) in PLAIN or isinstance(value, np.generic)

@@ -9,8 +9,6 @@ their state.
 from __future__ import annotations
 
 import functools
-import io
-import itertools
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,17 +23,14 @@ from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tens
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
-from sweeper.train.codec.sets import Filling, fill_set, has_an_order
 from sweeper.train.userstate.foreign import (
     is_output,
-    is_pandas,
     put_output,
-    put_pandas,
     take_output,
-    take_pandas,
 )
-from sweeper.train.userstate.holders import KEYED, NAMED, Holder, SetItems, Structure
-from sweeper.train.userstate.values import IteratorState, Value, reduced_iterator
+from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
+from sweeper.train.userstate.refused import kind_of
+from sweeper.train.userstate.values import Value
 from sweeper.train.userstate.walk import Node
 
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, np.ufunc)
@@ -51,7 +46,6 @@ class UserEncoder(Encoder):
         nodes: Objects that existed when training began, by identity.
         covered: Returns the ids of the variables that other components capture.
         exempt: Ids of objects that only write.
-        shrinking: Returns the name of a function that may remove members from a set, or an empty string.
     """
 
     def __init__(
@@ -62,16 +56,12 @@ class UserEncoder(Encoder):
         *,
         covered: Callable[[], frozenset[int]],
         exempt: frozenset[int] = frozenset(),
-        shrinking: Callable[[object], str] = lambda _: "",
     ) -> None:
         super().__init__(tensors, prefix)
-        self._shrinking = shrinking
         self._nodes = nodes
         self._covered = covered
         self._exempt = exempt
         self._trackers: dict[int, str] | None = None
-        self.placed: set[int] = set()
-        """Ids of iterators that were encoded because they have advanced."""
 
     def holder(self, holder: Holder) -> Json:
         """Return the encoded contents of a changed holder.
@@ -90,11 +80,10 @@ class UserEncoder(Encoder):
         if holder.shape != NAMED:
             return self._ordered(holder.thing, values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
-        moved = {id(i.thing) for i in holder.iterators if i.changed()}
         written = {
             name: self.encode(value, path_in(holder, name))
             for name, value in zip(keys, values, strict=True)
-            if not same(began.get(name, MISSING), value) or _touches(value, moved)
+            if not same(began.get(name, MISSING), value)
         }
         return {"set": written, "gone": [name for name in holder.keys if name not in keys]}
 
@@ -104,19 +93,13 @@ class UserEncoder(Encoder):
         if value is MISSING:
             return {TAG: "nothing"}
         node = self._nodes.get(id(value))
-        if node is not None and not self._has_gone_on(node):
+        if node is not None:
             return {TAG: "ref", "v": node.path}
         if id(value) in self._exempt or isinstance(value, tf.summary.SummaryWriter):
             return {TAG: "kept"}
         if isinstance(value, _VARIABLES) and id(value) in self._covered():
             return {TAG: "kept"}
         return super().encode(value, path)
-
-    def _has_gone_on(self, node: Node) -> bool:
-        if isinstance(node.holder, IteratorState) and node.holder.changed():
-            self.placed.add(id(node.thing))
-            return True
-        return False
 
     def _immutable(self, value: Any, path: str) -> Json:
         if isinstance(value, types.MethodType):
@@ -145,17 +128,6 @@ class UserEncoder(Encoder):
         node.update({TAG: "view", "of": of, "offset": offset, "dtype": value.dtype.str})
         node.update({"shape": list(value.shape), "strides": list(value.strides)})
 
-    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
-        function = self._shrinking(thing) if has_an_order(members) else ""
-        if function:
-            # The slot of a removed member stays occupied, and no API shows it.
-            what = (
-                f"a set, and {function} may remove members from it, after which its later order "
-                "cannot be restored (a dict keeps its order: dict.fromkeys(…))"
-            )
-            raise NotPlainError(path, thing, what)
-        return super()._filling(thing, members, path)
-
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Encode the kind of a Keras container, and its layer."""
         if self._trackers is None:
@@ -174,8 +146,9 @@ class UserEncoder(Encoder):
         """Return the node of an object that can be created from its state, or None."""
         if is_output(value):
             return put_output(value, path, lambda cls: self._class(cls, path))
-        if is_pandas(value):
-            return {TAG: "pandas", "v": put_pandas(value, self._tensors, self._key(path))}
+        refused = kind_of(value)
+        if refused is not None:
+            raise NotPlainError(path, value, refused.what, refused.advice)
         refuse_replicated(value, path)
         if isinstance(value, _VARIABLES):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
@@ -193,18 +166,7 @@ class UserEncoder(Encoder):
         if isinstance(value, functools.partial):
             parts = [self.encode(e, path) for e in (value.func, value.args, dict(value.keywords))]
             return {TAG: "partial", "v": parts}
-        if isinstance(value, io.StringIO | io.BytesIO) and not value.closed:
-            content = self.encode(value.getvalue(), path)
-            return {TAG: type(value).__name__, "v": content, "at": value.tell()}
-        reduced = reduced_iterator(value)
-        if reduced is None:
-            return None
-        return {
-            TAG: "iterator",
-            "of": self.encode(reduced[0], path),
-            "arguments": [self.encode(each, path) for each in reduced[1]],
-            "state": self.encode(reduced[2] if len(reduced) > 2 else None, path),
-        }
+        return None
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
@@ -212,15 +174,9 @@ class UserEncoder(Encoder):
         return key
 
 
-def _touches(value: Any, moved: set[int]) -> bool:
-    if isinstance(value, tuple):
-        return any(_touches(each, moved) for each in value)
-    return id(value) in moved
-
-
 def path_in(holder: Structure, name: Any) -> str:
     """Return the path of an attribute or a variable of ``holder``."""
-    if type(holder).__name__ in ("Cell", "ContextValue"):
+    if type(holder).__name__ == "Cell":
         return holder.path
     kind = "variable" if type(holder).__name__ == "ModuleVariables" else "attribute"
     return f"{holder.path}: {kind} {name!r}"
@@ -267,10 +223,7 @@ class UserDecoder(Decoder):
             values, there = self.ordered(saved, "values"), holder.read()[1]
             there += [None] * (len(values) - len(there))
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
-            if isinstance(holder, SetItems):
-                fill_set(holder.thing, values, Filling.from_json(saved, len(values)))
-            else:
-                holder.write([], values)
+            holder.write([], values)
 
     def thing_at(self, path: str) -> Any:
         """Return the object at ``path`` at the start of training."""
@@ -334,23 +287,6 @@ class UserDecoder(Decoder):
         function, arguments, keywords = (self.decode(each) for each in node["v"])
         return functools.partial(function, *arguments, **keywords)
 
-    def _stream(self, node: Json) -> Any:
-        made: Any = {"StringIO": io.StringIO, "BytesIO": io.BytesIO}[node[TAG]]()
-        made.write(self.decode(node["v"]))
-        made.seek(node["at"])
-        return made
-
-    def _iterator(self, node: Json) -> Any:
-        function = self.decode(node["of"])
-        if function not in _ITERATORS:
-            msg = f"it contains an iterator made by {function!r}, which does not make one now"
-            raise UnplaceableError(msg)
-        made = function(*(self.decode(each) for each in node["arguments"]))
-        state = self.decode(node["state"])
-        if state is not None:
-            made.__setstate__(state)
-        return made
-
 
 def _or_present(value: Any, present: Any) -> Any:
     return present if value is _KEPT else value
@@ -361,21 +297,13 @@ _TRACKED: Mapping[str, Any] = {
 }
 """Keras's containers, which report their items to a layer."""
 
-_ITERATORS = frozenset(
-    {iter, reversed, enumerate, zip, map, filter}
-    | {cls for cls in vars(itertools).values() if isinstance(cls, type)}
-)
-
 UserDecoder.readers = {
     **Decoder.readers,
-    **dict.fromkeys(("StringIO", "BytesIO"), UserDecoder._stream),
     **dict.fromkeys(("bar", "logger", "progress"), lambda d, node: take_output(node, d.decode)),
-    "iterator": UserDecoder._iterator,
     "kept": lambda _, __: _KEPT,
     "method": UserDecoder._method,
     "metric": UserDecoder._metric,
     "nothing": lambda _, __: MISSING,
-    "pandas": lambda d, node: take_pandas(node["v"], d.tensors),
     "partial": UserDecoder._partial,
     "ref": lambda d, node: d.thing_at(node["v"]),
     "seeds": UserDecoder._seeds,

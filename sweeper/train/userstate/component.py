@@ -7,11 +7,10 @@ captured objects, and resets others that have changed in the new process before 
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import chain
-from types import FunctionType
 from typing import Any
 
 import keras
@@ -21,37 +20,30 @@ import tensorflow as tf
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.inspection.code import (
     closure_of,
-    functions_of,
     globals_of,
-    may_shrink_sets,
     names_in,
-    only_grows,
 )
-from sweeper.inspection.sorts import fields_of, is_users_class, is_users_module
+from sweeper.inspection.sorts import fields_of, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.decoder import EARLIER
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders import Attributes, Holder, ModuleVariables, Structure
+from sweeper.train.userstate.holders import Holder, ModuleVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
-from sweeper.train.userstate.values import Cache, IteratorState, Value, Variable
+from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 
-_MAKES_ANEW = (
-    "keep numbers, strings, arrays, variables or containers of these there, or make a new one "
-    "where it is used; an object that only writes output, such as a log, is exempted by "
-    "trial.output_only(…)"
+_KEEP = "keep numbers, strings, arrays, variables or containers of these there"
+_MAKE_NEW = ", or make a new one where it is used"
+_METHODS = (
+    ", or give the callback two methods, get_state(self), which returns numbers, strings, arrays or "
+    "containers of these, and set_state(self, state), which restores them"
 )
-_OF_CALLBACK = (
-    "keep numbers, strings, arrays, variables or containers of these there, or give the callback "
-    "two methods, get_state(self), which returns such values, and set_state(self, state), which "
-    "restores them; an object that only writes output, such as a log, is exempted by "
-    "trial.output_only(…)"
-)
+_EXEMPT = "; an object that only writes output, such as a log, is exempted by trial.output_only(…)"
 
 
 class UserState:
@@ -80,7 +72,6 @@ class UserState:
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
         self._baked = BakedFunctions()
-        self._users: tuple[FunctionType, ...] | None = None
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
@@ -100,7 +91,6 @@ class UserState:
             if use in self._roots.read_ahead
         }
         walk.begin()
-        self._users = None
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
             self._notice(
@@ -227,15 +217,10 @@ class UserState:
             walk.nodes,
             covered=self._covered,
             exempt=exempt,
-            shrinking=self._removing_function,
         )
         changed: dict[str, Json] = {}
-        gone_on = []
         for holder in holders:
             if not holder.changed() or id(holder.thing) in exempt:
-                continue
-            if isinstance(holder, IteratorState):
-                gone_on.append(holder)
                 continue
             if isinstance(holder, Cache) and not self._reads_what_changed(holder):
                 continue
@@ -243,50 +228,8 @@ class UserState:
                 changed[holder.path] = encoder.holder(holder)
             except NotPlainError as error:
                 where = holder.path if isinstance(holder, Value) else error.path
-                raise UncapturableError(_cannot(where, error.what)) from None
-        for holder in gone_on:
-            if id(holder.thing) not in encoder.placed:
-                what = "an iterator that has advanced, and whose position cannot be restored"
-                raise UncapturableError(_cannot(holder.path, what))
+                raise UncapturableError(_cannot(where, error.what, error.advice)) from None
         return {"changed": changed}
-
-    def _removing_function(self, thing: object) -> str:
-        """Return the name of a user's function that may remove members from ``thing``, or an empty string.
-
-        Other functions in the modules of reached functions count as well, because a factory may call
-        them.
-        """
-        if self._users is None:
-            reached = [n.thing for n in self.walk.nodes.values() if type(n.thing) is FunctionType]
-            users = [each for each in reached if is_users_module(each.__module__ or "")]
-            beside = {id(each.__globals__): each.__globals__ for each in users}
-            users += [
-                value
-                for variables in beside.values()
-                for value in variables.values()
-                if type(value) is FunctionType and is_users_module(value.__module__ or "")
-            ]
-            self._users = tuple(users)
-        found = next((each for each in self._users if may_shrink_sets(each)), None)
-        if found is None or only_grows(self._names_of(thing), self._users, _loaded_functions()):
-            return ""
-        return f"{found.__module__}.{found.__qualname__}"
-
-    def _names_of(self, thing: object) -> frozenset[str]:
-        """Return the names of the attributes that hold ``thing``; none if other objects hold it, too.
-
-        The code of a module's or a class's top level may have removed members, and cannot be read.
-        """
-        names: set[str] = set()
-        for holder in self._holders:
-            if isinstance(holder, Structure):
-                held = [k for k, v in zip(*holder.read(), strict=False) if v is thing]
-                if held and not (
-                    isinstance(holder, Attributes) and is_users_class(type(holder.thing))
-                ):
-                    return frozenset()
-                names.update(held)
-        return frozenset() if self.walk.cut else frozenset(names)
 
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Return whether a value that the cached function reaches has changed."""
@@ -339,35 +282,32 @@ class UserState:
         decoder = UserDecoder(tensors, self.walk.by_path)
         for holder in holders:
             if holder.path not in saved["changed"] and holder.changed():
-                holder.reset()
+                with _restoring(holder.path):
+                    holder.reset()
         for path, node in saved["changed"].items():
             holder = by_path[path]
-            try:
+            with _restoring(path):
                 if isinstance(holder, Value):
                     holder.restore(node["value"], tensors)
                 elif isinstance(holder, Structure):
                     decoder.structure(holder, node)
-            except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
-                msg = (
-                    f"{path} cannot be restored from the checkpoint: {error}; the study's code "
-                    "has changed since it was written: undo the change, or give the changed "
-                    "study another name"
-                )
-                raise RestoreError(msg) from error
 
     def _by_path(self) -> dict[str, Holder]:
         return {holder.path: holder for holder in self.walk.holders}
 
 
-def _loaded_functions() -> Iterator[FunctionType]:
-    """Yield the functions of the user's loaded modules, and the methods of their classes."""
-    for name, module in [*sys.modules.items()]:
-        for value in [*vars(module).values()] if is_users_module(name) else ():
-            if isinstance(value, type) and is_users_class(value):
-                members = [*type.__dict__["__dict__"].__get__(value).values()]
-                yield from chain.from_iterable(map(functions_of, members))
-            elif type(value) is FunctionType:
-                yield value
+@contextmanager
+def _restoring(path: str) -> Iterator[None]:
+    """Context manager that raises a `RestoreError` for the object at ``path``."""
+    try:
+        yield
+    except (UnplaceableError, AttributeError, KeyError, TypeError, ValueError) as error:
+        msg = (
+            f"{path} cannot be restored from the checkpoint: {error}; the study's code "
+            "has changed since it was written: undo the change, or give the changed "
+            "study another name"
+        )
+        raise RestoreError(msg) from error
 
 
 def _key(holder: Holder) -> int:
@@ -385,9 +325,12 @@ def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
     }
 
 
-def _cannot(where: str, what: str) -> str:
-    advice = _OF_CALLBACK if where.startswith("callback ") else _MAKES_ANEW
-    return f"{where} changed during training, and is {what}, which cannot be saved; {advice}"
+def _cannot(where: str, what: str, advice: str = "") -> str:
+    other = _METHODS if where.startswith("callback ") else "" if advice else _MAKE_NEW
+    return (
+        f"{where} changed during training, and is {what}, which cannot be saved; "
+        f"{advice or _KEEP}{other}{_EXEMPT}"
+    )
 
 
 _MOST_READ = 2_000

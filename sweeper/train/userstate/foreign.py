@@ -8,9 +8,7 @@ no result depends on them.
 from __future__ import annotations
 
 import array
-import io
 import logging
-import pickle
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,16 +24,11 @@ from sweeper.train.codec import (
     NotPlainError,
     Tensors,
     UnplaceableError,
-    decode,
     digest_of,
-    encode,
     put_array,
     take_array,
 )
 from sweeper.train.userstate.values import SMALL, Value
-
-_MOST_PICKLED = 4 << 20
-"""Size of a pickle in bytes above which an object is not compared."""
 
 _HEAP, _IMMUTABLE = 1 << 9, 1 << 8
 _HARMLESS: tuple[type, ...] = (object, threading.local)
@@ -51,57 +44,6 @@ def hides_state(cls: type) -> bool:
         for base in cls.__mro__
         if not issubclass(base, BaseException) and base not in _HARMLESS
     )
-
-
-class Opaque(Value):
-    """An object whose changes are found by its pickle."""
-
-    __slots__ = ()
-
-    def token(self) -> Any:
-        return _pickled(self.thing)
-
-    def begin(self) -> None:
-        super().begin()
-        if self.began != self.token():
-            # Its pickle differs each time, so it cannot be compared.
-            self.began = None
-
-    def changed(self) -> bool:
-        return self.began is not None and super().changed()
-
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        del tensors
-        what = f"a {class_name(type(self.thing))}, whose content no API can read"
-        raise NotPlainError(key, self.thing, what)
-
-
-class _Bounded(io.RawIOBase):
-    """Writer with a maximum number of bytes."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.left = _MOST_PICKLED
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        written = bytes(data)
-        self.left -= len(written)
-        if self.left < 0:
-            raise pickle.PicklingError("too large")
-        self.parts.append(written)
-        return len(written)
-
-
-def _pickled(thing: object) -> bytes | None:
-    taken = _Bounded()
-    try:
-        pickle.Pickler(taken, 5).dump(thing)
-    except Exception:
-        return None
-    return b"".join(taken.parts)
 
 
 def is_buffer(thing: object) -> bool:
@@ -151,156 +93,6 @@ class Buffer(Value):
                     msg = f"it had {len(data):,} bytes, and has {view.nbytes:,} now"
                     raise UnplaceableError(msg)
                 view.cast("B")[:] = data
-
-
-def is_pandas(thing: object) -> bool:
-    """Return whether ``thing`` is a pandas frame or series."""
-    cls = type(thing)
-    return module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in _PANDAS
-
-
-_PANDAS = ("DataFrame", "Series")
-
-
-def arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:
-    """Return the NumPy arrays with the values of a frame or a series, each once."""
-    found = {}
-    for column in _columns(thing):
-        if isinstance(column.dtype, np.dtype):
-            values = column.to_numpy()
-            while isinstance(values.base, np.ndarray):
-                values = values.base
-            found[id(values)] = values
-    return list(found.values())
-
-
-def _columns(thing: Any) -> list[Any]:
-    if type(thing).__name__ == "Series":
-        return [thing]
-    return [thing.iloc[:, at] for at in range(thing.shape[1])]
-
-
-class PandasObject(Value):
-    """Layout and labels of a pandas frame or series; its arrays are separate holders."""
-
-    __slots__ = ("copy", "kept")
-
-    def token(self) -> Any:
-        thing = self.thing
-        labels = (id(thing.index), id(getattr(thing, "columns", None)))
-        return labels, repr(getattr(thing, "name", None)), tuple(map(_layout, _columns(thing)))
-
-    def begin(self) -> None:
-        super().begin()
-        thing, arrays = self.thing, arrays_in(self.thing)
-        # References, so that the ids in the token are not reused.
-        self.kept = [*arrays, thing.index, getattr(thing, "columns", None)]
-        size = sum(array.nbytes for array in arrays)
-        self.copy = thing.copy(deep=True) if size <= SMALL else None
-
-    def reset(self) -> None:
-        if self.copy is not None:
-            _become(self.thing, self.copy.copy(deep=True))
-
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        return put_pandas(self.thing, tensors, key)
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        _become(self.thing, take_pandas(saved, tensors))
-
-
-def _layout(column: Any) -> Any:
-    """Return the address of a column's NumPy array, or the values of another column."""
-    import pandas as pd
-
-    if isinstance(column.dtype, np.dtype):
-        inside = column.to_numpy().__array_interface__
-        return inside["typestr"], inside["data"][0], inside["shape"], inside["strides"]
-    return str(column.dtype), digest_of(pd.util.hash_array(column.array))
-
-
-def _become(thing: Any, other: Any) -> None:
-    """Call the constructor of ``thing`` again, with the content of ``other``."""
-    noted, unique = thing.attrs, thing.flags.allows_duplicate_labels
-    type(thing).__init__(thing, other)
-    thing.attrs = noted
-    thing.flags.allows_duplicate_labels = unique
-
-
-def put_pandas(thing: Any, tensors: Tensors, key: str) -> Json:
-    """Encode a frame or a series.
-
-    Raises:
-        NotPlainError: It has values or labels that are neither text nor of a NumPy dtype.
-    """
-    if type(thing).__name__ == "Series":
-        values = [_put_values(thing, tensors, f"{key}/values")]
-        name = encode(thing.name, f"{key}/name", tensors)
-        return {
-            "index": _put_index(thing.index, tensors, f"{key}/index"),
-            "series": values,
-            "name": name,
-        }
-    columns = [
-        _put_values(thing.iloc[:, at], tensors, f"{key}/{at}") for at in range(thing.shape[1])
-    ]
-    return {
-        "index": _put_index(thing.index, tensors, f"{key}/index"),
-        "columns": _put_index(thing.columns, tensors, f"{key}/columns"),
-        "values": columns,
-    }
-
-
-def take_pandas(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    """Return the inverse of `put_pandas`."""
-    import pandas as pd
-
-    index = _take_index(saved["index"], tensors)
-    if "series" in saved:
-        (values,) = saved["series"]
-        return pd.Series(_take_values(values, tensors), index, name=decode(saved["name"], tensors))
-    columns = [pd.Series(_take_values(each, tensors), index) for each in saved["values"]]
-    frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=index)
-    frame.columns = _take_index(saved["columns"], tensors)
-    return frame
-
-
-def _put_values(column: Any, tensors: Tensors, key: str) -> Json:
-    dtype = column.dtype
-    if isinstance(dtype, np.dtype) and dtype.kind != "O":
-        return {"array": put_array(column.to_numpy(), tensors, key)}
-    if str(dtype) in ("object", "str", "string"):
-        return {"dtype": str(dtype), "items": encode(column.tolist(), key, tensors)}
-    what = f"a pandas object with values of type {dtype}"
-    raise NotPlainError(key, column, what)
-
-
-def _take_values(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    import pandas as pd
-
-    if "array" in saved:
-        return take_array(saved["array"], tensors)
-    return pd.Series(decode(saved["items"], tensors), dtype=saved["dtype"]).array
-
-
-def _put_index(index: Any, tensors: Tensors, key: str) -> Json:
-    name = encode(index.name, f"{key}/name", tensors)
-    kind = type(index).__name__
-    if kind == "RangeIndex":
-        return {"range": [index.start, index.stop, index.step], "name": name}
-    if kind != "Index":
-        what = f"a pandas object with a {kind}"
-        raise NotPlainError(key, index, what)
-    return {"values": _put_values(index, tensors, key), "name": name}
-
-
-def _take_index(saved: Json, tensors: Mapping[str, Any]) -> Any:
-    import pandas as pd
-
-    name = decode(saved["name"], tensors)
-    if "range" in saved:
-        return pd.RangeIndex(*saved["range"], name=name)
-    return pd.Index(_take_values(saved["values"], tensors), name=name)
 
 
 _OUTPUT: tuple[type, ...] = (

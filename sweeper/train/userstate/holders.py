@@ -10,7 +10,6 @@ reached code uses, or that the user's own class has, are changed.
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import types
 from collections import OrderedDict, deque
@@ -21,8 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
-from sweeper.train.codec.form import MISSING, same
-from sweeper.train.codec.sets import fill_set
+from sweeper.train.codec.form import MISSING, UnplaceableError, same
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""
@@ -68,15 +66,13 @@ class Structure(Holder):
         values: Initial values.
     """
 
-    __slots__ = ("iterators", "keys", "values")
+    __slots__ = ("keys", "values")
     shape: ClassVar[str] = ORDERED
 
     def __init__(self, thing: Any, path: str) -> None:
         super().__init__(thing, path)
         self.keys: list[Any] = []
         self.values: list[Any] = []
-        self.iterators: list[Holder] = []
-        """Iterators among the values, which are replaced if they have advanced."""
 
     def read(self) -> Contents:
         raise NotImplementedError
@@ -93,12 +89,7 @@ class Structure(Holder):
             return True
         if not all(map(is_, values, self.values)) and not all(map(same, values, self.values)):
             return True
-        if not all(map(is_, keys, self.keys)) and not all(map(same, keys, self.keys)):
-            return True
-        return self._gone_on()
-
-    def _gone_on(self) -> bool:
-        return bool(self.iterators) and any(iterator.changed() for iterator in self.iterators)
+        return not all(map(is_, keys, self.keys)) and not all(map(same, keys, self.keys))
 
     def reset(self) -> None:
         self.write(self.keys, self.values)
@@ -139,7 +130,7 @@ class Attributes(Structure):
             names, values = before
             # Fast path: a model of 200 layers has 12,000 attributes.
             if [*fields] == names and all(map(is_, self._compared_values(fields), values)):
-                return self._gone_on()
+                return False
         if super().changed():
             return True
         self.as_before = _shared_names(tuple(fields)), [*self._compared_values(fields)]
@@ -194,7 +185,7 @@ class ListItems(Structure):
     def changed(self) -> bool:
         thing, began = self.thing, self.values
         if type(thing) is list and len(thing) == len(began) and all(map(is_, thing, began)):
-            return self._gone_on()
+            return False
         return super().changed()
 
     def read(self) -> Contents:
@@ -237,33 +228,35 @@ class DictItems(Structure):
             kind.__setitem__(self.thing, key, value)
 
 
-class WeakItems(Structure):
-    """The items of a mapping with weak references to keys or values."""
-
-    __slots__ = ()
-    shape = KEYED
-
-    def read(self) -> Contents:
-        items = list(self.thing.items())
-        return [key for key, _ in items], [value for _, value in items]
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        self.thing.clear()
-        for key, value in zip(keys, values, strict=True):
-            self.thing[key] = value
-
-
 class SetItems(Structure):
-    """The members of a set, in its order of iteration."""
+    """The members of a set, in its order of iteration, and the size of its hash table."""
 
-    __slots__ = ()
+    __slots__ = ("size",)
+
+    def begin(self) -> None:
+        super().begin()
+        self.size = set.__sizeof__(self.thing)
+
+    def changed(self) -> bool:
+        return set.__sizeof__(self.thing) != self.size or super().changed()
 
     def read(self) -> Contents:
         return [], list(set.__iter__(self.thing))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        fill_set(self.thing, values)
+        set.clear(self.thing)
+        set.update(self.thing, values)
+
+    def reset(self) -> None:
+        # A dict's keys are added to a table that is allocated at once.
+        for source in (self.values, dict.fromkeys(self.values)):
+            set.clear(self.thing)
+            set.update(self.thing, source)
+            if not self.changed():
+                return
+        msg = "a set had another order of iteration, which cannot be restored"
+        raise UnplaceableError(msg)
 
 
 class Cell(Structure):
@@ -353,19 +346,3 @@ class Environment(Structure):
         for name, value in zip(keys, values, strict=True):
             if self.thing.get(name) != value:
                 self.thing[name] = value
-
-
-class ContextValue(Structure):
-    """Value of a context variable in this context."""
-
-    __slots__ = ()
-    shape = NAMED
-
-    def read(self) -> Contents:
-        variable: contextvars.ContextVar[Any] = self.thing
-        return ["value"], [variable.get(MISSING)]
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        del keys
-        if values[0] is not MISSING:
-            self.thing.set(values[0])

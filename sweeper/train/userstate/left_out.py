@@ -22,10 +22,9 @@ from sweeper.inspection.sorts import fields_of, is_users_class
 from sweeper.inspection.walk import ObjectPath
 from sweeper.train.codec import TAG, Json, NotPlainError, Tensors
 from sweeper.train.codec.form import MISSING, same
-from sweeper.train.codec.sets import Filling
 from sweeper.train.userstate.codec import UserEncoder, path_in
 from sweeper.train.userstate.holders import KEYED, NAMED, ORDERED, Holder, Structure
-from sweeper.train.userstate.values import Array, Cache, IteratorState
+from sweeper.train.userstate.values import Array, Cache
 from sweeper.train.userstate.walk import Roots, Walk
 
 _SHORT = 40
@@ -52,9 +51,9 @@ class Parts:
 class _Comparing(UserEncoder):
     """Encoder of values that are compared and never restored, so any set can be encoded."""
 
-    def _filling(self, thing: Any, members: list[Any], path: str) -> Filling:
-        del thing, path
-        return Filling(range(len(members)))
+    def _members(self, thing: set[Any] | frozenset[Any], path: str) -> list[Json]:
+        kind: Any = set if isinstance(thing, set) else frozenset
+        return self._items([*kind.__iter__(thing)], path)
 
 
 class LeftOut:
@@ -92,7 +91,7 @@ class LeftOut:
         return [
             [name, text]
             for holder in self._walk.holders
-            if not isinstance(holder, Cache | IteratorState) and holder.changed()
+            if not isinstance(holder, Cache) and holder.changed()
             for name, text in self._of(holder)
         ]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import functools
 import io
 import multiprocessing.process
@@ -27,7 +26,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops, iterator_ops
+from tensorflow.python.data.ops import dataset_ops
 
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import (
@@ -51,7 +50,6 @@ from sweeper.inspection.walk import (
     assigned_by_keras,
     assigned_by_user,
     edges_of,
-    frame_of,
     variables_used,
     walk,
 )
@@ -60,19 +58,14 @@ from sweeper.train.codec.form import is_plain
 from sweeper.train.userstate.built_ins import BUILT_INS, base_of
 from sweeper.train.userstate.foreign import (
     Buffer,
-    Opaque,
-    PandasObject,
-    arrays_in,
     hides_state,
     is_buffer,
     is_output,
-    is_pandas,
 )
 from sweeper.train.userstate.holders import (
     Attributes,
     Cell,
     ClassAttributes,
-    ContextValue,
     DictItems,
     Environment,
     Holder,
@@ -80,21 +73,15 @@ from sweeper.train.userstate.holders import (
     ModuleVariables,
     SetItems,
     Structure,
-    WeakItems,
 )
+from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of, opaque
 from sweeper.train.userstate.values import (
     Array,
     Cache,
-    DatasetIterator,
     File,
-    Frame,
     Generator,
-    IteratorState,
-    LookupTable,
-    Queue,
     SeedSequence,
     Variable,
-    reduced_iterator,
 )
 
 
@@ -171,7 +158,6 @@ _CLOSED: tuple[type, ...] = (
     *(subprocess.Popen, threading.Thread, threading.Condition, threading.Barrier),
     types.ModuleType,
     *(tf.Graph, tf.distribute.Strategy, tf.io.TFRecordWriter, weakref.ref),
-    weakref.WeakSet,
 )
 """Classes of objects that cannot be saved and rarely change: compared by identity alone."""
 
@@ -235,6 +221,9 @@ _known: dict[type, Reacher] = {}
 def _choose(thing: Any, cls: type) -> Reacher:
     if is_output(thing):
         return _opaque
+    refused = kind_of(thing)
+    if refused is not None:
+        return functools.partial(_refused, refused)
     for kinds, reacher in _SPECIAL:
         if isinstance(thing, kinds):
             return reacher
@@ -243,8 +232,6 @@ def _choose(thing: Any, cls: type) -> Reacher:
     sort = sort_of(thing)
     if sort in OF_KERAS:
         return _keras_of(sort)
-    if reduced_iterator(thing) is not None:
-        return _iterator
     by_sort = _BY_SORT.get(sort)
     return _of_attributes(sort, cls) if by_sort is None else by_sort
 
@@ -252,7 +239,7 @@ def _choose(thing: Any, cls: type) -> Reacher:
 def _of_attributes(sort: Sort, cls: type) -> Reacher:
     root = module_of(cls).partition(".")[0]
     if root == "pandas":
-        return _pandas
+        return _foreign
     if sort is Sort.ITERATOR and not is_users_class(cls):
         return _opaque
     if root in _WITHOUT_STATE:
@@ -313,34 +300,8 @@ def _generator(thing: Any, path: ObjectPath) -> Reached:
     return Reached(Generator(thing, path.text), edges)
 
 
-def _iterator(thing: Any, path: ObjectPath) -> Reached:
-    edges: list[Edge] = []
-    reduced = reduced_iterator(thing) or ()
-    waiting = list(reduced[1:3])
-    while waiting:
-        value = waiting.pop()
-        nested = None if is_plain(value) else reduced_iterator(value)
-        if nested is not None:
-            # Its path is that of the outer iterator; if other objects hold it, the walk finds it there.
-            waiting += nested[1:3]
-        elif isinstance(value, tuple):
-            waiting += value
-        elif not is_plain(value) and (type(value) is not list or not _is_fresh(thing)):
-            edges.append(Edge(path.noted("what is iterated over"), value))
-    return Reached(IteratorState(thing, path.text), tuple(edges))
-
-
-def _is_fresh(iterator: object) -> bool:
-    """Return whether the iterator's ``__reduce__`` creates a list of its items."""
-    return type(iterator).__name__.startswith(("dict", "set", "cycle", "groupby"))
-
-
-def _pandas(thing: Any, path: ObjectPath) -> Reached:
-    """Return a frame or series with its arrays, or another object of pandas."""
-    if not is_pandas(thing):
-        return _foreign(thing, path)
-    arrays = tuple(Edge(path, array) for array in arrays_in(thing))
-    return Reached(PandasObject(thing, path.text), arrays)
+def _refused(kind: Kind, thing: Any, path: ObjectPath) -> Reached:
+    return Reached(Uncaptured(thing, path.text, kind), tuple(kind.inside(thing, path)))
 
 
 def _foreign(thing: Any, path: ObjectPath) -> Reached:
@@ -352,12 +313,8 @@ def _foreign(thing: Any, path: ObjectPath) -> Reached:
     if is_buffer(thing):
         return Reached(Buffer(thing, path.text), tuple(edges))
     # The pickle of an object with attributes would include them, and they are captured separately.
-    return Reached(None if edges else Opaque(thing, path.text), tuple(edges))
-
-
-def _python_frame(thing: Any, path: ObjectPath) -> Reached:
-    inside = edges_of(thing, Sort.ITERATOR, path) if frame_of(thing) is not None else ()
-    return Reached(Frame(thing, path.text), tuple(inside))
+    holder = None if edges else Uncaptured(thing, path.text, opaque(thing))
+    return Reached(holder, tuple(edges))
 
 
 def _keras_of(sort: Sort) -> Reacher:
@@ -483,19 +440,10 @@ _SPECIAL: tuple[tuple[Any, Reacher], ...] = (
     (type(os.environ), lambda thing, path: Reached(Environment(thing, path.text), follow=False)),
     (types.CellType, _led_by(Sort.CELL, Cell)),
     (tf.types.experimental.GenericFunction, _traced),
-    (iterator_ops.OwnedIterator, _simple(DatasetIterator)),
-    (
-        (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable),
-        _simple(LookupTable),
-    ),
-    (tf.queue.QueueBase, _simple(Queue)),
     (io.IOBase, _simple(File)),
-    ((types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType), _python_frame),
     ((np.random.BitGenerator,), _generator),
     ((np.random.SeedSequence,), _simple(SeedSequence)),
-    ((weakref.WeakKeyDictionary, weakref.WeakValueDictionary), _simple(WeakItems)),
     ((functools.cached_property,), _led_by(Sort.DESCRIPTOR)),
-    ((contextvars.ContextVar,), _simple(ContextValue)),
     (
         (threading.Event,),
         lambda thing, path: Reached(Attributes(thing, path.text, watched=("_flag",))),
@@ -612,16 +560,8 @@ class Walk:
 
     def begin(self) -> None:
         """Record the current contents of all holders as the initial ones."""
-        iterators = {
-            id(node.thing): node.holder
-            for node in self.nodes.values()
-            if isinstance(node.holder, IteratorState)
-        }
         for holder in self.holders:
             holder.begin()
-            if isinstance(holder, Structure) and iterators:
-                held = (iterators.get(id(value)) for value in holder.values)
-                holder.iterators = [each for each in held if each is not None]
 
     def _add(self, edge: Edge, holder: Holder | None) -> None:
         path = edge.path.text

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from pieces import compiled, layers_of
-from registry import either, identical, study
+from registry import identical, refused, study
 
 
 class TableInCallback(keras.callbacks.Callback):
@@ -25,7 +25,7 @@ class TableInCallback(keras.callbacks.Callback):
 study(
     "mutable-hash-table",
     "a MutableHashTable of TensorFlow's that a callback writes into",
-    either("table"),
+    refused("table", "a mutable lookup table", "tf.Variable"),
     callbacks=lambda trial: [TableInCallback()],
 )
 
@@ -47,7 +47,7 @@ class QueueInCallback(keras.callbacks.Callback):
 study(
     "tensorflow-queue",
     "a tf.queue.FIFOQueue that a callback fills and empties",
-    either("queue"),
+    refused("queue", "collections.deque"),
     callbacks=lambda trial: [QueueInCallback()],
 )
 
@@ -70,7 +70,7 @@ class Iterates(keras.callbacks.Callback):
 study(
     "dataset-iterator-in-callback",
     "iter(dataset), shuffled, in a callback",
-    either("batches"),
+    refused("batches", "an iterator over a tf.data.Dataset", "make a new iterator"),
     callbacks=lambda trial: [Iterates()],
 )
 

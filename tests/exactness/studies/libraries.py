@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pandas as pd
 from pieces import build_model
-from registry import either, identical, refused, study
+from registry import identical, refused, study
 
 
 class Lowers(keras.callbacks.Callback):
@@ -33,7 +33,7 @@ class SeriesGrows(Lowers):
 study(
     "series-that-grows",
     "a series of pandas that a callback appends to in place",
-    identical(),
+    refused("SeriesGrows.seen", "a frame or series of pandas", "in a list"),
     callbacks=lambda trial: [SeriesGrows()],
 )
 
@@ -52,7 +52,7 @@ class FrameAnew(Lowers):
 study(
     "frame-made-anew",
     "a frame with a column of text that a callback concatenates",
-    identical(),
+    refused("'seen'", "a frame or series of pandas", "in a list"),
     callbacks=lambda trial: [FrameAnew()],
 )
 
@@ -70,7 +70,7 @@ class FrameByCategory(Lowers):
 study(
     "frame-of-categories",
     "a frame with a categorical column that a callback appends to",
-    either("FrameByCategory"),
+    refused("FrameByCategory.seen", "a frame or series of pandas", "in a list"),
     callbacks=lambda trial: [FrameByCategory()],
 )
 

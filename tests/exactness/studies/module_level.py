@@ -17,7 +17,7 @@ import project_settings
 import tensorflow as tf
 from pieces import build_eager, build_model, compiled, layers_of
 from project_settings import Registry, next_rate
-from registry import either, identical, study
+from registry import either, identical, refused, study
 
 COUNTS = {"batches": 0}
 
@@ -250,7 +250,7 @@ class InContext(keras.callbacks.Callback):
 study(
     "context-variable",
     "a contextvars.ContextVar that a callback counts in",
-    either("DEPTH"),
+    refused("DEPTH", "a context variable", "in an attribute"),
     callbacks=lambda trial: [InContext()],
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import io
 import types
 import weakref
 
@@ -36,7 +37,7 @@ class FirstOfSet(keras.callbacks.Callback):
 study(
     "set-of-ints-order",
     "a set whose order of iteration comes from what was added and removed before",
-    refused("a set, and", "may remove members"),
+    refused("FirstOfSet.open", "is a set", "dict.fromkeys"),
     callbacks=lambda trial: [FirstOfSet()],
 )
 
@@ -56,7 +57,7 @@ class FirstOfStrings(keras.callbacks.Callback):
 study(
     "set-of-strings-popped",
     "a set of strings that a callback pops from, in processes of two warm servers",
-    refused("a set, and", "may remove members"),
+    refused("FirstOfStrings.names", "is a set", "dict.fromkeys"),
     callbacks=lambda trial: [FirstOfStrings()],
     own_server=True,
 )
@@ -77,8 +78,69 @@ class SetInClosure(keras.callbacks.Callback):
 study(
     "frozenset-of-tuples",
     "a frozenset of tuples whose first member sets the rate",
-    identical(),
+    refused("pairs", "is a set", "tuple"),
     callbacks=lambda trial: [SetInClosure()],
+)
+
+
+class SeenInEpoch(keras.callbacks.Callback):
+    """Adds each batch to a set, and sets the rate by their number."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.add(batch)
+        rate(self, len(self.seen))
+
+
+study(
+    "set-that-grows",
+    "a set of whole numbers that only grows",
+    refused("SeenInEpoch.seen", "is a set", "dict.fromkeys"),
+    callbacks=lambda trial: [SeenInEpoch()],
+)
+
+
+class SeenInDict(SeenInEpoch):
+    """Keeps the batches as the keys of a dict, as the refusal advises."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {}
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen |= dict.fromkeys([batch])
+        rate(self, len(self.seen))
+
+
+study(
+    "dict-instead-of-a-set",
+    "the same with the keys of a dict",
+    identical(),
+    callbacks=lambda trial: [SeenInDict()],
+)
+
+
+class LooksUp(keras.callbacks.Callback):
+    """Looks batches up in a set that nothing changes, and begins an empty one with each."""
+
+    def __init__(self, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.rest = set()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.rest = set()
+        rate(self, 1 if batch in self.chosen else 2)
+
+
+study(
+    "set-looked-up",
+    "a set of numbers and words that nothing changes, and an empty one that is made with each batch",
+    identical(),
+    callbacks=lambda trial: [LooksUp({1, 3, "x", "y"})],
 )
 
 
@@ -266,8 +328,49 @@ class Weakly(keras.callbacks.Callback):
 study(
     "weak-key-dictionary",
     "a WeakKeyDictionary that grows and shrinks with a list of objects",
-    either("by_node"),
+    refused("by_node", "weak references", "use a dict"),
     callbacks=lambda trial: [Weakly()],
+)
+
+
+class WeakMembers(keras.callbacks.Callback):
+    """Adds objects to a WeakSet, and sets the rate by their number."""
+
+    def __init__(self):
+        super().__init__()
+        self.nodes, self.known = [], weakref.WeakSet()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.nodes.append(Node())
+        self.known.add(self.nodes[-1])
+        rate(self, len(self.known))
+
+
+study(
+    "weak-set",
+    "a WeakSet that grows",
+    refused("WeakMembers.known", "weak references", "use a dict"),
+    callbacks=lambda trial: [WeakMembers()],
+)
+
+
+class WritesText(keras.callbacks.Callback):
+    """Writes to a stream in memory, and sets the rate by its length."""
+
+    def __init__(self):
+        super().__init__()
+        self.text = io.StringIO()
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.text.write(f"{batch} ")
+        rate(self, len(self.text.getvalue()))
+
+
+study(
+    "stream-in-memory",
+    "a StringIO that a callback writes to",
+    refused("WritesText.text", "a stream in memory", "in a list"),
+    callbacks=lambda trial: [WritesText()],
 )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 from pieces import BATCH, compiled, layers_of, load_validated, samples
-from registry import either, identical, study
+from registry import either, identical, refused, study
 
 from sweeper import Data
 
@@ -269,6 +269,6 @@ class HistoryFrame(keras.callbacks.Callback):
 study(
     "history-in-pandas",
     "a pandas frame that grows by a row a batch",
-    either("frame"),
+    refused("HistoryFrame.frame", "a frame or series of pandas", "in a list"),
     callbacks=lambda trial: [HistoryFrame()],
 )

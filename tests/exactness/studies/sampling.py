@@ -132,7 +132,7 @@ class Resizing(keras.utils.PyDataset):
 study(
     "pydataset-progressive",
     "a PyDataset that counts what it serves and holds an iterator of rounds",
-    identical(),
+    refused("rounds", "an iterator", "index", by=2),
     data=lambda trial: Data(train=Resizing(*samples()), shuffle=False),
 )
 
@@ -156,7 +156,7 @@ class Streamed:
 study(
     "open-file-read-on",
     "a csv reader over an open file, read on from epoch to epoch",
-    either("Data(train=…).file", by=2),
+    refused("Data(train=…).file", "read during training", "in the factory", by=2),
     data=lambda trial: Data(train=Streamed(trial.directory / "rows.csv")),
 )
 
