@@ -2,9 +2,8 @@
 
 The database is only read until a trial's verdict is known, and the study's directories are never
 written: every replay has its own temporary directory. If a trial differs, further replays look for
-the cause: a second one shows whether it repeats and which values are measured; one uses the
-parameters that the sampler draws, if these differ from the stored ones; and one is not killed, if
-the first was.
+the cause: a second one shows whether it repeats and which values are measured, and one is not killed,
+if the first was.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checks.decisions import Redrawn, check_rungs, redraw, rejudge
 from sweeper.checks.kept_checkpoints import compare_end_models, kept_checkpoints_of, references
+from sweeper.checks.verify_differences import StoredTrial, compared, findings_of
 from sweeper.checks.verify_findings import (
     Finding,
     Level,
@@ -28,7 +27,6 @@ from sweeper.checks.verify_findings import (
     TrialVerification,
     Unverified,
 )
-from sweeper.checks.witnesses import StoredTrial, compared, findings_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
@@ -45,8 +43,6 @@ from sweeper.run.rehearsals import read_authors
 from sweeper.run.replays import Answers, Kill, ReplayOrder
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
-from sweeper.search.repeats import of_configurations
-from sweeper.search.spaces import Observation
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import RunPaths, scratch_directory
@@ -262,24 +258,15 @@ class _Verifier:
     tell: Listener
     stopping: threading.Event = field(default_factory=threading.Event)
     surroundings: Mapping[str, Any] = field(default_factory=dict)
-    ended: Mapping[int, Observation] = field(default_factory=dict)
-    all_trials: Mapping[int, TrialRecord] = field(default_factory=dict)
     writers: Mapping[str, set[int]] = field(default_factory=dict)
 
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
-        name, below = self.settings.name, chosen[-1].number + 1
-        numbering = self.settings.numbering
-        ended = self.repository.finished_before(name, below)
-        finished = of_configurations(ended, numbering)
-        self.ended = {o.number: o for o in self.repository.finished_before(name, below, whole=True)}
-        if self.settings.budget is not None:
-            self.all_trials = {trial.number: trial for trial in self.repository.trials(name)}
         if any(trial.files["read"] for trial in chosen):
-            self.writers = _writers(self.repository.trials(name))
+            self.writers = _writers(self.repository.trials(self.settings.name))
         fingerprints = self.repository.verdicts.fingerprints(self.settings.name)
         work = [
-            functools.partial(self._trial, trial, finished, fingerprints.get(trial.number, ()))
+            functools.partial(self._trial, trial, fingerprints.get(trial.number, ()))
             for trial in chosen
         ]
         return run_side_by_side(work, self.request.workers, self.stopping)
@@ -287,7 +274,6 @@ class _Verifier:
     def _trial(
         self,
         record: TrialRecord,
-        finished: Sequence[Observation],
         ran_under: Sequence[tuple[int, Mapping[str, Any]]],
     ) -> TrialVerification:
         number, promised = record.number, self.settings.deterministic
@@ -295,33 +281,17 @@ class _Verifier:
         paths = RunPaths(self.request.runs_dir.absolute(), self.settings.name)
         stored = StoredTrial(
             record=record,
-            observed=self.ended[number],
             kept=kept_checkpoints_of(record, paths),
-            study_seed=self.settings.seed,
             objectives=tuple(objective.name for objective in self.settings.objectives),
-            at=self.settings.at,
-            direction=self.settings.direction,
-            numbering=self.settings.numbering,
         )
         steps = [a.end_step or 0 for a in record.attempts] + [c.step for c in record.checkpoints]
         kill = None
         if self.request.interrupt:
             kill = where_to_kill(self.request.seed, number, max(steps, default=0))
-        outcome = self._replay(stored, record.params, kill)
+        outcome = self._replay(stored, kill)
         replayed = outcome.comparison.replayed
         self.surroundings = replayed.fingerprint
         findings = list(outcome.findings)
-        findings += check_rungs(record, self.all_trials, self.settings)
-        drawn_for = self.settings.numbering.repeat_of(number).configuration
-        redrawn = redraw(self.search, drawn_for, finished)
-        findings = [*self._parameters(stored, redrawn, outcome), *findings]
-        # The pruner's decisions were about this trial, among the configurations before it.
-        judged = replace(stored.observed, number=drawn_for)
-        others = [o for o in finished if o.number < drawn_for]
-        epochs = self.settings.epochs
-        misjudged = rejudge(self.search, drawn_for, [*others, judged], epochs)
-        if misjudged is not None:
-            findings.append(Finding("warning", "promise", misjudged))
         if kill is None and self.request.interrupt:
             findings.append(Finding("note", "replay", "the trial is too short for a kill"))
         if kill is not None and promised and not outcome.equal:
@@ -366,15 +336,13 @@ class _Verifier:
                     file=file["path"],
                 )
 
-    def _replay(
-        self, stored: StoredTrial, params: Mapping[str, Any], kill: Kill | None
-    ) -> _Outcome:
-        """Run the trial again, with these parameters, and compare it with what is stored."""
+    def _replay(self, stored: StoredTrial, kill: Kill | None) -> _Outcome:
+        """Run the trial again, and compare it with what is stored."""
         record, level = stored.record, self._level
         order = ReplayOrder(
             settings=replace(self.settings, epochs=record.length or self.settings.epochs),
             number=record.number,
-            answers=Answers(params, record.distributions),
+            answers=Answers(record.params, record.distributions),
             checkpoints=tuple(dict.fromkeys((each.step, each.epoch) for each in stored.kept)),
             prune_after=_pruned_after(record),
             kills=() if kill is None else (kill,),
@@ -417,47 +385,9 @@ class _Verifier:
         """Return the user's code, read once."""
         return read_authors(self.launcher, self.settings, self.search)
 
-    def _parameters(
-        self, stored: StoredTrial, redrawn: Redrawn, outcome: _Outcome
-    ) -> list[Finding]:
-        """Return findings on stored parameters that differ from the sampler's draw."""
-        number = stored.record.number
-        if redrawn.impossible is not None:
-            message = f"the parameters could not be drawn again: {redrawn.impossible}"
-            return [Finding("warning", "parameter", message)]
-        if not redrawn.differing:
-            return []
-        drawn = {**stored.record.params, **redrawn.differing}
-        cause = ""
-        if not outcome.equal:
-            again = self._replay(stored, drawn, None)
-            if again.equal:
-                cause = "; with the drawn value, the replay equals everything that is stored"
-        elif redrawn.suspect != number:
-            cause = f"; trial {redrawn.suspect} is the first that differs from its draw"
-        explained = outcome.equal and self._draws_may_differ()
-        return [
-            Finding(
-                "warning" if explained else "error",
-                "parameter",
-                f"parameter {name!r} is {stored.record.params[name]!r} in the database, but the "
-                f"study's sampler draws {value!r} for trial {number}{cause}",
-                epoch=None if outcome.equal else 0,
-                variable=name,
-                stored=stored.record.params[name],
-                replayed=value,
-            )
-            for name, value in redrawn.differing.items()
-        ]
-
-    def _draws_may_differ(self) -> bool:
-        """Return whether a draw may differ without a fault, because it depends on more than is stored."""
-        changed = self.repository.definition_changes(self.settings.name)
-        return self.search.window is not None or bool(changed)
-
     def _undisturbed(self, stored: StoredTrial) -> Finding:
         """Return whether a replay without a kill also differs, in a sentence."""
-        equal = self._replay(stored, stored.record.params, None).equal
+        equal = self._replay(stored, None).equal
         message = (
             "a replay without a kill equals the trial: only the resumed replay differs"
             if equal

@@ -13,7 +13,6 @@ from sweeper.records.results import VerificationMode, VerificationVerdict
 Level = Literal["error", "warning", "note"]
 
 What = Literal[
-    "seed",
     "parameter",
     "replay",
     "file",
@@ -26,7 +25,6 @@ What = Literal[
     "digest",
     "fingerprint",
     "promise",
-    "rung",
 ]
 """Subject of a finding, as one word for programs."""
 

@@ -207,25 +207,22 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
     return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
 
 
-def finished_before(
-    connection: Connection, name: str, number: int, *, whole: bool = False
-) -> tuple[Observation, ...]:
+def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
     """Return the finished trials below ``number``, in order, in the form for a sampler.
 
     With a budget, values are those at the first rung; extended trials have their values at the
-    study's first length. With ``whole``, all trials have their present
-    values.
+    study's first length.
     """
     study = find_study(connection, name)
     schedule = schedule_of(study)
-    if schedule is not None and not whole:
+    if schedule is not None:
         return seen_at_first_rung(connection, study, schedule, number)
     several = len(objectives_of(study)) > 1
     finished = Trial.result.is_not(None)
     chosen = sa.and_(
         Trial.study_id == study.id,
         Trial.number < number,
-        finished if whole else sa.or_(finished, was_extended()),
+        sa.or_(finished, was_extended()),
     )
     rows = connection.execute(
         sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.epochs)
@@ -250,7 +247,7 @@ def finished_before(
         )
         for row in rows
     )
-    return observed if whole else at_first_length(connection, study, rows, observed)
+    return at_first_length(connection, study, rows, observed)
 
 
 def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, str] | None:

@@ -1,4 +1,4 @@
-"""What `sweeper verify` decides without running anything: which trials, which draws, which verdict."""
+"""What `sweeper verify` decides without running anything: which trials, and which verdict."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Literal
 
 import pytest
 
-from sweeper.checks.decisions import redraw, rejudge
 from sweeper.checks.verify import VerifyRequest, choose, where_to_kill
 from sweeper.checks.verify_findings import (
     Compared,
@@ -29,76 +28,12 @@ from sweeper.records.results import EpochRecord
 from sweeper.run.launch.launchers import Loaded, open_launcher
 from sweeper.run.protocol.messages import Replay, ReplaySchedule
 from sweeper.run.stored_study import unchanged_settings
-from sweeper.search.sampling import open_search
-from sweeper.search.spaces import Observation
-from sweeper.search.spec import SamplerSpec
-from sweeper.spec.space import FloatRange
-
-RATE = FloatRange(1e-4, 1e-1, log=True)
 
 
 def settings() -> StudySettings:
     return StudyDefinition(
         name="digits", model=lambda _: None, data=lambda _: None, epochs=3, trials=4, threads=1
     ).settings()
-
-
-def drawn(spec: SamplerSpec, trials: int) -> list[Observation]:
-    """Trials of a study in which each sees those of its window."""
-    found: list[Observation] = []
-    for number in range(trials):
-        seen = found[: max(0, number - (spec.window or 0) + 1)] if spec.window else ()
-        rate = open_search(spec, number, seen).suggest("rate", RATE)
-        value = float(abs(rate - 0.01))
-        found.append(
-            Observation(number, "complete", {"rate": rate}, {"rate": RATE}, value, {0: value})
-        )
-    return found
-
-
-TPE = SamplerSpec("tpe", seed=3, window=2)
-
-
-def changed(observations: list[Observation], number: int, rate: float) -> list[Observation]:
-    wrong = replace(observations[number], params={"rate": rate})
-    return [*observations[:number], wrong, *observations[number + 1 :]]
-
-
-@pytest.mark.parametrize("spec", [SamplerSpec("random", seed=3), TPE])
-def test_what_was_drawn_is_drawn_again_and_a_changed_parameter_is_not(spec: SamplerSpec) -> None:
-    trials = drawn(spec, 14)
-    assert all(redraw(spec, number, trials).differing == {} for number in range(14))
-    for number in (0, 5, 13):
-        again = redraw(spec, number, changed(trials, number, 0.02))
-        assert again.differing == {"rate": trials[number].params["rate"]}
-        assert again.suspect == number
-
-
-def test_a_draw_that_follows_from_a_changed_one_leads_to_the_trial_that_was_changed() -> None:
-    trials = drawn(TPE, 14)
-    wrong = changed(trials, 3, 0.09)
-    assert redraw(TPE, 13, wrong).differing == {}, "drawn from what trial 3 must have been"
-    assert redraw(TPE, 3, wrong).suspect == 3
-
-
-def test_a_stored_parameter_that_no_range_contains_is_still_named() -> None:
-    trials = changed(drawn(TPE, 14), 12, 5.0)
-    assert redraw(TPE, 12, trials).differing != {}
-
-
-def test_a_pruners_decision_is_made_again() -> None:
-    import optuna
-
-    spec = SamplerSpec("random", seed=3, pruner=lambda: optuna.pruners.ThresholdPruner(upper=1.0))
-    (trial,) = drawn(spec, 1)
-    good = replace(trial, intermediate={0: 0.5, 1: 0.4, 2: 2.0})
-    assert rejudge(spec, 0, [good], epochs=3) is None, "nobody is asked after the last epoch"
-    findings = rejudge(spec, 0, [replace(good, intermediate={0: 0.5, 1: 2.0, 2: 0.1})], epochs=3)
-    assert findings == (
-        "the study's pruner, asked again, ends trial 0 after epoch 2, but the trial is complete"
-    )
-    pruned = replace(good, state="pruned", intermediate={0: 0.5, 1: 0.4})
-    assert "does not end trial 0 after epoch 2" in (rejudge(spec, 0, [pruned], epochs=3) or "")
 
 
 def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else() -> None:

@@ -21,17 +21,18 @@ from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.interrupted_runs import Interruption, judge_interruptions
 from sweeper.checks.judging import Judgement
 from sweeper.checks.kept_checkpoints import KeptCheckpoint, references
-from sweeper.checks.witnesses import checkpoint_findings
-from sweeper.db.audits import AuditClaim, Pinned
+from sweeper.checks.verify_differences import checkpoint_findings
 from sweeper.definition.definition import StudyDefinition
+from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import compare_checkpoints
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import compared_replays
-from sweeper.run.auditing import IntervalReplay
+from sweeper.run.auditing import Interval, IntervalReplay
 from sweeper.run.compared_replays import ComparedReplay
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
+from sweeper.spec import checkpointing
 
 OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")
@@ -185,9 +186,12 @@ SETTINGS = StudyDefinition(
 
 
 def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
-    pinned = Pinned(4, 8, 1, "here", str(whole.parents[2] / "audit"), None, str(whole))
-    claim = AuditClaim(1, "key", "small", 0, 1, pinned, {}, {}, None, 1)
-    replay = IntervalReplay(claim, SETTINGS, None, threading.Event())  # type: ignore[arg-type]
+    interval = Interval(None, checkpointing.KeptCheckpoint(8, 1, whole))
+    trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
+    launcher: Any = None
+    replay = IntervalReplay(
+        trial, interval, SETTINGS, whole.parents[2] / "files", launcher, threading.Event()
+    )
     with running(resumed, one, other):
         outcome = replay.outcome()
     found = errors(outcome.comparison.differences)

@@ -39,7 +39,7 @@ class RecordedReplays:
     def run(
         self, order: ReplayOrder, launchers: Sequence[Launcher], directory: Path, *more: Any
     ) -> Replayed:
-        asked = replace(order, seen=_nobody, keep_all=True)
+        asked = replace(order, seen=_nobody)
         found = next((each for each in self.known if each.order == asked), None)
         if found is None:
             return self.run_anew(order, launchers, directory, *more)
@@ -49,10 +49,19 @@ class RecordedReplays:
         self, order: ReplayOrder, launchers: Sequence[Launcher], directory: Path, *more: Any
     ) -> Replayed:
         """The same, and run whatever was recorded."""
-        asked = replace(order, seen=_nobody, keep_all=True)
+        asked = replace(order, seen=_nobody)
         committed: list[CheckpointCommitted] = []
         kept = self.directory / str(next(self._numbers))
-        replayed = run_again(replace(asked, seen=committed.append), launchers, kept, *more)
+        saved = self.directory / f"{kept.name}-saved"
+
+        def save(message: CheckpointCommitted) -> None:
+            shutil.copytree(message.path, saved / str(len(committed)))
+            committed.append(message)
+
+        replayed = run_again(replace(asked, seen=save), launchers, kept, *more)
+        for number, message in enumerate(committed):
+            if not Path(message.path).exists():
+                shutil.move(saved / str(number), message.path)
         found = _Recorded(asked, kept, committed, replayed)
         self.known.append(found)
         return self._given(found, order, directory)

@@ -17,7 +17,6 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudySettings
 from sweeper.records.results import EpochRecord, StudyResults
-from sweeper.run.auditing import Auditor
 from sweeper.run.protocol.messages import (
     EpochsEnded,
     Failed,
@@ -111,7 +110,6 @@ def _sweep(
         ),
         runner=ScriptedLauncher(scripts),
         listener=lambda _event: None,
-        make_auditor=Auditor,
     )
     run_side_by_side(lambda: serve_slot(context), workers)
     if context.error is not None:
@@ -214,7 +212,6 @@ def test_the_sampler_sees_one_observation_a_configuration(tmp_path: Path) -> Non
             ),
             runner=ScriptedLauncher({None: _train}),
             listener=lambda _event: None,
-            make_auditor=Auditor,
         )
         serve_slot(context)
         results = repository.results("scripted")

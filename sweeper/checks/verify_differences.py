@@ -1,16 +1,15 @@
-"""Findings of a verification: contradictions within what is stored of a trial, and with its replay.
+"""Findings of a verification: how what is stored of a trial differs from its replay.
 
-A trial's metrics have three sources: the database, the history in kept checkpoints, and the replay.
-If they disagree, a finding has all values, so that a reader sees which one differs. Contradictions
-within the stored data are always errors; differences from the replay are errors if exactness is
-promised. `sweeper.run.compared_replays` compares the replay and excuses measured values.
+Compared are parameters, epochs, kept checkpoints, end model, values and digest. A difference is an error
+if exactness is promised; a damaged file always is. `sweeper.run.compared_replays` compares the replay and
+excuses measured values.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from sweeper.checks.kept_checkpoints import KeptCheckpoint, first_difference
 from sweeper.checks.verify_findings import Compared, Finding, Level, What
@@ -20,10 +19,6 @@ from sweeper.replay.findings import Difference, errors
 from sweeper.run.compared_replays import ComparedCheckpoint, ReplayComparison
 from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
 from sweeper.run.replays import Replayed
-from sweeper.search.spaces import Observation
-from sweeper.spec.repeating import Numbering
-from sweeper.spec.searching import At, Direction, value_at
-from sweeper.train.randomness.seeds import TrialSeeds
 
 _SHOWN_EPOCHS = 3
 _SHOWN_VALUES = 3
@@ -35,21 +30,12 @@ class StoredTrial:
     """All stored data of a finished trial.
 
     Attributes:
-        observed: The same trial in Optuna's tables.
-        study_seed: Seed of the study, from which the trial's is derived.
         objectives: The study's objectives, in order.
-        at, direction: The epoch that gives the value, and the direction.
-        numbering: Which trial is which repeat of which configuration.
     """
 
     record: TrialRecord
-    observed: Observation
     kept: tuple[KeptCheckpoint, ...]
-    study_seed: int
     objectives: tuple[str, ...]
-    at: At = "end"
-    direction: Direction = "minimize"
-    numbering: Numbering = field(default_factory=Numbering)
 
 
 def findings_of(
@@ -66,12 +52,10 @@ def findings_of(
     replayed = comparison.replayed
     metrics = list(_metrics(stored, comparison, level))
     return [
-        *_seed(stored),
         *_questions(stored, replayed, level),
         *_files(stored),
         *_ending(stored, replayed, level),
         *metrics,
-        *_optunas(stored),
         *_checkpoints(stored, comparison, level, reported=bool(metrics)),
         *_final(stored, replayed, level),
         *_repeats(comparison),
@@ -88,21 +72,6 @@ def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
         checkpoints=len(comparison.checkpoints),
         tensors=sum(each.tensors for each in comparison.checkpoints.values()),
     )
-
-
-def _seed(stored: StoredTrial) -> Iterator[Finding]:
-    record = stored.record
-    number = stored.numbering.seed_position(record.number)
-    drawn = TrialSeeds(stored.study_seed, number).root
-    if record.seed != drawn:
-        yield Finding(
-            "error",
-            "seed",
-            f"the seed of trial {record.number} is {record.seed} in the database, but the study's "
-            f"seed={stored.study_seed} gives {drawn}",
-            stored=record.seed,
-            replayed=drawn,
-        )
 
 
 def _questions(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
@@ -144,7 +113,6 @@ def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) ->
     """Yield findings on epochs that differ: the first ones by metric, the others as a count."""
     replayed = comparison.replayed
     excused = {each.path for each in comparison.epochs if each.level == "note"}
-    history = _history(stored.kept)
     database = {record.epoch: record.metrics for record in stored.record.epochs}
     again = {number: record.metrics for number, record in replayed.epochs.items()}
     cut = isinstance(replayed.end, Failed)
@@ -160,7 +128,6 @@ def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) ->
                 epoch,
                 name,
                 witnesses,
-                history.get(epoch),
                 "note" if epoch_path(epoch, name) in excused else level,
             )
         ]
@@ -176,68 +143,21 @@ def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) ->
 
 
 def _metric(
-    epoch: int,
-    name: str,
-    witnesses: Mapping[str, Mapping[str, float]],
-    history: tuple[KeptCheckpoint, Mapping[str, float]] | None,
-    level: Level,
+    epoch: int, name: str, witnesses: Mapping[str, Mapping[str, float]], level: Level
 ) -> Iterator[Finding]:
     values = {who: metrics.get(name) for who, metrics in witnesses.items()}
-    inner = False
-    if history is not None:
-        kept, metrics = history
-        values[f"checkpoint of step {kept.step}"] = metrics.get(name)
-        inner = not _equal(values["database"], metrics.get(name))
-    if all(_equal(value, values["database"]) for value in values.values()):
-        return
-    shown = [f"{_shown(value)} in the {who}" for who, value in values.items()]
-    others = [value for who, value in values.items() if who != "database"]
-    changed = ""
-    if inner and all(_equal(value, others[0]) for value in others):
-        changed = ": the database has another value than the training"
-    yield Finding(
-        "error" if inner else level,
-        "metric",
-        f"epoch {epoch + 1}: {name} is {', '.join(shown[:-1])} and {shown[-1]}{changed}",
-        epoch=epoch,
-        variable=name,
-        stored=values["database"],
-        replayed=values.get("replay"),
-        by_replay=not inner,
-    )
-
-
-def _optunas(stored: StoredTrial) -> Iterator[Finding]:
-    """Yield differences between Optuna's rows and sweeper's, which are written in one transaction."""
-    record, objective = stored.record, stored.objectives[0]
-    by_epoch = {epoch.epoch: epoch.metrics.get(objective) for epoch in record.epochs}
-    for epoch, value in stored.observed.intermediate.items():
-        if not _equal(value, by_epoch.get(epoch)):
-            yield Finding(
-                "error",
-                "metric",
-                f"epoch {epoch + 1}: {objective} is {_shown(by_epoch.get(epoch))}, but Optuna's "
-                f"intermediate value is {value!r}",
-                epoch=epoch,
-                variable=objective,
-                stored=value,
-            )
-    reported = [value for _, value in sorted(by_epoch.items()) if value is not None]
-    expected = value_at(reported, stored.at, stored.direction) if reported else None
-    if (
-        record.state == "complete"
-        and record.value_of is None
-        and by_epoch
-        and not _equal(record.value, expected)
-    ):
+    stored, replayed = values["database"], values.get("replay")
+    if "replay" in values and not _equal(stored, replayed):
         yield Finding(
-            "error",
-            "value",
-            f"the trial's value is {record.value!r}, but {objective} of its {'best' if stored.at == 'best' else 'last'} epoch is "
-            f"{_shown(expected)}",
-            epoch=max(by_epoch),
-            variable=objective,
-            stored=record.value,
+            level,
+            "metric",
+            f"epoch {epoch + 1}: {name} is {_shown(stored)} in the database and {_shown(replayed)} "
+            "in the replay",
+            epoch=epoch,
+            variable=name,
+            stored=stored,
+            replayed=replayed,
+            by_replay=True,
         )
 
 
@@ -375,10 +295,10 @@ def _values(
     """Return each objective with its stored value and the replay's."""
     further = end.further_values if isinstance(end, Finished) else ()
     again = (end.value, *further)
-    observed = stored.observed.values or (stored.observed.value,)
+    one = {stored.objectives[0]: stored.record.value}
+    values: Mapping[str, float | None] = stored.record.values or one
     for index, name in enumerate(stored.objectives):
-        was = observed[index] if index < len(observed) else None
-        yield f"value ({name})", was, again[index] if index < len(again) else None
+        yield f"value ({name})", values.get(name), again[index] if index < len(again) else None
 
 
 def _repeats(comparison: ReplayComparison) -> Iterator[Finding]:
@@ -397,17 +317,6 @@ def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Findi
         if (kept.step, kept.epoch) not in comparison.checkpoints:
             message = f"{subject} is not compared, because the replay has no checkpoint there"
             yield Finding("note", "checkpoint", message, step=kept.step)
-
-
-def _history(
-    kept: Sequence[KeptCheckpoint],
-) -> dict[int, tuple[KeptCheckpoint, Mapping[str, float]]]:
-    """Return each epoch's metrics from the newest undamaged checkpoint with that epoch."""
-    found = {}
-    for checkpoint in kept:
-        for record in checkpoint.epochs:
-            found[record.epoch] = (checkpoint, record.metrics)
-    return found
 
 
 def _equal(one: float | None, other: float | None) -> bool:
