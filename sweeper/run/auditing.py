@@ -163,6 +163,9 @@ class IntervalReplay:
         trial, start, end = self.trial, self.interval.start, self.interval.end
         if start is not None:
             self._copy_files(directory)
+        elif sought := [f["path"] for f in trial.files["written"] if f.get("sought")]:
+            msg = f"the trial did not find {sought[0]} when it began, and a replay would"
+            raise DroppedError(msg)
         return ReplayOrder(
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,
