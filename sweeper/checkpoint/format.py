@@ -44,6 +44,7 @@ from sweeper.checkpoint.tensors import (
     without_repeats,
 )
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
 from sweeper.support.paths import Location
 
@@ -219,43 +220,26 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(KeptCheckpoint):
     """A checkpoint that is completely written.
 
     Attributes:
-        step: Finished optimizer steps.
-        epoch: Finished epochs.
         digest: XXH3-128 (hex) of the tensors in ``digest_names``.
         bytes: Total size of its files.
-        path: Its directory, or its prefix in an object store.
-        metrics: The metrics at its step.
-        trained_seconds: Seconds of training before it, over all attempts.
         written_seconds: Seconds of writing it; None for one of an earlier process.
     """
 
-    step: int
-    epoch: int
-    digest: str
-    bytes: int
-    path: Location
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    trained_seconds: float = 0.0
+    digest: str = ""
+    bytes: int = 0
     written_seconds: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedCheckpoint:
+class LoadedCheckpoint(Committed):
     """A checkpoint that was read and verified; each tensor owns its memory and may be changed."""
 
-    step: int
-    epoch: int
-    digest: str
-    tensors: dict[str, Array] = field(repr=False)
-    state: dict[str, Any] = field(repr=False)
-    metrics: Mapping[str, float]
-    path: Location
-    bytes: int
-    trained_seconds: float = 0.0
+    tensors: dict[str, Array] = field(default_factory=dict, repr=False)
+    state: dict[str, Any] = field(default_factory=dict, repr=False)
     origin: Origin | None = None
 
 

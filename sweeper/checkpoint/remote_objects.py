@@ -144,10 +144,6 @@ class ObjectStore:
         """Write the content of an object to ``file``."""
         self.retrying(lambda: self._files.get_file(path.key, str(file)))
 
-    def copy(self, path: RemotePath, target: RemotePath) -> None:
-        """Copy an object within the store."""
-        self.retrying(lambda: self._files.cp_file(path.key, target.key))
-
     def read(self, path: RemotePath) -> bytes:
         """Return the content of a small object."""
         content: bytes = self.retrying(lambda: self._files.cat_file(path.key))
