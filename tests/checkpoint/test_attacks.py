@@ -16,7 +16,7 @@ from checkpoint_faults import snapshot
 from sweeper.checkpoint import reading
 from sweeper.checkpoint.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
 from sweeper.checkpoint.identity import unfinished_name
-from sweeper.checkpoint.operations import FileOperations, free_pins
+from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
@@ -190,10 +190,6 @@ def test_unfinished_work_that_is_a_link_is_unlinked(store, outside) -> None:
     link.symlink_to(outside)
     assert sweep_leftovers(store.directory) == (link,)
     assert untouched(outside)
-    pins = store.directory / "1-2"
-    pins.symlink_to(outside)
-    free_pins(pins)
-    assert not pins.is_symlink()
     assert untouched(outside)
 
 

@@ -52,7 +52,7 @@ from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.values import final_values, last_value
 from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
 from sweeper.spec.warm_start import digests_of
-from sweeper.support.paths import Location, leads_outside, parse_location
+from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
 from sweeper.train.loop.logs import check_rung
