@@ -36,7 +36,7 @@ _SERVICE = pytest.StashKey[Service]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of a run."""
-    parser.addoption("--fast", action="store_true", help="only what takes seconds, not minutes")
+    parser.addoption("--fast", action="store_true", help="only directories that train nothing")
     parser.addoption("--all", action="store_true", help="both tiers, with a table of their suites")
     parser.addoption("--measure", action="store_true", help="write tests/durations.json")
     parser.addoption(
