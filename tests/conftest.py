@@ -156,7 +156,7 @@ def s3_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_servers() -> Iterator[tuple[str, ...]]:
-    """Have warm servers forked, and commands of `sweeps`; what a real server is, is given."""
+    """Have fork servers forked, and commands of `sweeps`; what a real server is, is given."""
     from sweeper.run.launch import server_process
 
     real = server_process._SERVER
@@ -167,7 +167,7 @@ def forked_servers() -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def real_servers(forked_servers: tuple[str, ...]) -> Iterator[None]:
-    """Have warm servers and commands import everything themselves, where they are the subject."""
+    """Have fork servers and commands import everything themselves, where they are the subject."""
     from sweeper.run.launch import server_process
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
 """Each file of tests runs in a process of its own, forked from one that has imported everything.
 
-Importing TensorFlow and collecting take longer than most files; so does the import that warm servers
+Importing TensorFlow and collecting take longer than most files; so does the import that fork servers
 and commands of tests are forked from. Each is done once for the whole run. And no file finds modules,
 paths, sessions or threads that another one has left, in whatever order they run: it fails alone if it
 fails with others. As for trials, that is safe only while nothing has run an op, which is checked.

@@ -401,7 +401,7 @@ class _Verifier:
         message = (
             "a replay without a kill equals the trial: only the resumed replay differs"
             if equal
-            else "a replay without a kill differs too: the trial does not repeat"
+            else "a replay without a kill differs too: the trial is nondeterministic"
         )
         return Finding("note", "replay", message)
 

@@ -268,7 +268,7 @@ def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
     if len(found) > len(shown):
         said.append(f", and {len(found) - len(shown)} more values differ")
     if repeats is False:
-        said.append("; a second replay differs from both, so the trial does not repeat at all")
+        said.append("; a second replay differs from both, so the trial is nondeterministic")
     return FoundDifference(
         message="".join(said),
         first=found[0] if found else None,
