@@ -5,7 +5,7 @@ is killed after a checkpoint in the middle of its second epoch, once that epoch 
 in a fresh process. So state in the process is lost, and state in a file is changed twice. What differs
 between the two at a checkpoint before the kill does not repeat; what differs after it was lost.
 
-Each replay has its own warm server, so that they differ in addresses and orders of sets, as a run and its
+Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
 resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. No database is
 opened, and every file is below a temporary directory.
 """

@@ -333,7 +333,7 @@ def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(cop
     rates = [
         e.replayed for e in errors(trial) if (e.what, e.variable) == ("metric", "learning_rate")
     ]
-    assert rates[0] == 0.05
+    assert rates[0] == pytest.approx(0.05)
 
 
 def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy: Copy) -> None:

@@ -1,5 +1,7 @@
 """Matrix of versions: one environment for each cell, in which a study is killed, resumed, checked and verified.
 
+Keras's own tests of its callbacks, which its package has, are run as they are and with `sweeper.fit`.
+
 It installs packages, so no test runs it: the nightly workflow does, with the two outermost cells.
 
     python tests/versions/matrix.py            # all cells
@@ -10,6 +12,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,8 +97,66 @@ def environment(cell: Cell, directory: Path) -> Path:
     fixed.write_text(
         "".join(f"{line}\n" for line in frozen.stdout.splitlines() if not line.startswith("-e"))
     )
-    subprocess.run([*install, "--constraint", fixed, "scikit-learn"], check=True)
+    needed = ("scikit-learn", "pytest", "requests", "absl-py")
+    subprocess.run([*install, "--constraint", fixed, *needed], check=True)
     return python
+
+
+_OF_BACKUP = "BackupAndRestore"
+"""Callback that sweeper leaves out of a training, because it restores the training itself."""
+
+_CONFTEST = """
+import pytest
+
+def skip_if_backend(backend, reason):
+    return pytest.mark.skipif(backend == "tensorflow", reason=reason)
+"""
+
+
+def keras_tests(python: Path, directory: Path) -> list[str]:
+    """Run Keras's tests of its callbacks; return those that pass with ``fit`` and not with `sweeper.fit`."""
+    where = "import keras.src.callbacks as c; print(c.__path__[0])"
+    found = subprocess.run([python, "-c", where], capture_output=True, text=True, check=True)
+    directory.mkdir()
+    for file in Path(found.stdout.split()[-1]).glob("*_test.py"):
+        if not file.name.startswith("orbax"):
+            shutil.copy(file, directory)
+    if not any(directory.iterdir()):
+        print("  Keras's package has no tests in this version", flush=True)
+        return []
+    (directory / "conftest.py").write_text(_CONFTEST)
+    (directory / "pytest.ini").write_text(
+        "[pytest]\nmarkers =\n    requires_trainable_backend: trains\n"
+    )
+    shutil.copy(Path(__file__).with_name("keras_through_sweeper.py"), directory)
+
+    def passed(*plugin: str) -> set[str]:
+        words = [
+            "-m",
+            "pytest",
+            "-q",
+            "-rA",
+            "-W",
+            "ignore",
+            "-p",
+            "no:cacheprovider",
+            *plugin,
+            ".",
+        ]
+        ran = subprocess.run(
+            [python, *words], cwd=directory, capture_output=True, text=True, check=False
+        )
+        return set(re.findall(r"^PASSED (\S+)", ran.stdout, re.MULTILINE))
+
+    own, through = passed(), passed("-p", "keras_through_sweeper")
+    if not own:
+        return ["Keras's own tests of its callbacks could not be run"]
+    lost = sorted(name for name in own - through if _OF_BACKUP not in name)
+    print(
+        f"  Keras's callbacks: {len(own)} pass with fit, {len(through)} with sweeper.fit",
+        flush=True,
+    )
+    return [f"only with fit pass {', '.join(lost)}"] if lost else []
 
 
 def tried(python: Path, directory: Path) -> list[str]:
@@ -160,6 +222,7 @@ def main(names: list[str]) -> int:
             given = os.environ.get("SWEEPER_TEST_PYTHON")
             python = Path(given) if given else environment(CELLS[name], directory / "environment")
             wrong = tried(python, directory)
+            wrong += keras_tests(python, directory / "keras_tests")
         print(f"{name}: {'holds' if not wrong else '; '.join(wrong)}", flush=True)
         failed |= bool(wrong)
     return failed
