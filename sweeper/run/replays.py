@@ -442,7 +442,9 @@ class _Attempt(WithoutDatabase):
             pause_after=pause_after,
             replay=Replay(
                 order.checkpoints
-                and tuple(at for at in order.checkpoints if kill is None or at[0] <= kill.checkpoint),
+                and tuple(
+                    at for at in order.checkpoints if kill is None or at[0] <= kill.checkpoint
+                ),
                 also_after=None if kill is None else kill.checkpoint,
                 die_after=None if kill is None else kill.after,
                 aside=order.ends_at is not None,
