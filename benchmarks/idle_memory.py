@@ -1,4 +1,4 @@
-"""Whether a worker grows: resident memory of it and its warm server, after 300 trials and after 10.
+"""Whether a worker grows: resident memory of it and its fork server, after 300 trials and after 10.
 
 Usage: ``python benchmarks/idle_memory.py``. The trials do nothing (`noop_study`), so what is seen is
 what is left behind in the two processes that live on.

@@ -1,6 +1,6 @@
 """A study whose trials do nothing: their processes are forked as any trial's, and say "finished".
 
-Importing this file puts a stand-in where the trial's own code is, in the warm server that imports
+Importing this file puts a stand-in where the trial's own code is, in the fork server that imports
 it and in the processes forked from there. So what is left is what sweeper itself costs a trial: the
 claim, the fork, the messages, the writes. A real trial builds a model, which alone takes longer.
 """

@@ -1,7 +1,7 @@
 """What sweeper costs a trial: a thousand that do nothing, and a thousand more behind ten thousand.
 
 Usage: ``python benchmarks/noop_trials.py [TRIALS [BEFORE]]``. Two workers (slots of one run), fresh
-processes forked from the warm server, SQLite. Worker time a trial is the time from the first claim
+processes forked from the fork server, SQLite. Worker time a trial is the time from the first claim
 to the last result, times two workers, divided by the trials: start-up and TensorFlow's import are
 not in it. See `noop_study` for what the trials are.
 """

@@ -1,7 +1,7 @@
 """What a promotion costs: pause, decision, claim and resume, against starting a trial.
 
 Usage: ``python benchmarks/promotion_cost.py [TRIALS [ROUNDS]]``; 16 and 3 by default. One worker, fresh
-processes forked from the warm server, SQLite, the network of `digits`.
+processes forked from the fork server, SQLite, the network of `digits`.
 
 One study runs trials of one epoch; the other runs as many to a rung after one epoch and promotes every
 second one, which trains one more. What the second takes longer, divided by the promotions, is set

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 
 OURS: Mapping[str, str] = {
     "Python, and the modules of the command": "importing TensorFlow",
-    "imports in the warm server: TensorFlow, Keras, the study": "checking once",
+    "imports in the fork server: TensorFlow, Keras, the study": "checking once",
     "rows of the study and its first trial, claim": "trial 0: starting",
     "fork": "building the model",
     "model: built, compiled, looked at by the guard": "making the data",
@@ -107,7 +107,7 @@ def phases(words: Sequence[str], ends: Mapping[str, str]) -> list[float]:
 
 
 def imports() -> Mapping[str, float]:
-    """Return seconds of self time of what a warm server imports, by top-level package."""
+    """Return seconds of self time of what a fork server imports, by top-level package."""
     code = "import tensorflow, keras, sweeper.run.trial.run, digits"
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", code],

@@ -365,7 +365,7 @@ class SupersededError(StorageError):
 
 
 class ExecutionError(SweeperError):
-    """A worker, the warm server or a trial process failed outside the user's code.
+    """A worker, the fork server or a trial process failed outside the user's code.
 
     Examples:
         >>> sweeper.ExecutionError.exit_code  # run again: everything can be resumed

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
 from file_processes import BY_DEFAULT, FileProcesses
 from forked_programs import ADDRESS, WARM_SERVER, Service
 from hypothesis import HealthCheck, settings
+from tiers import NIGHTLY, SuiteTable, longest_first, say_durations
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -25,26 +25,20 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast examples are made is a matter of what runs beside them
 
-_ON_REQUEST = ("chaos", "pages", "soak", "whole")
-
-_LONGEST = "test_pages_run.py"
-"""The file that begins before all others: its pages run one after the other, for two minutes."""
-
-_LONGEST_FIRST = ("system", "exactness", "train", "runs", "docs", "checks")
-"""Directories whose files begin first, so that no long one is left to one process at the end: one of
-each in turn, because the first kind waits for processes of its own and the others compute."""
-
 _FAST = ("db", "inspection", "search", "spec", "support")
 """Directories whose tests take seconds in all: what ``--fast`` runs, with the files beside this one."""
 
 
+_FILES = "files in processes"
 _PROCESSES = pytest.StashKey[int]()
 _SERVICE = pytest.StashKey[Service]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--fast`` and ``--processes``."""
-    parser.addoption("--fast", action="store_true", help="only what takes seconds, not minutes")
+    """Add the options of a run."""
+    parser.addoption("--fast", action="store_true", help="only directories that train nothing")
+    parser.addoption("--all", action="store_true", help="both tiers, with a table of their suites")
+    parser.addoption("--measure", action="store_true", help="write tests/durations.json")
     parser.addoption(
         "--processes",
         type=int,
@@ -66,7 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
     processes = 0 if config.option.usepdb else config.option.processes
     config.stash[_PROCESSES] = processes
     if processes:
-        config.pluginmanager.register(FileProcesses(processes, _configure_tensorflow))
+        config.pluginmanager.register(FileProcesses(processes, _configure_tensorflow), _FILES)
+    if config.option.all:
+        config.pluginmanager.register(SuiteTable())
     seen: dict[str, Path] = {}
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         if file.name in {"conftest.py", "__init__.py", "__main__.py"}:
@@ -103,6 +99,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         session.config.stash[_SERVICE].end()
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Name the files that have become slower, where whole files were run apart."""
+    files = config.pluginmanager.getplugin(_FILES)
+    if files is not None and not config.option.keyword:
+        say_durations(terminalreporter, files.seconds, write=config.option.measure)
+
+
 def _configure_tensorflow() -> None:
     """Give TensorFlow the one thread that inline trials ask for, before any test runs an op."""
     import tensorflow as tf
@@ -115,17 +120,15 @@ def _configure_tensorflow() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave the long suites out unless markers are asked for by name; begin with long files."""
-    items[:] = _in_turn(items)
-    for item in items:
-        if any(map(item.get_closest_marker, _ON_REQUEST)):
-            item.add_marker(pytest.mark.timeout(0))
+    """Leave the nightly tier out unless it is asked for; begin with long files."""
+    items[:] = longest_first(items)
+    nightly = [item for item in items if any(map(item.get_closest_marker, NIGHTLY))]
+    for item in nightly:
+        item.add_marker(pytest.mark.timeout(0))
     if config.option.fast:
         _leave_out(config, items, [item for item in items if _folder(item) not in _FAST])
-    if config.option.markexpr:
-        return
-    long = [item for item in items if any(map(item.get_closest_marker, _ON_REQUEST))]
-    _leave_out(config, items, long)
+    if not (config.option.markexpr or config.option.all):
+        _leave_out(config, items, nightly)
 
 
 def _leave_out(
@@ -142,19 +145,6 @@ def _folder(item: pytest.Item | pytest.FixtureRequest) -> str:
     return "/".join(item.path.relative_to(Path(__file__).parent).parts[:-1]).partition("/")[0]
 
 
-def _in_turn(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests of each file together, the files in the order in which they are to begin."""
-    files: dict[str, dict[Path, list[pytest.Item]]] = {}
-    for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        files.setdefault(folder, {}).setdefault(item.path, []).append(item)
-    long = [list(files.pop(folder, {}).values()) for folder in _LONGEST_FIRST]
-    turns = chain.from_iterable(zip_longest(*long, fillvalue=()))
-    short = chain.from_iterable(folder.values() for folder in files.values())
-    ordered = chain.from_iterable(chain(turns, short))
-    return sorted(ordered, key=lambda item: item.path.name != _LONGEST)
-
-
 @pytest.fixture(scope="session")
 def s3_url() -> Iterator[str]:
     """Give the URL of a server of the S3 protocol on loopback; it has the bucket ``sweeps``."""
@@ -166,7 +156,7 @@ def s3_url() -> Iterator[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_servers() -> Iterator[tuple[str, ...]]:
-    """Have warm servers forked, and commands of `sweeps`; what a real server is, is given."""
+    """Have fork servers forked, and commands of `sweeps`; what a real server is, is given."""
     from sweeper.run.launch import server_process
 
     real = server_process._SERVER
@@ -177,7 +167,7 @@ def forked_servers() -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="module")
 def real_servers(forked_servers: tuple[str, ...]) -> Iterator[None]:
-    """Have warm servers and commands import everything themselves, where they are the subject."""
+    """Have fork servers and commands import everything themselves, where they are the subject."""
     from sweeper.run.launch import server_process
 
     with pytest.MonkeyPatch.context() as patch:

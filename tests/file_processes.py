@@ -1,6 +1,6 @@
 """Each file of tests runs in a process of its own, forked from one that has imported everything.
 
-Importing TensorFlow and collecting take longer than most files; so does the import that warm servers
+Importing TensorFlow and collecting take longer than most files; so does the import that fork servers
 and commands of tests are forked from. Each is done once for the whole run. And no file finds modules,
 paths, sessions or threads that another one has left, in whatever order they run: it fails alone if it
 fails with others. As for trials, that is safe only while nothing has run an op, which is checked.
@@ -69,13 +69,16 @@ class FileProcesses:
     Args:
         processes: How many files run side by side.
         begin: What each process does first.
+
+    Attributes:
+        seconds: Processor seconds of each file that has ended, its own processes included.
     """
 
     def __init__(self, processes: int, begin: Callable[[], None]) -> None:
         self._processes = processes
         self._begin = begin
         self._running: list[_Running] = []
-        self._seconds: dict[Path, float] = {}
+        self.seconds: dict[Path, float] = {}
         self._refused: str | None = None
 
     @pytest.hookimpl(wrapper=True)
@@ -122,7 +125,7 @@ class FileProcesses:
         if not config.option.durations:
             return
         terminalreporter.section("processor seconds of files, their own processes included")
-        by_cost = sorted(self._seconds.items(), key=lambda each: -each[1])
+        by_cost = sorted(self.seconds.items(), key=lambda each: -each[1])
         for path, seconds in by_cost[: config.option.durations]:
             terminalreporter.line(f"{seconds:7.1f}s {path.relative_to(config.rootpath)}")
 
@@ -179,7 +182,7 @@ class FileProcesses:
         self._running.remove(file)
         os.close(file.ended)
         _, status, used = os.wait4(file.pid, 0)
-        self._seconds[file.items[0].path] = used.ru_utime + used.ru_stime
+        self.seconds[file.items[0].path] = used.ru_utime + used.ru_stime
         file.reports.close()
         if file.finished:
             return

@@ -1,6 +1,6 @@
 """Programs of tests, forked from one process that has imported what they import.
 
-A warm server imports TensorFlow for three seconds, a command of sweeper its own for one, and tests
+A fork server imports TensorFlow for three seconds, a command of sweeper its own for one, and tests
 start hundreds of both. Here one process, the *service*, has imported all of it and run nothing, and
 forks a process for each program that is asked for: it gets the directory, environment, descriptors
 and signals that it would have been started with, and is killed with whoever asked for it. (Files of
@@ -33,7 +33,7 @@ PROGRAM = ("-P", "-S", "-E", os.path.abspath(__file__))
 """What Python is to run before the words of a program that is forked."""
 
 WARM_SERVER = (*PROGRAM, "-m", "sweeper.run.launch.warm_server")
-"""What Python is to run for a warm server that is forked."""
+"""What Python is to run for a fork server that is forked."""
 
 _COMMANDS_IMPORT = (
     *("alembic.command", "pydantic_settings.main"),

@@ -129,7 +129,7 @@ def test_a_program_of_another_environment_is_a_real_one(
 
 
 def words_of_server() -> list[str]:
-    """Of a warm server that has loaded its study."""
+    """Of a fork server that has loaded its study."""
     server = WarmServer(target_source(str(STUDY)))
     assert server.loaded().settings.name
     words = psutil.Process(server._process.pid).cmdline()

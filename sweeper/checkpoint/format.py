@@ -21,15 +21,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import metadata
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import xxhash
 
@@ -44,6 +44,7 @@ from sweeper.checkpoint.tensors import (
     without_repeats,
 )
 from sweeper.errors import CheckpointError, CorruptCheckpointError
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
 from sweeper.support.paths import Location
 
@@ -219,43 +220,26 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(KeptCheckpoint):
     """A checkpoint that is completely written.
 
     Attributes:
-        step: Finished optimizer steps.
-        epoch: Finished epochs.
         digest: XXH3-128 (hex) of the tensors in ``digest_names``.
         bytes: Total size of its files.
-        path: Its directory, or its prefix in an object store.
-        metrics: The metrics at its step.
-        trained_seconds: Seconds of training before it, over all attempts.
         written_seconds: Seconds of writing it; None for one of an earlier process.
     """
 
-    step: int
-    epoch: int
-    digest: str
-    bytes: int
-    path: Location
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    trained_seconds: float = 0.0
+    digest: str = ""
+    bytes: int = 0
     written_seconds: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class LoadedCheckpoint:
+class LoadedCheckpoint(Committed):
     """A checkpoint that was read and verified; each tensor owns its memory and may be changed."""
 
-    step: int
-    epoch: int
-    digest: str
-    tensors: dict[str, Array] = field(repr=False)
-    state: dict[str, Any] = field(repr=False)
-    metrics: Mapping[str, float]
-    path: Location
-    bytes: int
-    trained_seconds: float = 0.0
+    tensors: dict[str, Array] = field(default_factory=dict, repr=False)
+    state: dict[str, Any] = field(default_factory=dict, repr=False)
     origin: Origin | None = None
 
 
@@ -465,27 +449,6 @@ LARGEST_MANIFEST = 256 << 20
 """Maximum size of a manifest in bytes; a tensor takes about 150, and no training has a million."""
 
 
-class CheckpointFiles(Protocol):
-    """Interface of the files of one checkpoint.
-
-    Methods raise `OSError`, `FileNotFoundError` for a missing file, and `CorruptCheckpointError` if it
-    is not a regular file.
-    """
-
-    @property
-    def path(self) -> Location:
-        """Return the checkpoint's path."""
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a small file, whose size was checked before."""
-
-    def size(self, name: str) -> int:
-        """Return a file's size in bytes."""
-
-    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        """Context manager that opens a file for sequential reading."""
-
-
 def checkpoint_name(path: Location) -> CheckpointName:
     """Return the parsed name of the checkpoint.
 
@@ -499,44 +462,57 @@ def checkpoint_name(path: Location) -> CheckpointName:
     return name
 
 
-def manifest_of(files: CheckpointFiles) -> tuple[Manifest, int]:
-    """Read and verify the manifest; return it with its size in bytes.
+def manifest_of(path: Location, file: BinaryIO) -> tuple[Manifest, int]:
+    """Read and verify the manifest of the checkpoint at ``path``; return it with its size in bytes.
 
     Raises:
         CorruptCheckpointError: It is not a valid manifest.
         CheckpointError: It has a later format.
-        OSError: It is missing, or cannot be read.
+        OSError: It cannot be read.
     """
-    path = files.path / MANIFEST_FILE
-    size = files.size(MANIFEST_FILE)
+    size = _size(file)
+    check_manifest_size(path, size)
+    return Manifest.parse(file.read(), path / MANIFEST_FILE), size
+
+
+def check_manifest_size(path: Location, size: int) -> None:
+    """Check the size of the manifest of the checkpoint at ``path``, before it is read.
+
+    Raises:
+        CorruptCheckpointError: It is larger than any manifest.
+    """
     if size > LARGEST_MANIFEST:
-        msg = f"{path} is not a manifest: it has {size} bytes, expected at most {LARGEST_MANIFEST}"
+        msg = (
+            f"{path / MANIFEST_FILE} is not a manifest: it has {size} bytes, expected at most "
+            f"{LARGEST_MANIFEST}"
+        )
         raise CorruptCheckpointError(msg)
-    return Manifest.parse(files.read(MANIFEST_FILE), path), size
 
 
-def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
-    """Read and verify one checkpoint; each byte is read once.
+def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckpoint:
+    """Read and verify the checkpoint at ``path``; each byte is read once.
+
+    Args:
+        path: Path of the checkpoint, for messages and the result.
+        files: Its three files, opened for unbuffered reading, by name.
 
     Raises:
         CorruptCheckpointError: A file differs from the manifest; the message names it with the seen
             and the expected value.
         CheckpointError: It has a later format, or does not have the name of a checkpoint.
-        OSError: A file is missing, or cannot be read.
+        OSError: A file cannot be read.
     """
-    path, name = files.path, checkpoint_name(files.path)
-    manifest, manifest_bytes = manifest_of(files)
+    name = checkpoint_name(path)
+    manifest, manifest_bytes = manifest_of(path, files[MANIFEST_FILE])
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
-    state = _read_state(files, manifest)
-    tensors = _read_tensors(files, manifest)
     return LoadedCheckpoint(
         step=manifest.step,
         epoch=manifest.epoch,
         digest=manifest.digest,
-        tensors=tensors,
-        state=state,
+        state=_read_state(path / STATE_FILE, files[STATE_FILE], manifest),
+        tensors=_read_tensors(path / TENSORS_FILE, files[TENSORS_FILE], manifest),
         metrics=manifest.metrics,
         path=path,
         bytes=manifest.content_bytes + manifest_bytes,
@@ -545,11 +521,10 @@ def read_verified(files: CheckpointFiles) -> LoadedCheckpoint:
     )
 
 
-def _read_state(files: CheckpointFiles, manifest: Manifest) -> dict[str, object]:
-    path, entry = files.path / STATE_FILE, manifest.file(STATE_FILE)
-    _expect(path, "bytes", files.size(STATE_FILE), entry.size)
-    text = files.read(STATE_FILE)
-    _expect(path, "bytes", len(text), entry.size)
+def _read_state(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str, object]:
+    entry = manifest.file(STATE_FILE)
+    _expect(path, "bytes", _size(file), entry.size)
+    text = file.read()
     _expect(path, "digest", xxhash.xxh3_128_hexdigest(text), entry.digest)
     try:
         state: dict[str, object] = decode_values(text)
@@ -559,21 +534,24 @@ def _read_state(files: CheckpointFiles, manifest: Manifest) -> dict[str, object]
     return state
 
 
-def _read_tensors(files: CheckpointFiles, manifest: Manifest) -> dict[str, Array]:
-    path, entry = files.path / TENSORS_FILE, manifest.file(TENSORS_FILE)
-    _expect(path, "bytes", files.size(TENSORS_FILE), entry.size)
+def _read_tensors(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str, Array]:
+    entry = manifest.file(TENSORS_FILE)
+    _expect(path, "bytes", _size(file), entry.size)
     whole = xxhash.xxh3_128()
-    with files.open(TENSORS_FILE) as file:
-        try:
-            tensors = read_tensors(file, entry.size, manifest.tensors, whole.update)
-        except (ValueError, OverflowError) as error:
-            msg = f"{path} is damaged: {error}"
-            raise CorruptCheckpointError(msg) from error
+    try:
+        tensors = read_tensors(file, entry.size, manifest.tensors, whole.update)
+    except (ValueError, OverflowError) as error:
+        msg = f"{path} is damaged: {error}"
+        raise CorruptCheckpointError(msg) from error
     _expect(path, "digest", whole.hexdigest(), entry.digest)
     by_name = {tensor.name: tensor for tensor in manifest.tensors}
     combined = combine_digests([by_name[name] for name in manifest.digest_names])
     _expect(path, "digest of the training state", combined, manifest.digest)
     return tensors
+
+
+def _size(file: BinaryIO) -> int:
+    return os.fstat(file.fileno()).st_size
 
 
 def _expect(path: Location, what: str, seen: object, expected: object) -> None:

@@ -56,41 +56,12 @@ class FileOperations:
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
 
-    def remove(self, path: Path, parent: int | None = None) -> None:
-        """Remove a file or a link, by its name in the open directory ``parent`` if given."""
-        os.unlink(path if parent is None else path.name, dir_fd=parent)
-
-    def remove_directory(self, path: Path, parent: int | None = None) -> None:
-        """Remove an empty directory, by its name in the open directory ``parent`` if given."""
-        os.rmdir(path if parent is None else path.name, dir_fd=parent)
-
     def remove_tree(self, path: Path) -> None:
-        """Remove the directory and its content, one entry at a time.
-
-        Entries are removed by their names in opened directories, and links are removed and never
-        followed, even if they are created meanwhile. So nothing outside of the directory is removed.
-        """
-        parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            self._remove_entry(path, parent)
-        finally:
-            os.close(parent)
-
-    def _remove_entry(self, path: Path, parent: int) -> None:
-        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
-            descriptor = os.open(path.name, flags, dir_fd=parent)
-        except OSError as error:
-            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-                raise
-            self.remove(path, parent)
-            return
-        try:
-            for name in sorted(os.listdir(descriptor)):  # noqa: PTH208 - of a descriptor
-                self._remove_entry(path / name, descriptor)
-        finally:
-            os.close(descriptor)
-        self.remove_directory(path, parent)
+        """Remove a directory and its content, or a link. Links in it are removed and never followed."""
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
 
     def free_bytes(self, path: Path) -> int:
         """Return the bytes that are free for this user on the file system of ``path``."""

@@ -90,7 +90,7 @@ def load_checkpoint(path: Location) -> LoadedCheckpoint:
     try:
         # All files are opened before any is read: a deletion meanwhile removes only their names.
         with _opened(path, MANIFEST_FILE, STATE_FILE, TENSORS_FILE) as files:
-            return read_verified(files)
+            return read_verified(path, files)
     except OSError as error:
         if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises what the disk raises
             msg = f"the checkpoint {path} is missing, or is not a directory"
@@ -259,7 +259,7 @@ def read_manifest(path: Location) -> Manifest:
 
         return read_remote_manifest(path)
     with _opened(path, MANIFEST_FILE) as files:
-        return manifest_of(files)[0]
+        return manifest_of(path, files[MANIFEST_FILE])[0]
 
 
 def read_state(path: Location) -> bytes:
@@ -273,34 +273,14 @@ def read_state(path: Location) -> bytes:
 
         return objects_at(path).read(path / STATE_FILE)
     with _opened(path, STATE_FILE) as files:
-        return files.read(STATE_FILE)
-
-
-@dataclass(frozen=True)
-class _LocalFiles:
-    """Open files of one checkpoint; see `CheckpointFiles`."""
-
-    path: Path
-    files: Mapping[str, BinaryIO]
-
-    def read(self, name: str) -> bytes:
-        with self.open(name) as file:
-            return file.read()
-
-    def size(self, name: str) -> int:
-        return os.fstat(self.files[name].fileno()).st_size
-
-    @contextmanager
-    def open(self, name: str) -> Iterator[BinaryIO]:
-        self.files[name].seek(0)
-        yield self.files[name]
+        return files[STATE_FILE].read()
 
 
 @contextmanager
-def _opened(path: Path, *names: str) -> Iterator[_LocalFiles]:
+def _opened(path: Path, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
     """Context manager that opens these files of the checkpoint at ``path``."""
     with ExitStack() as stack:
-        yield _LocalFiles(path, {n: stack.enter_context(open_regular(path / n)) for n in names})
+        yield {name: stack.enter_context(open_regular(path / name)) for name in names}
 
 
 def _newest_first(

@@ -11,8 +11,8 @@ Assumptions about a store:
   fsspec's cache of listings is disabled.
 * There is no rename and no lock.
 
-Uploads larger than a part are sent from a file in parts and committed at the end, so memory contains
-only copies of one part. If a process dies during an upload, its parts remain invisible and cost money:
+Uploads larger than a part are sent from a file in parts and completed at the end, so memory contains
+only copies of one part (by s3fs; gcsfs has its own). If a process dies during an upload, its parts remain invisible and cost money:
 give the bucket a rule that aborts unfinished uploads.
 
 A file system of fsspec runs a thread, which a fork does not copy. So it is created only when it is
@@ -28,7 +28,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from typing import Any, BinaryIO, TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from sweeper.errors import SweeperError, UsageError
 from sweeper.support.calling import retrying
@@ -119,31 +120,34 @@ class ObjectStore:
         """Write a small object in one request."""
         self.retrying(lambda: self._files.pipe_file(path.key, content))
 
-    def upload(self, path: RemotePath, file: BinaryIO, size: int) -> None:
-        """Write an object of ``size`` bytes from the beginning of ``file``, in parts if it is large."""
+    def upload(self, path: RemotePath, file: Path) -> None:
+        """Write an object with the content of ``file``, in parts if it is large."""
+        size = file.stat().st_size
 
         def send() -> None:
-            file.seek(0)
-            if size <= PART_BYTES:
-                self._files.pipe_file(path.key, file.read(size))
-            else:
-                self._send_parts(path, file, size)
+            try:
+                self._files.put_file(str(file), path.key, **self._in_parts(size))
+            except FileNotFoundError:
+                # The answer to the completion of an upload was lost, and the upload does not exist any more.
+                if self._files.info(path.key)["size"] != size:
+                    raise
 
         self.retrying(send)
+
+    def _in_parts(self, size: int) -> Mapping[str, int]:
+        """Return the options of a large upload, of which one part at a time is in memory."""
+        if self._protocol != "s3" or size <= PART_BYTES:
+            return {}
+        return {"chunksize": max(PART_BYTES, -(-size // _MOST_PARTS)), "max_concurrency": 1}
+
+    def download(self, path: RemotePath, file: Path) -> None:
+        """Write the content of an object to ``file``."""
+        self.retrying(lambda: self._files.get_file(path.key, str(file)))
 
     def read(self, path: RemotePath) -> bytes:
         """Return the content of a small object."""
         content: bytes = self.retrying(lambda: self._files.cat_file(path.key))
         return content
-
-    @contextmanager
-    def open(self, path: RemotePath) -> Iterator[BinaryIO]:
-        """Context manager that opens an object for sequential reading in parts."""
-        with (
-            _as_os_errors((ValueError,)),
-            self._files.open(path.key, "rb", block_size=PART_BYTES, cache_type="readahead") as file,
-        ):
-            yield file
 
     def size(self, path: RemotePath) -> int:
         """Return the object's size in bytes, queried by name."""
@@ -208,30 +212,6 @@ class ObjectStore:
             self._connected = (os.getpid(), self.connect())
         return self._connected[1]
 
-    def _send_parts(self, path: RemotePath, file: BinaryIO, size: int) -> None:
-        part = max(PART_BYTES, -(-size // _MOST_PARTS))
-        # Not in a `with` statement, which would complete the upload after an error.
-        target = self._files.open(path.key, "wb", block_size=part, autocommit=False)
-        try:
-            while chunk := file.read(part):
-                target.write(chunk)
-            target.close()
-            self._complete(path, target, size)
-        except BaseException:
-            with suppress(Exception):
-                target.discard()
-            with suppress(AttributeError):
-                target.closed = True
-            raise
-
-    def _complete(self, path: RemotePath, target: Any, size: int) -> None:
-        """Complete an upload; accept that it is already complete, if the answer was lost."""
-        try:
-            target.commit()
-        except FileNotFoundError:
-            if self._files.info(path.key)["size"] != size:
-                raise
-
 
 def objects_at(path: RemotePath) -> ObjectStore:
     """Return the object store of ``path``, one for each protocol and process."""
@@ -282,13 +262,11 @@ def _status(error: BaseException) -> int | None:
 
 
 @contextmanager
-def _as_os_errors(passing: tuple[type[Exception], ...] = ()) -> Iterator[None]:
-    """Context manager that converts errors of the libraries to `OSError`, except for ``passing`` classes."""
+def _as_os_errors() -> Iterator[None]:
+    """Context manager that converts errors of the libraries to `OSError`."""
     try:
         yield
     except (OSError, SweeperError):
-        raise
-    except passing:
         raise
     except Exception as error:
         msg = f"{type(error).__name__}: {error}"

@@ -10,11 +10,12 @@ the beginning. So only objects that certainly do not exist are skipped; all othe
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
-from typing import BinaryIO
+from pathlib import Path
 
 from sweeper.checkpoint.format import (
     MANIFEST_FILE,
@@ -22,10 +23,11 @@ from sweeper.checkpoint.format import (
     TENSORS_FILE,
     LoadedCheckpoint,
     Manifest,
-    manifest_of,
+    check_manifest_size,
     read_verified,
 )
 from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.operations import open_regular
 from sweeper.checkpoint.remote_objects import ObjectStore, objects_at
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.support.paths import RemotePath
@@ -106,16 +108,11 @@ def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedC
             a `FileNotFoundError`); or the store cannot be read; or it has a later format.
     """
     objects = objects or objects_at(path)
-    files = _RemoteFiles(path, objects)
-
-    def read() -> LoadedCheckpoint:
-        try:
-            return read_verified(files)
-        except CorruptCheckpointError:
-            return read_verified(files)
-
     try:
-        return objects.retrying(read)
+        try:
+            return _downloaded(path, objects)
+        except CorruptCheckpointError:
+            return _downloaded(path, objects)
     except FileNotFoundError as error:
         missing = [name for name in _FILES if not _exists(objects, path / name)]
         if MANIFEST_FILE in missing or not missing:
@@ -135,7 +132,23 @@ def read_remote_manifest(path: RemotePath) -> Manifest:
         OSError: It cannot be read; a `FileNotFoundError` if there is no such checkpoint.
         CheckpointError: It does not verify, or has a later format.
     """
-    return manifest_of(_RemoteFiles(path, objects_at(path)))[0]
+    return Manifest.parse(_manifest(path, objects_at(path)), path / MANIFEST_FILE)
+
+
+def _manifest(path: RemotePath, objects: ObjectStore) -> bytes:
+    check_manifest_size(path, objects.size(path / MANIFEST_FILE))
+    return objects.read(path / MANIFEST_FILE)
+
+
+def _downloaded(path: RemotePath, objects: ObjectStore) -> LoadedCheckpoint:
+    """Download the checkpoint to a temporary directory, then read and verify it there."""
+    with tempfile.TemporaryDirectory(prefix="sweeper-") as scratch, ExitStack() as stack:
+        local = Path(scratch)
+        (local / MANIFEST_FILE).write_bytes(_manifest(path, objects))
+        for name in (TENSORS_FILE, STATE_FILE):
+            objects.download(path / name, local / name)
+        opened = {name: stack.enter_context(open_regular(local / name)) for name in _FILES}
+        return read_verified(path, opened)
 
 
 def set_aside_remote(path: RemotePath) -> str:
@@ -214,21 +227,6 @@ def advise(path: RemotePath) -> str:
         "and that its credentials allow reading, writing, listing and deleting there "
         "(--checkpoints names the place)"
     )
-
-
-@dataclass(frozen=True)
-class _RemoteFiles:
-    path: RemotePath
-    objects: ObjectStore
-
-    def read(self, name: str) -> bytes:
-        return self.objects.read(self.path / name)
-
-    def size(self, name: str) -> int:
-        return self.objects.size(self.path / name)
-
-    def open(self, name: str) -> AbstractContextManager[BinaryIO]:
-        return self.objects.open(self.path / name)
 
 
 def _aside(names: dict[str, int]) -> bool:

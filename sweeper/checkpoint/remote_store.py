@@ -4,10 +4,10 @@ An object store has no rename, and its listings may be out of date. But an objec
 not at all, and is found by its name at once (see `remote_objects`). So a checkpoint exists when its
 manifest exists. The steps of a commit, with their reasons:
 
-1. The tensors are written to a spool file on this machine's disk and hashed, and their memory is
-   released. An upload may take long and may have to start again, and training must not hold a second
-   copy of its variables meanwhile. The spool contains at most one checkpoint, because one write is in
-   flight, in a file without a name that disappears with the process.
+1. The checkpoint is committed to this machine's disk, and the memory of its tensors is released. An
+   upload may take long and may have to start again, and training must not hold a second copy of its
+   variables meanwhile. There is at most one local copy, because one write is in flight. Its directory
+   has a name that readers ignore; one that a killed process has left is removed by the next attempt.
 2. The tensors and the state are uploaded below a new prefix. If the writer dies here, the remains are
    no checkpoint, because there is no manifest.
 3. Both are queried by name, to check that their sizes are correct.
@@ -33,26 +33,22 @@ verify: the next reader sets it aside and uses the previous one.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import BinaryIO
-
-import xxhash
 
 from sweeper.checkpoint.format import (
     MANIFEST_FILE,
     STATE_FILE,
     TENSORS_FILE,
     Committed,
-    FileEntry,
     LoadedCheckpoint,
-    Manifest,
     Snapshot,
 )
-from sweeper.checkpoint.identity import CheckpointName, Origin
+from sweeper.checkpoint.identity import CheckpointName, Origin, unfinished_name
+from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.remote_objects import ObjectStore, is_transient, objects_at
 from sweeper.checkpoint.remote_reading import (
     RemoteListing,
@@ -62,7 +58,6 @@ from sweeper.checkpoint.remote_reading import (
     remove_remote,
 )
 from sweeper.checkpoint.store import CheckpointStore
-from sweeper.checkpoint.tensors import TensorEntry, TensorFile
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import Location, RemotePath
 
@@ -72,7 +67,7 @@ class RemoteCheckpointStore:
 
     Args:
         directory: Prefix of the checkpoints.
-        spool: Directory of this machine for the spool file, created if missing; by default the
+        spool: Directory of this machine for the local copy, created if missing; by default the
             system's directory for temporary files.
         origin: Origin for the manifests; None for checkpoints that are not resumed.
         objects: The object store; None for the protocol's.
@@ -88,7 +83,7 @@ class RemoteCheckpointStore:
     ) -> None:
         self.directory = directory
         self._origin = origin
-        self._spool = spool
+        self._spool = Path(tempfile.gettempdir()) if spool is None else spool
         self._objects = objects or objects_at(directory)
         self._committed: set[CheckpointName] = set()
         self._deleted: set[CheckpointName] = set()
@@ -103,40 +98,25 @@ class RemoteCheckpointStore:
         Args:
             snapshot: The snapshot.
             trained_seconds: Seconds of training before it, over all attempts.
-            let_go: Whether to release each of the snapshot's tensors after it is in the spool.
+            let_go: Whether to release each of the snapshot's tensors after it is on the local disk.
 
         Raises:
-            CheckpointError: It cannot be stored: the spool's disk is full, or the store refuses or
-                does not answer for minutes. Uploaded objects are removed if the store answers;
-                earlier checkpoints are not changed.
+            CheckpointError: It cannot be stored: the local disk is full, or the store refuses or does
+                not answer for minutes. Uploaded objects are removed if the store answers; earlier
+                checkpoints are not changed.
         """
-        tensors = TensorFile(
-            snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
-        )
-        size = tensors.size
-        with self._spool_file(snapshot.step, size) as spool:
-            entries, digest = self._fill(spool, tensors, snapshot.step, size)
-            state_digest = xxhash.xxh3_128_hexdigest(snapshot.state_json)
-            manifest = Manifest.of(
-                snapshot,
-                origin=self._origin,
-                trained_seconds=trained_seconds,
-                files=(
-                    FileEntry(TENSORS_FILE, size, digest),
-                    FileEntry(STATE_FILE, len(snapshot.state_json), state_digest),
-                ),
-                tensors=entries,
-            )
-            path, manifest_bytes = self._upload(snapshot, manifest, spool)
-        return Committed(
-            step=snapshot.step,
-            epoch=snapshot.epoch,
-            digest=manifest.digest,
-            bytes=manifest.content_bytes + manifest_bytes,
-            path=path,
-            metrics=snapshot.metrics,
-            trained_seconds=trained_seconds,
-        )
+        scratch = self._spool / unfinished_name("writing", "upload")
+        local = CheckpointStore(scratch, origin=self._origin, operations=_NotDurable())
+        try:
+            try:
+                done = local.commit(snapshot, trained_seconds=trained_seconds, let_go=let_go)
+            except CheckpointError as error:
+                msg = f"the local copy for its upload: {error}"
+                raise CheckpointError(msg) from error
+            path = self._upload(scratch / done.path.name, done)
+            return replace(done, path=path)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
 
     def list(self) -> tuple[RemotePath, ...]:
         """Return the checkpoints, oldest first: those committed here, and those in a listing.
@@ -173,51 +153,21 @@ class RemoteCheckpointStore:
         if path.parent == self.directory:
             self._deleted.add(name)
 
-    @contextmanager
-    def _spool_file(self, step: int, size: int) -> Iterator[BinaryIO]:
-        try:
-            if self._spool is not None:
-                self._spool.mkdir(parents=True, exist_ok=True)
-            file = tempfile.TemporaryFile(dir=self._spool)  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise self._no_spool(error, step, size) from error
-        with file:
-            yield file
-
-    def _fill(
-        self, spool: BinaryIO, tensors: TensorFile, step: int, size: int
-    ) -> tuple[tuple[TensorEntry, ...], str]:
-        whole = xxhash.xxh3_128()
-
-        def write(chunk: memoryview) -> None:
-            whole.update(chunk)
-            spool.write(chunk)
-
-        try:
-            entries = tensors.write(write)
-            spool.flush()
-        except OSError as error:
-            raise self._no_spool(error, step, size) from error
-        return entries, whole.hexdigest()
-
-    def _upload(
-        self, snapshot: Snapshot, manifest: Manifest, spool: BinaryIO
-    ) -> tuple[RemotePath, int]:
-        """Upload the files, the manifest last; return the path and the manifest's size."""
+    def _upload(self, local: Path, done: Committed) -> RemotePath:
+        """Upload the files of the checkpoint ``done`` in the directory ``local``, the manifest last."""
         path: RemotePath | None = None
         try:
-            name = self._free_name(snapshot.step)
+            name = self._free_name(done.step)
             path = self.directory / str(name)
-            self._objects.upload(path / TENSORS_FILE, spool, manifest.file(TENSORS_FILE).size)
-            self._objects.put(path / STATE_FILE, snapshot.state_json)
-            for entry in manifest.files:
-                self._check_arrived(path / entry.name, entry.size)
-            content = manifest.render()
-            self._objects.put(path / MANIFEST_FILE, content)
+            self._objects.upload(path / TENSORS_FILE, local / TENSORS_FILE)
+            self._objects.put(path / STATE_FILE, (local / STATE_FILE).read_bytes())
+            for file in (TENSORS_FILE, STATE_FILE):
+                self._check_arrived(path / file, (local / file).stat().st_size)
+            self._objects.put(path / MANIFEST_FILE, (local / MANIFEST_FILE).read_bytes())
         except OSError as error:
             msg = (
-                f"the checkpoint of step {snapshot.step} cannot be written to {self.directory}: "
-                f"{error}. It has {manifest.content_bytes} bytes; {advise(self.directory)}"
+                f"the checkpoint of step {done.step} cannot be written to {self.directory}: "
+                f"{error}. It has {done.bytes} bytes; {advise(self.directory)}"
             )
             failure = CheckpointError(msg)
             if not is_transient(error):
@@ -228,7 +178,7 @@ class RemoteCheckpointStore:
             self._discard(path, error)
             raise
         self._committed.add(name)
-        return path, len(content)
+        return path
 
     def _free_name(self, step: int) -> CheckpointName:
         """Return the first free name for the step; each candidate is queried by name."""
@@ -253,14 +203,13 @@ class RemoteCheckpointStore:
         except OSError as error:
             failure.add_note(f"{path} could not be removed either: {error}")
 
-    def _no_spool(self, error: OSError, step: int, size: int) -> CheckpointError:
-        spool = self._spool or tempfile.gettempdir()
-        msg = (
-            f"the checkpoint of step {step} cannot be written to {spool} for its upload: {error}. "
-            f"It needs about {size} bytes there; free some space, or move the runs directory "
-            "(--runs-dir)"
-        )
-        return CheckpointError(msg)
+
+class _NotDurable(FileOperations):
+    """Operations for files that are removed after their upload."""
+
+    def fsync(self, descriptor: int) -> None: ...
+
+    def fsync_directory(self, path: Path) -> None: ...
 
 
 def open_store(

@@ -158,7 +158,7 @@ class CheckpointStore:
         try:
             if path.is_symlink():
                 # The target of a link is not deleted.
-                self._operations.remove(path)
+                self._operations.remove_tree(path)
                 self._operations.fsync_directory(path.parent)
                 return
             self._operations.rename(path, aside)

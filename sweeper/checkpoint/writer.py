@@ -202,15 +202,7 @@ class BackgroundWriter:
 
     def _write(self) -> None:
         done = self._commit()
-        self._kept.append(
-            KeptCheckpoint(
-                step=done.step,
-                epoch=done.epoch,
-                path=done.path,
-                metrics=done.metrics,
-                trained_seconds=done.trained_seconds,
-            )
-        )
+        self._kept.append(done)
         self._events.append(done)
         doomed = self._keep.select(self._kept, self._history)
         for checkpoint in [c for c in self._kept if c in doomed]:

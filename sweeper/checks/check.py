@@ -7,7 +7,7 @@
 
 A process builds one trial, as a process of `run` does; only the last one builds several, to find
 what would make them dependent in one process (``isolation="inline"``), which is not a finding. Each
-lane has its own warm server, so that the two runs of one trial differ in addresses and orders of
+lane has its own fork server, so that the two runs of one trial differ in addresses and orders of
 sets, as a run and its resume do. A trial that is killed in one lane is resumed in the other. No
 database is opened, and every file is below a temporary directory.
 

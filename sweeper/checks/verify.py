@@ -323,7 +323,17 @@ class _Verifier:
         return verification
 
     def _shared_files(self, record: TrialRecord) -> Iterator[Finding]:
-        """Yield a finding for each file that another trial wrote, and that the trial and its replay read."""
+        """Yield a finding for each file that the replay finds, and that another trial wrote or this one lacked."""
+        for file in record.files["written"]:
+            if file.get("sought") and Path(file["path"]).exists():
+                yield Finding(
+                    "warning",
+                    "files",
+                    f"no verdict on independence: trial {record.number} looked for {file['path']}, "
+                    "did not find it and wrote it, and its replay finds it; `sweeper check` trains "
+                    "without it",
+                    file=file["path"],
+                )
         for file in record.files["read"]:
             others = sorted(self.writers.get(file["path"], set()) - {record.number})
             if others:
@@ -391,7 +401,7 @@ class _Verifier:
         message = (
             "a replay without a kill equals the trial: only the resumed replay differs"
             if equal
-            else "a replay without a kill differs too: the trial does not repeat"
+            else "a replay without a kill differs too: the trial is nondeterministic"
         )
         return Finding("note", "replay", message)
 

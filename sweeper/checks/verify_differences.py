@@ -303,7 +303,7 @@ def _values(
 
 def _repeats(comparison: ReplayComparison) -> Iterator[Finding]:
     if comparison.repeats is False:
-        message = "a second replay differs from both: the trial does not repeat at all"
+        message = "a second replay differs from both: the trial is nondeterministic"
         yield Finding("note", "replay", message)
 
 

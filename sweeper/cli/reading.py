@@ -352,11 +352,15 @@ def logs(
             help="Follow the log, through all attempts, until the trial has its result.",
         ),
     ] = False,
+    attempt: Annotated[
+        int | None,
+        option("--attempt", "A", "The attempt, from 1. (default: the newest)", min=1),
+    ] = None,
     as_json: AsJson = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Print the log of a trial's newest attempt."""
+    """Print the log of one of a trial's attempts."""
     if follow and as_json:
         msg = "--follow and --json were both given; give one of them"
         raise UsageError(msg)
@@ -366,24 +370,51 @@ def logs(
         if follow:
             _follow(reader, paths, study, number)
             return
-        attempt = _newest(reader.trial(study, number))
-    path = paths.log(number, attempt.number)
+        trial = reader.trial(study, number)
+    chosen = _chosen(trial, attempt)
+    path = paths.log(number, chosen.number)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise _unreadable(path, attempt, error) from None
+        raise _unreadable(path, chosen, error) from None
+    if not text:
+        sizes = {each.number: _size(paths.log(number, each.number)) for each in trial.attempts}
+        others = ", ".join(str(n) for n, size in sizes.items() if size)
+        there = f"; attempts with output: {others} (--attempt)" if others else ""
+        typer.echo(f"attempt {chosen.number} has printed nothing{there}", err=True)
     if as_json:
         print_json(
             {
                 "study": study,
                 "number": number,
-                "attempt": attempt.number,
+                "attempt": chosen.number,
                 "path": str(path),
                 "text": text,
             }
         )
         return
     sys.stdout.write(text)
+
+
+def _chosen(trial: "TrialRecord", number: int | None) -> "AttemptRecord":
+    """Return the attempt of that number, by default the newest.
+
+    Raises:
+        UsageError: The trial has no such attempt.
+    """
+    newest = _newest(trial)
+    if number is None:
+        return newest
+    for attempt in trial.attempts:
+        if attempt.number == number:
+            return attempt
+    msg = f"--attempt {number}: trial {trial.number} has attempts 1 to {newest.number}"
+    raise UsageError(msg)
+
+
+def _size(path: Path) -> int:
+    """Return a log's size in bytes; 0 if it is not there."""
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _newest(trial: "TrialRecord") -> "AttemptRecord":

@@ -288,6 +288,7 @@ def _records(
 
     attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
     files: defaultdict[int, dict[str, FileUse]] = defaultdict(dict)
+    notices: defaultdict[int, list[str]] = defaultdict(list)
     exempted: dict[int, tuple[str, ...]] = {}
     warm_starts: dict[int, Mapping[str, Any]] = {}
     for row in connection.execute(
@@ -297,7 +298,9 @@ def _records(
     ):
         attempts[row.trial_id].append(_attempt(row))
         if row.files is not None:
-            files[row.trial_id] |= {u.path: u for u in uses_from_json(json.loads(row.files))}
+            used = json.loads(row.files)
+            files[row.trial_id] |= {use.path: use for use in uses_from_json(used)}
+            notices[row.trial_id] += used.get("notices", ())
         if row.fingerprint is not None:
             surroundings = json.loads(row.fingerprint)
             exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
@@ -352,7 +355,7 @@ def _records(
             rungs=tuple(rungs.get(trial.id, ())),
             length=trial.epochs or length,
             earlier_lengths=tuple(lengths.get(trial.id, ())),
-            files=shown_uses(tuple(files[trial.id].values())),
+            files=shown_uses(tuple(files[trial.id].values()), notices[trial.id]),
         )
         for trial in trials
     )

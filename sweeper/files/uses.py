@@ -89,11 +89,23 @@ def uses_from_json(stored: Mapping[str, Any] | None) -> tuple[FileUse, ...]:
     return tuple(FileUse(**use) for use in [*stored.get("written", ()), *stored.get("read", ())])
 
 
-def shown_uses(uses: Sequence[FileUse]) -> dict[str, list[dict[str, Any]]]:
-    """Return the files of ``show --json``: path and digest of each file read and written."""
+def shown_uses(uses: Sequence[FileUse], notices: Iterable[str]) -> dict[str, list[Any]]:
+    """Return the files of ``show --json``: path and digest of each file read and written, and the notices.
+
+    ``"sought"`` marks a written file that the trial had looked for, or tried to read, and not found.
+    """
+    written = [use for use in uses if use.wrote]
     return {
         "read": [{"path": use.path, "digest": use.read_digest or None} for use in uses if use.read],
-        "written": [{"path": use.path, "digest": use.digest or None} for use in uses if use.wrote],
+        "written": [
+            {
+                "path": use.path,
+                "digest": use.digest or None,
+                **({"sought": True} if use.asked and not use.existed else {}),
+            }
+            for use in written
+        ],
+        "notices": list(dict.fromkeys(notices)),
     }
 
 

@@ -217,7 +217,8 @@ class TrialRecord(HasModel):
         length: Maximum number of its epochs; None if unknown.
         earlier_lengths: Its results at earlier lengths, the shortest first.
         files: Files outside of its own directory that its attempts read and wrote (``"read"`` and
-            ``"written"``), each with ``path`` and ``digest``.
+            ``"written"``), each with ``path`` and ``digest``, and what was noticed about them
+            (``"notices"``).
 
     Examples:
         >>> trial = study.results().trials[0]
@@ -249,8 +250,8 @@ class TrialRecord(HasModel):
     distributions: Mapping[str, Distribution] = field(default_factory=dict, repr=False)
     length: int | None = None
     earlier_lengths: tuple[LengthRecord, ...] = ()
-    files: Mapping[str, Sequence[Mapping[str, Any]]] = field(
-        default_factory=lambda: {"read": (), "written": ()}
+    files: Mapping[str, Sequence[Any]] = field(
+        default_factory=lambda: {"read": (), "written": (), "notices": ()}
     )
 
     @property
@@ -297,7 +298,7 @@ class TrialRecord(HasModel):
             **json_fields(self, "seed", "digest", "epochs", "attempts", "checkpoints"),
             **json_fields(self, "verification"),
             "audits": [a.to_json() for a in self.audits if a.alike is not None],
-            "files": {use: [dict(file) for file in files] for use, files in self.files.items()},
+            "files": {use: list(files) for use, files in self.files.items()},
             **json_fields(self, "code", "output_only", "evaluations", "rungs", "lengths"),
             **({} if self.warm_start is None else {"warm_start": dict(self.warm_start)}),
         }

@@ -22,7 +22,7 @@ from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.opening import open_sources
 
 WHOLE_EPOCHS = 3
-"""Epochs of a rehearsal, enough for state that acts once an epoch to be used and lost."""
+"""Epochs of a rehearsal, enough for state that changes once in each epoch to be used and lost."""
 
 _MOST_STEPS = 60
 """Steps of an epoch above which a rehearsal shortens it."""

@@ -163,6 +163,9 @@ class IntervalReplay:
         trial, start, end = self.trial, self.interval.start, self.interval.end
         if start is not None:
             self._copy_files(directory)
+        elif sought := [f["path"] for f in trial.files["written"] if f.get("sought")]:
+            msg = f"the trial did not find {sought[0]} when it began, and a replay would"
+            raise DroppedError(msg)
         return ReplayOrder(
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,
@@ -265,7 +268,7 @@ def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
     if len(found) > len(shown):
         said.append(f", and {len(found) - len(shown)} more values differ")
     if repeats is False:
-        said.append("; a second replay differs from both, so the trial does not repeat at all")
+        said.append("; a second replay differs from both, so the trial is nondeterministic")
     return FoundDifference(
         message="".join(said),
         first=found[0] if found else None,

@@ -1,6 +1,6 @@
 """Options of a run and of a worker host: three frozen records, each passed as a whole.
 
-Commands import this module before they start the warm server's process, so it imports nothing slow.
+Commands import this module before they start the fork server's process, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class RunRequest:
         accept_changes: Whether a changed definition replaces the stored one.
         fresh: Whether to rename a stored study of this name and begin a new one.
         resume_command: Command or call by which the user resumes the study.
-        server: A started process that becomes the warm server; None to start one.
+        server: A started process that becomes the fork server; None to start one.
         extension: Trials to train further, and the number of epochs; None for none.
         confirm: Configurations to confirm in a study beside it, which is run instead; None for none.
     """

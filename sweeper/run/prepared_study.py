@@ -1,6 +1,6 @@
 """Preparation of a run: the study's code is loaded, its database opened, and the two compared.
 
-While the warm server imports TensorFlow and the study, this process imports SQLAlchemy and Optuna. It
+While the fork server imports TensorFlow and the study, this process imports SQLAlchemy and Optuna. It
 imports the study itself only for inline trials and for a sampler that the user wrote.
 """
 
@@ -245,7 +245,7 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
 def _begin_server(
     source: StudySource, isolation: str, process: ServerProcess | None, opened: ExitStack
 ) -> WarmServer | None:
-    """Start a warm server that imports the study; return None for inline trials."""
+    """Start a fork server that imports the study; return None for inline trials."""
     if isolation == "inline":
         return None
     server = WarmServer(source, process)

@@ -67,7 +67,7 @@ class Settings(BaseSettings):
         workers: Parallel trials, at least 1. Default: one for each core that this process may use,
             because a typical trial keeps about one core busy. Results do not depend on the number.
         engine: Where workers run: ``local`` (default), ``dask`` or ``ray``.
-        isolation: How trial processes are made; ``auto`` (default) forks from a warm server where
+        isolation: How trial processes are made; ``auto`` (default) forks from a fork server where
             that is safe, and spawns otherwise.
         engine_address: The cluster's address for ``dask`` and ``ray``; by default a cluster is
             started on this machine.

@@ -9,7 +9,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -87,15 +91,22 @@ class CountingOperations(FileOperations):
         super().rename(source, target)
         self.after("rename")
 
-    def remove(self, path: Path, parent: int | None = None) -> None:
-        self._enter("remove")
-        super().remove(path, parent)
-        self.after("remove")
+    def remove_tree(self, path: Path) -> None:
+        with self._each("unlink", "remove"), self._each("rmdir", "remove_directory"):
+            super().remove_tree(path)
 
-    def remove_directory(self, path: Path, parent: int | None = None) -> None:
-        self._enter("remove_directory")
-        super().remove_directory(path, parent)
-        self.after("remove_directory")
+    @contextmanager
+    def _each(self, function: str, name: str) -> Iterator[None]:
+        """Make each call of a function of `os` an operation: `shutil.rmtree` removes an entry by each."""
+        call = getattr(os, function)
+
+        def counted(*arguments: Any, **options: Any) -> None:
+            self._enter(name)
+            call(*arguments, **options)
+            self.after(name)
+
+        with patch.object(os, function, counted):
+            yield
 
     def _enter(self, name: str) -> None:
         self.names.append(name)

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
-from sweeper.checkpoint.format import MANIFEST_FILE, Manifest, Snapshot
+from sweeper.checkpoint.format import MANIFEST_FILE, Committed
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
@@ -104,9 +104,9 @@ class CountingObjects(FileObjects):
         super().put(path, content)
         self.after("put")
 
-    def upload(self, path: RemotePath, file: BinaryIO, size: int) -> None:
+    def upload(self, path: RemotePath, file: Path) -> None:
         self._enter("upload")
-        super().upload(path, file, size)
+        super().upload(path, file)
         self.after("upload")
 
     def size(self, path: RemotePath) -> int:
@@ -164,13 +164,13 @@ class ImpatientObjects(ObjectStore):
 class ManifestFirst(RemoteCheckpointStore):
     """Broken: the manifest is stored before what it names."""
 
-    def _upload(self, snapshot: Snapshot, manifest: Manifest, spool: Any) -> Any:
-        path = self.directory / str(self._free_name(snapshot.step))
+    def _upload(self, local: Path, done: Committed) -> RemotePath:
+        path = self.directory / str(self._free_name(done.step))
         try:
-            self._objects.put(path / MANIFEST_FILE, manifest.render())
+            self._objects.put(path / MANIFEST_FILE, (local / MANIFEST_FILE).read_bytes())
         except OSError as error:
             raise CheckpointError(str(error)) from error
-        return super()._upload(snapshot, manifest, spool)
+        return super()._upload(local, done)
 
     def _free_name(self, step: int) -> CheckpointName:
         return CheckpointName(step)

@@ -16,7 +16,7 @@ from checkpoint_faults import snapshot
 from sweeper.checkpoint import reading
 from sweeper.checkpoint.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
 from sweeper.checkpoint.identity import unfinished_name
-from sweeper.checkpoint.operations import FileOperations, free_pins
+from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
@@ -190,31 +190,32 @@ def test_unfinished_work_that_is_a_link_is_unlinked(store, outside) -> None:
     link.symlink_to(outside)
     assert sweep_leftovers(store.directory) == (link,)
     assert untouched(outside)
-    pins = store.directory / "1-2"
-    pins.symlink_to(outside)
-    free_pins(pins)
-    assert not pins.is_symlink()
     assert untouched(outside)
 
 
 def test_a_directory_exchanged_for_a_link_while_it_is_deleted_is_not_followed(
-    store, outside
+    store, outside, monkeypatch
 ) -> None:
     """The race: between the look at an entry and its removal somebody puts a link in its place."""
     path = store.commit(snapshot(1)).path
     (path / "a").mkdir()
     (path / "a" / "file").write_bytes(b"")
 
-    class Racing(FileOperations):
-        def remove(self, path: Path, parent: int | None = None) -> None:
-            if path.name == "file" and not path.parent.is_symlink():
-                path.parent.rename(path.parents[1] / "b")
-                path.parent.symlink_to(outside / "deep")
-                (outside / "deep" / "file").write_bytes(b"mine too")
-            super().remove(path, parent)
+    unlink, exchanged = os.unlink, []
 
-    with pytest.raises(OSError, match="a"):
-        Racing().remove_tree(path)
+    def racing(name, *, dir_fd=None) -> None:
+        if Path(name).name == "file" and not exchanged:
+            exchanged.append(name)
+            (path / "a").rename(path / "b")
+            (path / "a").symlink_to(outside / "deep")
+            (outside / "deep" / "file").write_bytes(b"mine too")
+        unlink(name, dir_fd=dir_fd)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", racing)
+        with pytest.raises(OSError, match="a"):
+            FileOperations().remove_tree(path)
+    assert exchanged, "control: the link was put there"
     assert untouched(outside)
     assert (outside / "deep" / "file").exists()
 

@@ -195,10 +195,10 @@ def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_asi
     path = store.commit(snapshot(2)).path
     read = sweeper.checkpoint.format._read_tensors
 
-    def broken(files, manifest):
-        if files.path == path:
+    def broken(tensors, file, manifest):
+        if tensors.parent == path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return read(files, manifest)
+        return read(tensors, file, manifest)
 
     monkeypatch.setattr(sweeper.checkpoint.format, "_read_tensors", broken)
     notices: list[str] = []
@@ -233,9 +233,9 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_read_to_its_end(store,
     path = committed.path
     read = sweeper.checkpoint.format._read_state
 
-    def deleting_meanwhile(files, manifest):
+    def deleting_meanwhile(state, file, manifest):
         store.delete(path)
-        return read(files, manifest)
+        return read(state, file, manifest)
 
     monkeypatch.setattr(sweeper.checkpoint.format, "_read_state", deleting_meanwhile)
     loaded = store.load(path)

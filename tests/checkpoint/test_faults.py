@@ -239,7 +239,7 @@ def test_a_path_below_a_regular_file_is_one_clear_error(tmp_path):
 
 def test_what_cannot_even_be_removed_is_said_with_the_error(store):
     class Stuck(FailingOperations):
-        def remove(self, path: Path, parent: int | None = None) -> None:
+        def remove_tree(self, path: Path) -> None:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with pytest.raises(CheckpointError) as raised:

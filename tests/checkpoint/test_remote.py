@@ -29,7 +29,7 @@ from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.remote_objects import ObjectStore, check_checkpoints_location, is_transient
 from sweeper.checkpoint.remote_reading import RemoteListing, load_remote, sweep_remote
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore, open_store
-from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError
 from sweeper.support.paths import RemotePath
 
@@ -220,6 +220,20 @@ def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp
     store.delete(here)
     disk.delete(there)
     assert (disk.list(), open_store(prefix).list()) == ((), ())
+
+
+def test_the_local_copy_of_a_killed_upload_is_swept_and_no_other_is_left(prefix, tmp_path) -> None:
+    spool = tmp_path / "spool"
+    RemoteCheckpointStore(prefix, spool=spool).commit(snapshot(1))
+    assert list(spool.iterdir()) == []
+    operations = CountingObjects()
+    RemoteCheckpointStore(prefix, spool=spool, objects=operations).commit(snapshot(2))
+    at = operations.names.index("upload") + 1
+    store = RemoteCheckpointStore(prefix, spool=spool, objects=KillingObjects(at, "before"))
+    assert os.WIFSIGNALED(killed_at(commit_two, store))
+    assert len(list(spool.iterdir())) == 1, "control: it was killed with its local copy"
+    assert len(sweep_leftovers(spool)) == 1
+    assert list(spool.iterdir()) == []
 
 
 def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path) -> None:

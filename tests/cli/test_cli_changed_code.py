@@ -99,7 +99,7 @@ _UNNAMED = re.compile(
 
 
 class ServerHere:
-    """In the warm server's place: the study is imported in this process, afresh each time."""
+    """In the fork server's place: the study is imported in this process, afresh each time."""
 
     alive = True
 

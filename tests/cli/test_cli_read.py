@@ -208,6 +208,23 @@ def test_logs_prints_the_newest_attempts_log(call: Call, reader: FakeReader) -> 
     }
 
 
+def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(
+    call: Call, reader: FakeReader
+) -> None:
+    attempt = reader.trial_records[0].attempts[0]
+    newer = type(attempt)(2, None, 45, None, "host-a", 1, attempt.started_at, None)
+    reader.trial_records = (trial_record(0, attempts=(attempt, newer)),)
+    write_log(Path("runs"), 1, "first\n")
+    write_log(Path("runs"), 2, "")
+    answer = call("logs", "digits", "0")
+    assert (answer.code, answer.out) == (0, "")
+    assert "attempt 2 has printed nothing; attempts with output: 1 (--attempt)" in answer.err
+    assert call("logs", "digits", "0", "--attempt", "1").out == "first\n"
+    answer = call("logs", "digits", "0", "--attempt", "9")
+    assert answer.code == 2
+    assert "has attempts 1 to 2" in answer.err
+
+
 def test_a_log_that_is_elsewhere_is_named_with_its_host(call: Call, reader: FakeReader) -> None:
     del reader
     answer = call("logs", "digits", "0")

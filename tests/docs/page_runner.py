@@ -50,7 +50,7 @@ def _prepare_inline_trials() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     sweeper.definition.definition.usable_cores = lambda: 1
-    # As a warm server does before it forks: a trial then collects what it has made itself.
+    # As a fork server does before it forks: a trial then collects what it has made itself.
     gc.collect()
     gc.freeze()
 

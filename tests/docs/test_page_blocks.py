@@ -6,26 +6,12 @@ import ast
 import json
 import subprocess
 import tomllib
-from collections import Counter
 
 import pytest
 import yaml
-from doc_blocks import ROOT, SHELL, Block, all_pages, blocks, blocks_of
+from doc_blocks import SHELL, Block, all_pages, blocks, blocks_of
 
 BLOCKS = [block for page in all_pages() for block in blocks(page)]
-
-NOT_RUN = {
-    "README.md": 3,
-    "docs/how-to/dashboard.md": 2,
-    "docs/how-to/from-keras-tuner.md": 1,
-    "docs/how-to/remote-checkpoints.md": 1,
-    "docs/how-to/report.md": 1,
-    "docs/how-to/resume.md": 1,
-    "docs/how-to/scale.md": 6,
-    "docs/how-to/tensorboard.md": 1,
-    "docs/tutorial/index.md": 1,
-}
-"""How many blocks of each page are never run: they need another machine, or an installation."""
 
 
 def check_form(block: Block) -> None:
@@ -53,12 +39,9 @@ def test_a_block_is_what_its_language_says(block: Block) -> None:
     check_form(block)
 
 
-def test_the_blocks_that_never_run_are_these() -> None:
-    counted = Counter(block.page for block in BLOCKS if block.marker == "not run")
-    assert dict(counted) == NOT_RUN
-    assert all(len(block.why) >= len("needs GPUs") for block in BLOCKS if block.marker), (
-        "each says why"
-    )
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.marker], ids=str)
+def test_a_block_that_is_not_run_by_default_says_why(block: Block) -> None:
+    assert len(block.why) >= len("needs GPUs")
 
 
 @pytest.mark.parametrize(
@@ -75,5 +58,3 @@ def test_control_a_marker_is_read_with_its_reason() -> None:
     text = "<!-- not run: needs a cluster -->\n```bash\nls\n```\n\n```bash\npwd\n```\n"
     first, second = blocks_of(text, "page.md")
     assert (first.marker, first.why, second.marker) == ("not run", "needs a cluster", "")
-    assert all(block.page.startswith(("README", "CONTRIBUTING", "docs")) for block in BLOCKS)
-    assert (ROOT / "docs").is_dir()

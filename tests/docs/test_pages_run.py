@@ -1,9 +1,9 @@
 """Every block of the pages and docstrings runs as a reader runs it, to its end, in the page's order.
 
-`page_runner` says how each kind of block is run, and what is looked at. By default all but the blocks
-marked as long, with commands that are forked from one process; the guides' common study trains few
-epochs, and some studies fewer trials (`FEWER`). Where pages are asked for, those with commands, long
-blocks or fewer trials run whole, and their commands are the installed one.
+`page_runner` says how each kind of block is run, and what is looked at. By default the README, the tutorial
+and one guide (`GUIDE`), without blocks marked as long, with commands that are forked from one process and
+with fewer trials (`FEWER`). Where pages are asked for (``-m pages``), all pages run whole, as they stand, and
+their commands are the installed one; so do the examples of docstrings.
 """
 
 from __future__ import annotations
@@ -39,19 +39,13 @@ FIRST = "docs/how-to/index.md"
 """The page whose study the others go on from."""
 
 
+GUIDE = "docs/how-to/from-a-keras-script.md"
+
 TUTORIAL_TRIALS = 3
 FEWER = {
     README: {"trials=16,": "trials=3,", "epochs=30,": "epochs=2,"},
     TUTORIAL: {" trials=5,": f" trials={TUTORIAL_TRIALS},"},
-    "docs/how-to/extending.md": {" trials=2,": " trials=1,"},
-    "docs/how-to/halving.md": {" trials=7,": " trials=4,"},
-    "docs/how-to/search.md": {
-        '"trials": 3}': '"trials": 2}',
-        "first, second, third =": "first, second =",
-    },
-    "docs/how-to/from-a-keras-script.md": {" trials=2,": " trials=1,"},
-    "docs/how-to/from-keras-tuner.md": {" trials=2,": " trials=1,"},
-    "docs/how-to/from-optuna.md": {" trials=2,": " trials=1,", "n_trials=2)": "n_trials=1)"},
+    GUIDE: {" trials=2,": " trials=1,"},
 }
 """Of pages whose studies train fewer trials by default, what they say and what is run instead."""
 
@@ -99,67 +93,54 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, str]:
-    """Of each page that failed, what it said last.
+    """Of each page of the default run that failed, what it said last.
 
-    The guides and the reference are run in one checkout, the guides' index first; the docstrings'
-    examples go on from the reference's.
+    The guides are run in one checkout, their index first.
     """
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
-    names = pages_here()
-    found = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in (*names, *OWN_TESTS)}
-    found[EXAMPLES] += examples()
-    apart = {name: tmp_path_factory.mktemp("apart") for name in (README, EXAMPLES)}
-    apart |= {TUTORIAL: home, "compared.md": place}
+    names = (FIRST, GUIDE, README, TUTORIAL)
+    found = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in names}
     installed = Path(sys.executable).with_name("sweeper")
-    compared = blocks_of(COMPARED.format(installed=installed), "compared.md")
-    places = {**dict.fromkeys(names, place), **apart}
-    return run_pages(places, directory, {**found, "compared.md": compared})
-
-
-WHOLE = [
-    str(page.relative_to(ROOT))
-    for page in all_pages()
-    if str(page.relative_to(ROOT)) not in (TUTORIAL, EXAMPLES)
-    and (
-        str(page.relative_to(ROOT)) in FEWER
-        or any(
-            block.marker == "long" or (block.language in SHELL and not block.marker)
-            for block in blocks(page)
-        )
-    )
-    and str(page.relative_to(ROOT)) != FIRST
-]
+    found["compared.md"] = blocks_of(COMPARED.format(installed=installed), "compared.md")
+    places = {
+        **dict.fromkeys(found, place),
+        README: tmp_path_factory.mktemp("apart"),
+        TUTORIAL: home,
+    }
+    return run_pages(places, directory, found)
 
 
 @pytest.fixture(scope="module")
-def failures_of_long(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """As `failures`, of `WHOLE`, with their long blocks and all of their trials."""
-    directory = tmp_path_factory.mktemp("long")
+def failures_of_all(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """As `failures`, of every page as it stands, and of the docstrings' examples.
+
+    The guides and the reference are run in one checkout; the examples go on from the reference's index.
+    """
+    directory = tmp_path_factory.mktemp("whole")
     place = checkout(directory / "checkout")
-    found = {name: runnable(ROOT / name, long=True) for name in [FIRST, *WHOLE]}
-    return run_pages(dict.fromkeys(found, place), directory, found, installed=True)
+    found = {name: runnable(ROOT / name, long=True) for name in (*pages_here(), EXAMPLES)}
+    found[EXAMPLES] += examples()
+    places = {**dict.fromkeys(found, place), EXAMPLES: tmp_path_factory.mktemp("apart")}
+    return run_pages(places, directory, found, installed=True)
 
 
 @pytest.mark.pages
-@pytest.mark.parametrize("page", WHOLE)
-def test_a_page_runs_whole_with_the_installed_command(
-    page: str, failures_of_long: dict[str, str]
-) -> None:
-    assert page not in failures_of_long, failures_of_long[page]
-
-
 @pytest.mark.parametrize("page", pages_here())
-def test_a_pages_blocks_run_as_they_stand(page: str, failures: dict[str, str]) -> None:
+def test_a_page_runs_as_it_stands_with_the_installed_command(
+    page: str, failures_of_all: dict[str, str]
+) -> None:
+    assert page not in failures_of_all, failures_of_all[page]
+
+
+@pytest.mark.pages
+def test_every_example_of_a_docstring_gives_what_it_says(failures_of_all: dict[str, str]) -> None:
+    assert EXAMPLES not in failures_of_all, failures_of_all[EXAMPLES]
+
+
+@pytest.mark.parametrize("page", [FIRST, GUIDE, README])
+def test_a_page_runs_with_fewer_trials(page: str, failures: dict[str, str]) -> None:
     assert page not in failures, failures[page]
-
-
-def test_the_readmes_blocks_run_as_they_stand(failures: dict[str, str]) -> None:
-    assert README not in failures, failures[README]
-
-
-def test_every_example_of_a_docstring_gives_what_it_says(failures: dict[str, str]) -> None:
-    assert EXAMPLES not in failures, failures[EXAMPLES]
 
 
 def test_control_an_example_that_gives_something_else_fails(tmp_path: Path) -> None:

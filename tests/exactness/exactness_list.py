@@ -75,7 +75,7 @@ class StudyPart:
         kind: One line: what holds the state, and how the study uses it.
         group: The stem of its file.
         epochs, steps: How many epochs, and batches in each.
-        own_server: Whether its processes come from real warm servers, two of them, because what is
+        own_server: Whether its processes come from real fork servers, two of them, because what is
             in question differs from one server to the next.
         clocks: Whether it keeps what a clock said, so that what its callbacks hold differs from run
             to run; then only what results depend on is compared.

@@ -1,4 +1,4 @@
-"""Where the processes of the corpus come from: forked programs, or real warm servers.
+"""Where the processes of the corpus come from: forked programs, or real fork servers.
 
 Each forked program imports its study anew, as a spawned trial does, so that one service serves every
 study and whatever is at module level is fresh in each process.
@@ -78,7 +78,7 @@ def forked(part: StudyPart, before: str | None = None) -> Start:
 
 @contextlib.contextmanager
 def warm_servers(part: StudyPart) -> Iterator[Start]:
-    """Start the study's processes in turn from two real warm servers, as two runs of it would."""
+    """Start the study's processes in turn from two real fork servers, as two runs of it would."""
     source = StudySource(how="target", target=str(part.file), study=part.name)
     servers = [WarmServer(source) for _ in range(2)]
     launchers = [ForkLauncher(server) for server in servers]

@@ -15,7 +15,7 @@ def kill_all():
     os.killpg(int(sys.orig_argv[-2]), signal.SIGKILL)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 """
-"""For a study's head: SIGKILL to all that a command has started; its pid is what a warm server is told."""
+"""For a study's head: SIGKILL to all that a command has started; its pid is what a fork server is told."""
 
 INTERRUPTED_STUDY = StudyText(
     head=KILL_ALL

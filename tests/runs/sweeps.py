@@ -92,7 +92,7 @@ def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def command(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
-    """Run ``sweeper WORDS`` to its end; its warm servers are those of this process' tests."""
+    """Run ``sweeper WORDS`` to its end; its fork servers are those of this process' tests."""
     process = _begun(words, cwd, env, session=False)
     out, err = _Reading(process.stdout), _Reading(process.stderr)
     try:
@@ -157,7 +157,7 @@ class _Reading:
 class RunningCommand:
     """``sweeper WORDS`` in a process group of its own, its progress read as it comes.
 
-    Its warm servers are those of this process' tests, as for `command`.
+    Its fork servers are those of this process' tests, as for `command`.
     """
 
     def __init__(self, *words: object, cwd: Path, env: Mapping[str, str] | None = None) -> None:

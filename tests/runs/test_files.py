@@ -194,7 +194,7 @@ def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
     own = study("own-log", callbacks=_CALLBACK.format(file="trial.directory / 'log.csv'"))
     swept = sweep(own.write(tmp_path / "own_log.py"), tmp_path / "runs", workers=1, trials=3)
     assert [message for message in told(swept) if "trial.directory" in message] == []
-    assert swept.trials[0].files == {"read": [], "written": []}
+    assert swept.trials[0].files == {"read": [], "written": [], "notices": []}
 
 
 def test_what_a_trial_read_and_wrote_is_stored_and_shown(
@@ -214,4 +214,46 @@ def test_what_a_trial_read_and_wrote_is_stored_and_shown(
     files = json.loads(shown.out)["files"]
     assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
     assert [Path(file["path"]).name for file in files["written"]] == ["log.csv"]
-    assert all(file["digest"] for use in files.values() for file in use)
+    assert all(file["digest"] for use in ("read", "written") for file in files[use])
+    assert files["notices"] == []
+
+
+def test_what_was_noticed_about_files_is_stored_and_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input that changes between two trials: each ranks, and the second one's record says it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("1")
+    text = study(
+        "changing",
+        model="open('train.csv').read()\n"
+        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\nreturn model",
+    )
+    file, runs = text.write(tmp_path / "changing.py"), tmp_path / "runs"
+    sweep(file, runs, workers=1, trials=1)
+    (tmp_path / "train.csv").write_text("1, and more")
+    swept = sweep(file, runs, workers=1, trials=2)
+    (noticed,) = swept.trials[1].files["notices"]
+    assert noticed.startswith("train.csv changed since trial 0 ran")
+    assert swept.trials[0].files["notices"] == []
+    for verb in (("show", "changing", 1), ("show", "changing", 1, "--json")):
+        shown = command(*verb, "--runs-dir", runs, cwd=tmp_path)
+        assert "changed since trial 0" in " ".join(shown.out.split()), verb
+
+
+def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = study(
+        "sought",
+        model="kept = trial.number == 0 and os.path.exists('seen.txt')\n"
+        "open('seen.txt', 'a').write('x')\n"
+        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\nreturn model",
+    )
+    runs = tmp_path / "runs"
+    sweep(text.write(tmp_path / "sought.py"), runs, workers=1, trials=1)
+    verified = command("verify", "sought", "--trial", 0, "--runs-dir", runs, cwd=tmp_path)
+    assert "no verdict on independence: trial 0 looked for" in " ".join(verified.out.split())

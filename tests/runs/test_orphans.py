@@ -25,7 +25,7 @@ from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import Assignment, Failed, StudySource
 
 SERVER = '''
-"""The warm server, whose trials each start a child, a daemon, and a child of the daemon's."""
+"""The fork server, whose trials each start a child, a daemon, and a child of the daemon's."""
 import json, os, pathlib, signal, subprocess, sys, time
 from types import SimpleNamespace
 from sweeper.support.processes import adopt_orphans

@@ -1,4 +1,4 @@
-"""The process of the warm server is begun before the rest of a run is imported, and ends with it."""
+"""The process of the fork server is begun before the rest of a run is imported, and ends with it."""
 
 from __future__ import annotations
 

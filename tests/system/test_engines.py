@@ -215,7 +215,7 @@ os.environ.clear()
 os.environ.update({environment!r})
 os.execv(sys.executable, [sys.executable, *{server!r}, *sys.argv[1:]])
 """
-"""In place of a warm server: one forked for the run's own environment, not for a host's."""
+"""In place of a fork server: one forked for the run's own environment, not for a host's."""
 
 _HOST = """
 import sys

@@ -52,7 +52,7 @@ GONE = 20.0
 def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
     """The process that forks trials, and the one that the database in ``runs`` knows as the only trial's.
 
-    The first is a child of the warm server, whose other child watches the worker.
+    The first is a child of the fork server, whose other child watches the worker.
     """
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:

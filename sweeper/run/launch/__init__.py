@@ -1,1 +1,1 @@
-"""Start of trial processes: the warm server, its launchers, and the location of a study's code."""
+"""Start of trial processes: the fork server, its launchers, and the location of a study's code."""

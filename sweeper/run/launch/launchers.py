@@ -1,4 +1,4 @@
-"""Launchers of trial processes: forked from a warm server, or spawned.
+"""Launchers of trial processes: forked from a fork server, or spawned.
 
 Both launchers return a `TrialProcess`; they differ only in speed. Trials are forked wherever that is
 safe. Otherwise they are spawned, and the run reports the reason. Inline trials have no process: see
@@ -42,7 +42,7 @@ from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment, StudySource
 
 _MOST_SERVERS = 3
-"""Maximum number of warm servers that die in a row without forking a trial."""
+"""Maximum number of fork servers that die in a row without forking a trial."""
 
 
 _WAKES_EVERY = 0.2
@@ -51,7 +51,7 @@ _WAKES_EVERY = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """Result of loading the study's module in the warm server.
+    """Result of loading the study's module in the fork server.
 
     Attributes:
         threads_given: Whether the definition itself sets the number of threads.
@@ -107,7 +107,7 @@ class WarmServer:
             ExecutionError: The server imports no study.
         """
         if self.source is None:
-            msg = "the warm server was started without a study, so it cannot import one"
+            msg = "the fork server was started without a study, so it cannot import one"
             raise ExecutionError(msg)
         return self.source
 
@@ -251,7 +251,7 @@ class _ForkedTrial:
 
 
 class _ServedLauncher:
-    """Launcher with a warm server, which is started again if it dies."""
+    """Launcher with a fork server, which is started again if it dies."""
 
     def __init__(self, server: WarmServer | None = None) -> None:
         self._server = server

@@ -1,6 +1,6 @@
 """Orphans: processes that a trial started, adopted and killed when the trial ends.
 
-A trial's process adopts the orphans of its children, and the warm server adopts the orphans of trials.
+A trial's process adopts the orphans of its children, and the fork server adopts the orphans of trials.
 So the server's children are the running trials and the orphans of ended trials. The orphans are killed
 before the worker learns that the trial has ended, because the worker could then begin the next attempt
 while they still run.

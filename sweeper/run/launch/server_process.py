@@ -1,4 +1,4 @@
-"""Process that becomes a warm server: its environment, its hash seed and its start.
+"""Process that becomes a fork server: its environment, its hash seed and its start.
 
 Importing TensorFlow takes seconds. A command starts this process first, so that the import runs while
 the command reads its settings, imports SQLAlchemy and finds the study. So this module imports little.
@@ -60,11 +60,11 @@ def trial_environment() -> dict[str, str]:
 
 
 _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
-"""Arguments with which Python runs as a warm server."""
+"""Arguments with which Python runs as a fork server."""
 
 
 class ServerProcess:
-    """Process of a warm server, and the socket to it; as a context manager, it ends the process.
+    """Process of a fork server, and the socket to it; as a context manager, it ends the process.
 
     Args:
         imports: Whether the server imports TensorFlow before the first request.
@@ -98,7 +98,7 @@ class ServerProcess:
                 )
         except OSError as error:
             ours.close()
-            msg = f"the warm server could not be started: {error}"
+            msg = f"the fork server could not be started: {error}"
             raise ExecutionError(msg) from error
         finally:
             theirs.close()

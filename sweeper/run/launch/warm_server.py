@@ -1,4 +1,4 @@
-"""Warm server: a process that has imported TensorFlow, Keras and the study, and has run no op.
+"""Fork server: a process that has imported TensorFlow, Keras and the study, and has run no op.
 
 Each trial is forked from it, which takes a hundredth of the time of importing TensorFlow. That is safe
 only while TensorFlow has run no op: a process that has run one hangs sooner or later if it is forked.

@@ -88,7 +88,9 @@ class TrialObserver(SnapshotKeeper):
     def resumed(self, loaded: LoadedCheckpoint) -> None:
         """Report the contents of the checkpoint again, because the worker may have died before storing them."""
         self._trained_seconds = loaded.trained_seconds
-        committed = Committed(loaded.step, loaded.epoch, loaded.digest, loaded.bytes, loaded.path)
+        committed = Committed(
+            loaded.step, loaded.epoch, loaded.path, digest=loaded.digest, bytes=loaded.bytes
+        )
         self.checkpoint_committed(committed)
         epochs = epochs_in(loaded)
         if self._best is not None:

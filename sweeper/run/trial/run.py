@@ -52,7 +52,7 @@ from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.run.trial.values import final_values, last_value
 from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
 from sweeper.spec.warm_start import digests_of
-from sweeper.support.paths import Location, leads_outside, parse_location
+from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
 from sweeper.train.loop.logs import check_rung
@@ -143,7 +143,7 @@ def run_trial(
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
     known = [parse_location(location) for location in assignment.known]
-    _sweep_leftovers(directories[:-1], link)
+    _sweep_leftovers(directories, _spool(assignment), link)
     origin = assignment.origin and assignment.origin.of(trial.params, str(trial.directory))
     loaded = load_newest(
         directories, lambda message: link.send(Warned(message)), known=known, origin=origin
@@ -164,7 +164,7 @@ def run_trial(
     keep: Retention = KEEP_ALL
     if replay is None:
         keep = retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
-    store: Store = open_store(directories[-1], spool=Path(assignment.log).parent, origin=origin)
+    store: Store = open_store(directories[-1], spool=_spool(assignment), origin=origin)
     with (
         BackgroundWriter(
             store,
@@ -246,7 +246,7 @@ def _keep_end(
     location = parse_location(assignment.end)
     if len(assignment.checkpoints) > 1:
         sweep_leftovers(location)
-    store = open_store(location, spool=Path(assignment.log).parent, origin=origin)
+    store = open_store(location, spool=_spool(assignment), origin=origin)
     keep_end(plan.model, observer.committed, store)
 
 
@@ -324,15 +324,25 @@ def _began_from(
     return {"warm_start": digests_of(content), "warm_start_report": content}
 
 
-def _sweep_leftovers(directories: Sequence[Location], link: Link) -> None:
+def _spool(assignment: Assignment) -> Path:
+    """Return the trial's local directory, for copies of checkpoints that are uploaded."""
+    return Path(assignment.log).parent.parent
+
+
+def _sweep_leftovers(directories: Sequence[Location], spool: Path, link: Link) -> None:
     """Remove unfinished files of earlier attempts; warn if one cannot be removed."""
-    for directory in directories:
-        try:
-            if leads_outside(directory):
-                link.send(
-                    Warned(f"{directory} is, or is in, a symbolic link; nothing is deleted there")
-                )
-                continue
-            sweep_leftovers(directory)
-        except CheckpointError as error:
-            link.send(Warned(str(error)))
+    if isinstance(directories[-1], RemotePath) and not spool.is_symlink():
+        _sweep(spool, link)
+    for directory in directories[:-1]:
+        if leads_outside(directory):
+            shown = f"{directory} is, or is in, a symbolic link; nothing is deleted there"
+            link.send(Warned(shown))
+        else:
+            _sweep(directory, link)
+
+
+def _sweep(directory: Location, link: Link) -> None:
+    try:
+        sweep_leftovers(directory)
+    except CheckpointError as error:
+        link.send(Warned(str(error)))

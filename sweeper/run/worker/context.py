@@ -194,9 +194,11 @@ class SlotContext:
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for_others(self, seconds: float) -> None:
-        """Wait up to ``seconds`` until a trial ends; add the time to `idle_seconds`."""
+    def wait_for_others(self, seconds: float) -> float:
+        """Wait up to ``seconds`` until a trial ends; add the time to `idle_seconds` and return it."""
         began = time.monotonic()
         with self._changed:
             self._changed.wait(seconds)
-            self.idle_seconds += time.monotonic() - began
+            took = time.monotonic() - began
+            self.idle_seconds += took
+        return took

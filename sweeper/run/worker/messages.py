@@ -377,6 +377,9 @@ class MessageHandler(TrialSupervisor):
         ]
         trial = TrialUses(f"trial {claim.number}", uses, message.ended)
         self._file_findings = list(in_a_run(trial, others))
+        if self._file_findings:
+            notices = [finding.message for finding in self._file_findings]
+            self._repository.record_files(claim.token, {**message.files, "notices": notices})
         return self._file_findings
 
     def check_files(self, waiting: Callable[[], None]) -> None:

@@ -52,6 +52,8 @@ from sweeper.train.randomness.seeds import TrialSeeds
 _PARTING = 10.0
 """Seconds for which an attempt's end waits for an unreachable database after a request to stop."""
 _PARTING_AT_ONCE = 5.0  # the same after a request to kill; longer than a slow answer takes
+_SILENT = 5.0
+"""Seconds for which a slot waits for other trials without a word: the end of every sweep is such a wait."""
 _KILLED = "killed on request"
 
 
@@ -69,7 +71,7 @@ def serve_slot(context: SlotContext) -> None:
 
 def _serve(context: SlotContext) -> None:
     with context.leases, context.devices.taken() as device:
-        waited_for = ""
+        said, waited = "", 0.0
         while not context.stopping.is_set():
             # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
@@ -78,19 +80,21 @@ def _serve(context: SlotContext) -> None:
                 if claim is None:
                     return
                 if isinstance(claim, Waiting):
-                    if claim.reason != waited_for:
-                        waited_for = claim.reason
+                    waited += context.wait_for_others(0.5)
+                    if waited > _SILENT and claim.reason != said:
+                        said = claim.reason
                         context.tell(Remark(f"a worker waits: {claim.reason}"))
-                    context.wait_for_others(0.5)
                     continue
+                waited = 0.0
                 supervisor = AttemptSupervisor(context, claim, device)
-                supervisor.run()
+                try:
+                    supervisor.run()
+                finally:
+                    context.attempt_is_over()
                 if isinstance(supervisor.last, Finished | PrunedHere):
                     context.audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
-            finally:
-                context.attempt_is_over()
 
 
 def _next(

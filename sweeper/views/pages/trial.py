@@ -227,6 +227,7 @@ def _facts(trial: TrialRecord, objective: str) -> list[tuple[str, Cell]]:
         if paths := [str(file["path"]) for file in trial.files[used]]:
             more = f" and {len(paths) - _FILES} more" if len(paths) > _FILES else ""
             facts.append((name, Cell(f"{', '.join(paths[:_FILES])}{more}")))
+    facts += [("noticed", Cell(notice)) for notice in trial.files["notices"]]
     if trial.warm_start:
         facts.append(("began from", Cell(_began_from(trial.warm_start))))
     return facts

@@ -56,7 +56,7 @@ class FirstOfStrings(keras.callbacks.Callback):
 
 study(
     "set-of-strings-popped",
-    "a set of strings that a callback pops from, in processes of two warm servers",
+    "a set of strings that a callback pops from, in processes of two fork servers",
     refused("FirstOfStrings.names", "is a set", "dict.fromkeys"),
     callbacks=lambda trial: [FirstOfStrings()],
     own_server=True,

@@ -21,7 +21,7 @@ def split_by_hash(trial):
 
 study(
     "split-by-hash",
-    "a split by the hash of strings, in processes of two warm servers",
+    "a split by the hash of strings, in processes of two fork servers",
     either("hash"),
     data=split_by_hash,
     own_server=True,

@@ -1,0 +1,96 @@
+"""The two tiers of tests, the order in which files begin, and what a run says of both.
+
+By default a run leaves out what is marked with one of `NIGHTLY`, each of which has a smaller version that
+runs: it is what a change needs. ``--all`` leaves out nothing, and ends with a table of suites.
+
+``durations.json`` has the processor seconds of each file in the last measured run. The longest begin
+first, and a file that has become `SLOWER` seconds slower is named. ``--measure`` writes it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+NIGHTLY = ("whole", "chaos", "soak", "pages")
+DURATIONS = Path(__file__).with_name("durations.json")
+SLOWER = 10.0
+_ROOT = Path(__file__).parent
+
+
+def read_durations() -> dict[str, float]:
+    """Return the processor seconds of each file, by its path below this directory."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text())
+    return found
+
+
+def suite_of(item: pytest.Item) -> str:
+    """Return the marker of the nightly tier, or the default tier's directory."""
+    for name in NIGHTLY:
+        if item.get_closest_marker(name):
+            return name
+    return item.path.relative_to(_ROOT).parts[0].removesuffix(".py")
+
+
+def longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Return the tests of each file together, the files that take long first; new files before all."""
+    seconds = read_durations()
+    return sorted(items, key=lambda item: -seconds.get(_name(item.path), 1e9))
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(_ROOT)) if path.is_relative_to(_ROOT) else str(path)
+
+
+@dataclass
+class _Suite:
+    tests: int = 0
+    seconds: float = 0.0
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+
+class SuiteTable:
+    """Plugin that ends a run with a line for each suite."""
+
+    def __init__(self) -> None:
+        self._suites: dict[str, _Suite] = {}
+        self._of: dict[str, str] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._of = {item.nodeid: suite_of(item) for item in session.items}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        suite = self._suites.setdefault(self._of.get(report.nodeid, "?"), _Suite())
+        suite.seconds += report.duration
+        suite.tests += report.when == "call" or report.outcome == "skipped"
+        if report.outcome != "passed":
+            suite.outcomes[report.outcome] += 1
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("suites")
+        terminalreporter.line(f"{'suite':<14}{'tests':>7}{'minutes':>9}  result")
+        ordered = sorted(self._suites.items(), key=lambda pair: (pair[0] in NIGHTLY, pair[0]))
+        for name, suite in ordered:
+            bad = ", ".join(f"{n} {outcome}" for outcome, n in sorted(suite.outcomes.items()))
+            minutes = suite.seconds / 60
+            terminalreporter.line(f"{name:<14}{suite.tests:>7}{minutes:>9.1f}  {bad or 'passed'}")
+
+
+def say_durations(
+    reporter: pytest.TerminalReporter, measured: dict[Path, float], *, write: bool
+) -> None:
+    """Name the files that have become slower; with ``write``, store what was measured."""
+    now = {_name(path): round(seconds, 1) for path, seconds in measured.items()}
+    if write:
+        DURATIONS.write_text(json.dumps(dict(sorted(now.items())), indent=0) + "\n")
+    before = read_durations()
+    for name, seconds in sorted(now.items()):
+        known = before.get(name)
+        if seconds - (known or 0.0) >= SLOWER:
+            reporter.line(
+                f"{name} took {seconds:.0f} processor seconds, {known or 0:.0f} when it was measured"
+            )
