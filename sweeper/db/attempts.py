@@ -367,6 +367,10 @@ def finish(
     )
     if ending.result is not None:
         optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
+    if ending.result is not None or ending.outcome == "paused":
+        optuna_rows.set_attributes(
+            connection, trial.optuna_trial_id, _attributes(trial.attempt, ending)
+        )
     if ending.result == "pruned":
         skip_remaining(connection, trial.study_id, trial.number)
     if ending.outcome == "paused":
@@ -377,6 +381,19 @@ def finish(
             raise StorageError(msg)
         reach(connection, trial.id, ending.rung, ending.value, ending.digest)
     return settle(connection, trial.study_id, trial.number) if decides else ()
+
+
+_LONGEST_REASON = 300
+
+
+def _attributes(attempt: int, ending: Ending) -> dict[str, Any]:
+    """Return what Optuna's tables have no columns for, as the trial's user attributes."""
+    lines = (ending.error or "see its log").strip().splitlines() or [""]
+    return {
+        "attempts": attempt,
+        "digest": ending.digest,
+        "failed because": lines[-1][:_LONGEST_REASON] if ending.result == "failed" else None,
+    }
 
 
 def differing_parameters(connection: Connection, token: int) -> str | None:

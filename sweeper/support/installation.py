@@ -26,7 +26,7 @@ _EXTRAS = {
     "fsspec": "remote",
     "grain": "grain",
     "jinja2": "plots",
-    "kaleido": "plots",
+    "choreographer": "plots",
     "matplotlib": "plots",
     "optuna_dashboard": "dashboard",
     "pandas": "plots",

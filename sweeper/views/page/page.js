@@ -819,7 +819,7 @@ const ATTEMPTS = [...strings("attempt", "outcome"), ...numbers("from step", "to 
 
 function verifiedRows(trial) {
   const found = trial.verification;
-  return [...(found ? [[found.mode === "interrupt" ? "verified: killed and resumed" : "verified: replayed", found.verdict, moment(found.checked_at), found.report?.message || "-"]] : []),
+  return [...(found ? [[found.mode === "interrupt" ? "verified: killed and resumed" : "verified: replayed", found.verdict, moment(found.checked_at), found.message || "-"]] : []),
     ...trial.audits.map((audit) => [`audited from step ${audit.from_step} to ${audit.to_step}`, audit.alike ? "identical" : "differs", "-", "-"])];
 }
 const VERIFIED = strings("check", "verdict", "when (UTC)", "message");
@@ -1110,8 +1110,10 @@ async function begin() {
   listen();
   last = location.hash;
   const embedded = $("data");
-  if (embedded) receive(JSON.parse(embedded.textContent));
-  else if (source) receive(await ask(source));
+  if (embedded) {
+    receive(JSON.parse(embedded.textContent));
+    embedded.remove();  // its text is as large as all that was read from it
+  } else if (source) receive(await ask(source));
   else return;
   draw();
   document.documentElement.dataset.drawn = "yes";

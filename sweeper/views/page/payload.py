@@ -33,6 +33,9 @@ _LARGEST_NUMBER = 2**53
 """The largest whole number that a browser reads exactly."""
 
 _LOG_BYTES = 8192
+_ESTIMATED = 300
+"""Number of trials up to which a poll estimates the time left."""
+
 _SETTINGS = (
     *("epochs", "sampler", "pruner", "budget", "repeats", "concurrency", "seed", "at", "step"),
     *("deterministic", "threads", "checkpoint_every", "audit"),
@@ -70,8 +73,6 @@ def study_json(
     results: StudyResults,
     commands: Sequence[tuple[str, str]],
     now: datetime,
-    *,
-    importance: bool = True,
 ) -> dict[str, Any]:
     """Return the study's part of the page.
 
@@ -80,7 +81,6 @@ def study_json(
         results: The study's results; epochs are not needed.
         commands: Next commands, each with its effect.
         now: End of the working time of running attempts.
-        importance: Whether to compute the importance of each parameter.
     """
     status, name = results.status, results.status.study
     row, environments = repository.study(name), repository.environments(name)
@@ -101,7 +101,6 @@ def study_json(
             )
         },
     }
-    found = [parameter_importances(results.trials, o) for o in status_objectives(status)[:1]]
     return {
         "made_at": now.isoformat(),
         "study": {key: value for key, value in status.to_json().items() if key != "trials"},
@@ -115,20 +114,26 @@ def study_json(
         "workers": [worker.to_json() for worker in repository.workers(name)],
         "environments": [json_fields(each) for each in environments],
         "identity": [[name, value] for name, value in identity.items() if value],
-        "importance": [
-            {"objective": e.objective.name, "shares": e.shares, "trials": e.trials}
-            for e in (found if importance else ())
-            if e.shares
-        ],
         "commands": [list(each) for each in commands],
     }
+
+
+def importances(results: StudyResults) -> list[dict[str, Any]]:
+    """Return the importances of parameters for the (first) objective; empty with too few trials."""
+    found = parameter_importances(results.trials, status_objectives(results.status)[0])
+    if not found.shares:
+        return []
+    named = {"objective": found.objective.name, "trials": found.trials}
+    return [named | {"shares": [list(share) for share in found.shares]}]
 
 
 def answer_text(status: StudyStatus) -> str:
     """Return the study's result as one sentence."""
     if status.objectives and status.pareto:
         front = ", ".join(str(trial.number) for trial in status.pareto)
-        return f"There are several objectives; no trial is better in all of them than trials {front}."
+        return (
+            f"There are several objectives; no trial is better in all of them than trials {front}."
+        )
     if status.best is None:
         return "No trial is complete yet."
     if status.configurations:
@@ -215,10 +220,12 @@ class _Kept:
     Attributes:
         token: Prefix of its versions, another one after a restart of the dashboard or of the study.
         version: Number of changes so far.
-        stamps: The state of its rows at the last read.
-        texts: The text of each trial, and the version at which it last changed.
+        stamps: State of its rows at the last read; None before the first.
+        texts: The version at which each trial last changed, and its text.
         slim: The trials without their epochs.
         study: The study's part of the page.
+        ranked: Number of complete trials of the latest importances of parameters.
+        importance: These importances.
     """
 
     token: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -227,10 +234,23 @@ class _Kept:
     texts: dict[int, tuple[int, str]] = field(default_factory=dict)
     slim: dict[int, TrialRecord] = field(default_factory=dict)
     study: dict[str, Any] = field(default_factory=dict)
+    ranked: int = 0
+    importance: list[dict[str, Any]] = field(default_factory=list)
+
+    def follows(self, stamps: Stamps) -> bool:
+        """Return whether the study is the same and has lost no trial since the last read."""
+        before = self.stamps
+        return before is None or (
+            before.identity == stamps.identity and before.trials.keys() <= stamps.trials.keys()
+        )
 
 
 class LivePayloads:
-    """Data of the pages of a dashboard, which answers only with what has changed; safe for threads."""
+    """Data of the pages of a dashboard, which answers only with what has changed; safe for threads.
+
+    Importances of parameters take longer than a poll may. So they are computed in a thread, and again
+    once there are a tenth more complete trials.
+    """
 
     def __init__(self, advice: Advice) -> None:
         self._advice = advice
@@ -240,7 +260,7 @@ class LivePayloads:
     def answer(
         self, repository: Repository, name: str, since: str, more: Mapping[str, Any]
     ) -> tuple[str, str | None]:
-        """Return the present version, and the data that a page with the version ``since`` lacks.
+        """Return the present version, and the data that a page of the version ``since`` lacks.
 
         The data are None if it lacks nothing. ``more`` is added to the study's part.
 
@@ -255,40 +275,40 @@ class LivePayloads:
             token, _, number = since.partition("-")
             known = int(number) if token == kept.token and number.isdecimal() else -1
             changed = [text for at, text in kept.texts.values() if at > known]
-            head = {**kept.study, **more, "version": version, "all": known < 0}
+            head = {**kept.study, **more, "importance": kept.importance}
+            head |= {"version": version, "all": known < 0}
             return version, joined(head, changed)
 
     def _read(self, repository: Repository, name: str) -> _Kept:
         stamps = repository.stamps(name)
         kept = self._studies.setdefault(name, _Kept())
-        before = kept.stamps
-        if before is not None and (stamps.identity, *stamps.trials) != (
-            before.identity,
-            *(number for number in stamps.trials if number in before.trials),
-        ):
-            new = set(stamps.trials) - set(before.trials)
-            if stamps.identity != before.identity or set(before.trials) - set(stamps.trials):
-                before, kept = None, _Kept()
-                self._studies[name] = kept
-            del new
-        if before == stamps:
+        if kept.stamps == stamps:
             return kept
-        changed = [
-            number
-            for number, stamp in stamps.trials.items()
-            if before is None or before.trials.get(number) != stamp
-        ]
-        records = repository.trials(name, None if before is None else changed)
+        if not kept.follows(stamps):
+            kept = self._studies[name] = _Kept()
+        before = kept.stamps
+        changed = None
+        if before is not None:
+            changed = [n for n, stamp in stamps.trials.items() if before.trials.get(n) != stamp]
         kept.version += 1
-        for trial in records:
+        for trial in repository.trials(name, changed):
             text = trial_json(trial, self._advice.trial(trial))
             kept.texts[trial.number] = (kept.version, text)
             kept.slim[trial.number] = replace(trial, epochs=())
-        status = repository.status(name, each=stamps.is_repeated)
-        results = StudyResults(status, tuple(kept.slim[number] for number in sorted(kept.slim)))
-        commands = [(command, "") for command in self._advice.study(status)]
-        kept.study = study_json(
-            repository, results, commands, datetime.now(UTC), importance=_ended(kept, results)
-        )
+        # The time left and the configurations need the progress of each trial.
+        each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
+        results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))
+        commands = [(command, "") for command in self._advice.study(results.status)]
+        kept.study = study_json(repository, results, commands, datetime.now(UTC))
         kept.stamps = stamps
+        if results.status.complete > 1.1 * kept.ranked:
+            kept.ranked = results.status.complete
+            threading.Thread(target=self._rank, args=(kept, results), daemon=True).start()
         return kept
+
+    def _rank(self, kept: _Kept, results: StudyResults) -> None:
+        found = importances(results)
+        with self._lock:
+            if found != kept.importance:
+                kept.importance = found
+                kept.version += 1
