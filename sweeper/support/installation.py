@@ -27,7 +27,6 @@ _EXTRAS = {
     "grain": "grain",
     "jinja2": "plots",
     "choreographer": "plots",
-    "matplotlib": "plots",
     "optuna_dashboard": "dashboard",
     "pandas": "plots",
     "plotly": "plots",

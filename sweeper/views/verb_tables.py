@@ -203,6 +203,8 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
     facts += [(name, choice_text(value)) for name, value in trial.params.items()]
     facts += [("seed", str(trial.seed)), ("digest", trial.digest or "-")]
     facts.append(("code", trial.code or "-"))
+    if trial.value_of is not None:
+        facts.append(("value of", trial.value_of))
     if trial.output_only:
         facts.append(("not captured", f"{', '.join(trial.output_only)} (output only)"))
     for name, used in (("files read", "read"), ("files written", "written")):

@@ -17,10 +17,10 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import Dashboard, make_study
+from sweeper.views.dashboard.server import FencedApplication, is_loopback, open_dashboard
 from sweeps import RunningCommand
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
-from sweeper.views.dashboard.server import FencedApplication, is_loopback, open_dashboard
 
 
 def test_no_other_page_may_read_what_is_answered() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sweeper.views.figures.curves import _not_finite
 
 from sweeper.cli.reading import next_commands
 from sweeper.db.database import Database
@@ -14,7 +15,6 @@ from sweeper.db.repository import Claim, Ending, Repository, StudyRow, WorkerIde
 from sweeper.records.presentation import parameter_headers
 from sweeper.records.status import are, none_complete
 from sweeper.spec.settings import load_settings
-from sweeper.views.figures.curves import _not_finite
 
 NAN = "Traceback\nNonFiniteError: the loss is nan"
 MISTAKE = "Traceback\nValueError: no such layer"

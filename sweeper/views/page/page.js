@@ -135,13 +135,14 @@ function derived(trial) {
 function stepsPerEpoch(trial) {
   const ratios = trial.checkpoints.filter((each) => each.epoch).map((each) => each.step / each.epoch);
   const ends = trial.attempts.filter((each) => ["complete", "pruned"].includes(each.outcome) && each.end_step);
-  if (ends.length && trial.epochs.length) ratios.push(ends.pop().end_step / trial.epochs.length);
+  if (ends.length && trial.epochs.length) ratios.push(ends.pop().end_step / epochsDone(trial));
   return ratios.length ? Math.min(...ratios) : null;
 }
 
 const trials = () => [...store.trials.values()];
 const objectives = () => store.study.objectives || [{ name: store.study.objective, direction: store.study.direction }];
 const valueOf = (trial, name) => (trial.values ? trial.values[name] : name === objectives()[0].name ? trial.value : null);
+const epochsDone = (trial) => (trial.epochs.length ? trial.epochs[trial.epochs.length - 1].epoch + 1 : 0);
 const isComplete = (trial) => trial.state === "complete" && isNumber(valueOf(trial, objectives()[0].name));
 
 function leaders() {
@@ -290,7 +291,7 @@ class Grid {
       row.element.remove();
       this.rows.delete(key);
     }
-    for (const record of records) this.put(keyOf(record), record);
+    records.forEach((record, index) => this.put(keyOf(record), record, index));
     this.sort();
   }
 
@@ -305,8 +306,9 @@ class Grid {
     $(this.id).replaceChildren(frame);
   }
 
-  put(key, record) {
+  put(key, record, index) {
     let row = this.rows.get(key);
+    if (row) row.index = index;
     if (row && row.record === record) return;
     if (!row) {
       const head = h("th", { scope: "row" });
@@ -315,7 +317,7 @@ class Grid {
         head.append(box);
       }
       head.append(this.columns[0].cell(record));
-      row = { element: h("tr", { id: `${this.id}-${key}` }, head), box: head.querySelector("input") };
+      row = { index, element: h("tr", { id: `${this.id}-${key}` }, head), box: head.querySelector("input") };
       this.rows.set(key, row);
     }
     row.record = record;
@@ -332,10 +334,10 @@ class Grid {
   }
 
   sort() {
-    const column = this.columns.find((each) => each.key === this.sortedBy) || this.columns[0];
+    const column = this.columns.find((each) => each.key === this.sortedBy);  // none: in the given order
     const sign = this.descending ? -1 : 1;
     const isNone = (value) => value === null || value === undefined;
-    const rows = [...this.rows.values()].map((row) => [column.value(row.record), this.columns[0].value(row.record), row.element]);
+    const rows = [...this.rows.values()].map((row) => [column ? column.value(row.record) : row.index, row.index, row.element]);
     rows.sort(([a, m], [b, n]) => {
       if (isNone(a) || isNone(b)) return isNone(a) - isNone(b) || m - n;
       return (sign * (isNumber(a) && isNumber(b) ? a - b : String(a).localeCompare(String(b)))) || m - n;
@@ -384,9 +386,10 @@ function stateCell(trial) {
 }
 
 function epochsCell(trial) {
-  const text = trial.target ? `${trial.epochs.length} of ${trial.target}` : String(trial.epochs.length);
+  const done = epochsDone(trial);
+  const text = trial.target ? `${done} of ${trial.target}` : String(done);
   if (trial.state !== "running" || !trial.target) return text;
-  return h("span", {}, text, " ", h("progress", { max: trial.target, value: trial.epochs.length, "aria-label": `Finished epochs of trial ${trial.number}` }));
+  return h("span", {}, text, " ", h("progress", { max: trial.target, value: done, "aria-label": `Finished epochs of trial ${trial.number}` }));
 }
 
 function historyOf(trial) {
@@ -407,12 +410,13 @@ function trialColumns() {
     ...plain(`value:${name}`, name, true, (trial) => valueOf(trial, name)), greatestFirst: direction === "maximize" }));
   const parameters = Object.entries(store.head.space).map(([name, range]) =>
     plain(`param:${name}`, name, range.kind === "number", (trial) => trial.params[name], (trial) => (name in trial.params ? choice(trial.params[name]) : "-")));
+  const ofEpoch = trials().some((trial) => trial.value_of) ? [plain("value_of", "value of", false, (trial) => (trial.value === null ? "-" : trial.value_of || "last epoch"))] : [];
   const codes = store.study.codes ? [plain("code", "code", false, (trial) => trial.code)] : [];
   return [
     plain("trial", "trial", true, (trial) => trial.number, (trial) => trialLink(trial.number)),
     plain("state", "state", false, (trial) => trial.state, stateCell),
-    ...measured,
-    plain("epochs", "epochs", true, (trial) => trial.epochs.length, epochsCell),
+    ...measured, ...ofEpoch,
+    plain("epochs", "epochs", true, epochsDone, epochsCell),
     ...parameters, ...codes,
     plain("attempts", "attempts", true, (trial) => trial.attempts.length),
     plain("history", "resumed or extended", false, historyOf),
@@ -426,7 +430,8 @@ function intervalText(center, interval) {
   if (!isNumber(center)) return "-";
   if (!interval || !isNumber(interval[0]) || !isNumber(interval[1])) return number(center);
   const half = (interval[1] - interval[0]) / 2;
-  const digits = half > 0 ? Math.max(0, Math.min(12, 1 - Math.floor(Math.log10(half)))) : 6;
+  if (half <= Math.abs(center) * 1e-9) return `${number(center)} ± 0`;
+  const digits = Math.max(0, Math.min(12, 1 - Math.floor(Math.log10(half))));
   return `${center.toFixed(digits)} ± ${half.toFixed(digits)}`;
 }
 
@@ -518,7 +523,7 @@ function positions(trial, axis) {
   let before = 0;
   const parts = trial.attempts.map((attempt, index) => {
     const from = attempt.start_step || 0;
-    const to = attempt.end_step ?? trial.epochs.length * perEpoch;
+    const to = attempt.end_step ?? epochsDone(trial) * perEpoch;
     const part = { from, to, before, seconds: trial.own.spans[index] };
     before += part.seconds;
     return part;
@@ -621,7 +626,7 @@ function groupedTraces(list, lines) {
 }
 
 function curveAxes(list, axis, metric) {
-  const most = Math.max(0, ...list.map((trial) => trial.epochs.length));
+  const most = Math.max(0, ...list.map(epochsDone));
   if (axis === "time") return { x: { title: { text: "training time, seconds" }, rangemode: "tozero" }, y: { title: { text: short(metric, 40) } } };
   return { x: wholeNumbers(axis === "step" ? "steps" : "epochs finished", axis === "step" ? 99 : most), y: { title: { text: short(metric, 40) } } };
 }
@@ -701,7 +706,10 @@ function scaleOf(axis, top, bottom) {
 function parallelAxis(axis, scale, x, top, bottom, isOdd) {
   const hold = svg("rect", { class: "hold", x: x - 14, y: top - 4, width: 28, height: bottom - top + 8, "data-axis-brush": axis.key });
   let from = null;
-  const yOf = (event) => Math.min(bottom, Math.max(top, event.clientY - hold.getBoundingClientRect().top + top - 4));
+  const yOf = (event) => {
+    const y = event.clientY - hold.getBoundingClientRect().top + top - 4;
+    return y < top + 6 ? top : y > bottom - 6 ? bottom : y;
+  };
   hold.addEventListener("pointerdown", (event) => { from = yOf(event); hold.setPointerCapture(event.pointerId); });
   hold.addEventListener("pointerup", (event) => {
     const to = yOf(event);
@@ -747,7 +755,7 @@ function drawScatter() {
   for (const trial of list) {
     const [x, y] = [axis.value(trial), objective.value(trial)];
     if (x === undefined || !isNumber(y)) continue;
-    const name = trial.state === "pruned" ? "pruned (at its last epoch)" : `complete, ${counted(trial.target ?? trial.epochs.length, "epoch")}${trial.own.isExtended ? " (extended)" : ""}`;
+    const name = trial.state === "pruned" ? "pruned (at its last epoch)" : `complete, ${counted(trial.target ?? epochsDone(trial), "epoch")}${trial.own.isExtended ? " (extended)" : ""}`;
     if (!groups.has(name)) groups.set(name, { x: [], y: [], text: [], ids: [] });
     const group = groups.get(name);
     group.x.push(axis.kind === "choice" ? short(choice(x), 30) : x);
@@ -791,7 +799,7 @@ function spreads() {
   return objectives().flatMap(({ name }) => {
     const byLength = new Map();
     for (const trial of trials().filter((each) => each.state === "complete" && isNumber(valueOf(each, name)))) {
-      const length = trial.target ?? trial.epochs.length;
+      const length = trial.target ?? epochsDone(trial);
       byLength.set(length, [...(byLength.get(length) || []), valueOf(trial, name)]);
     }
     const rows = [...byLength].sort(([a], [b]) => a - b).map(([length, values]) => [name, `complete trials of ${counted(length, "epoch")}`, values]);
@@ -927,13 +935,13 @@ function drawTrial(trial) {
     return before ? Math.max(0, (Date.parse(attempt.started_at) - Date.parse(before)) / 1000) : 0;
   });
   const paused = pauses.reduce((sum, each) => sum + each, 0);
-  const epochs = trial.target ? `${trial.epochs.length} of ${trial.target}` : trial.epochs.length;
+  const epochs = trial.target ? `${epochsDone(trial)} of ${trial.target}` : epochsDone(trial);
   $("lead").textContent = `${epochs} epochs · ${duration(own.worked)} of work in ${counted(trial.attempts.length, "attempt")}${paused ? `, ${duration(paused)} of pauses between them` : ""}`;
   const measured = trial.values ? Object.entries(trial.values) : [[objectives()[0].name, trial.value]];
   const began = trial.warm_start ? [["began from", `${trial.warm_start.path} (${trial.warm_start.kind})`]] : [];
   section2($("trial-facts"), [trial.state, measured, trial.params, trial.digest, trial.code, historyOf(trial)], () => facts([
     ["state", stateOf(trial.state)], ...measured.map(([name, value]) => [name, number(value)]), ...Object.entries(trial.params).map(([name, value]) => [name, choice(value)]),
-    ["seed", String(trial.seed)], ["digest", h("code", {}, trial.digest || "-")], ["code", h("code", {}, trial.code || "-")],
+    ...(trial.value_of ? [["value of", trial.value_of]] : []), ["seed", String(trial.seed)], ["digest", h("code", {}, trial.digest || "-")], ["code", h("code", {}, trial.code || "-")],
     ...(historyOf(trial) === "-" ? [] : [["history", historyOf(trial)]]), ...began,
     ...(trial.output_only.length ? [["not captured", `${trial.output_only.join(", ")} (output only)`]] : [])]));
   $("trial-error").hidden = !trial.error;

@@ -26,7 +26,7 @@ from sweeper.views.formats import value_text
 from sweeper.views.tables import status_objectives
 
 if TYPE_CHECKING:
-    from sweeper.db.changes import Stamps
+    from sweeper.db.stamps import Stamps
     from sweeper.db.repository import Repository
 
 _LARGEST_NUMBER = 2**53
@@ -84,7 +84,7 @@ def study_json(
     """
     status, name = results.status, results.status.study
     row, environments = repository.study(name), repository.environments(name)
-    given = {"at": "last", "seed": str(row.seed), **row.definition}
+    given = {"at": "end", "seed": str(row.seed), **row.definition}
     space: dict[str, Distribution] = {}
     for trial in results.trials:
         space = {**trial.distributions, **space}

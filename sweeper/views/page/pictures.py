@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,9 @@ def write_png(page: Path, directory: Path) -> tuple[Path, ...]:
         msg = f"--png {directory}: the directory cannot be made: {error.strerror or error}"
         raise UsageError(msg) from error
     try:
-        shots = asyncio.run(asyncio.wait_for(_shots(page.resolve().as_uri()), _SECONDS))
+        # In a thread of its own, because the caller's may run an event loop, as a notebook's does.
+        with ThreadPoolExecutor(1) as thread:
+            shots = thread.submit(_shots_of, page.resolve().as_uri()).result()
     except ChromeNotFoundError as error:
         msg = (
             "--png needs Chrome or Chromium, and none was found; install one, or set "
@@ -69,6 +72,10 @@ def write_png(page: Path, directory: Path) -> tuple[Path, ...]:
         path.write_bytes(data)
         paths.append(path)
     return tuple(paths)
+
+
+def _shots_of(address: str) -> dict[str, bytes]:
+    return asyncio.run(asyncio.wait_for(_shots(address), _SECONDS))
 
 
 async def _shots(address: str) -> dict[str, bytes]:
