@@ -119,4 +119,5 @@ def _held(trials: tuple[TrialRecord, ...], number: int, *, attempts: int) -> boo
         return False
     trial = trials[number]
     begun = bool(trial.attempts) and trial.attempts[-1].start_step is not None
-    return begun and len(trial.attempts) == attempts and len(trial.epochs) == 2
+    kept = any(checkpoint.epoch == 2 for checkpoint in trial.checkpoints)
+    return begun and kept and len(trial.attempts) == attempts and len(trial.epochs) == 2

@@ -26,8 +26,8 @@ from sweeper.views.formats import value_text
 from sweeper.views.tables import status_objectives
 
 if TYPE_CHECKING:
-    from sweeper.db.stamps import Stamps
     from sweeper.db.repository import Repository
+    from sweeper.db.stamps import Stamps
 
 _LARGEST_NUMBER = 2**53
 """The largest whole number that a browser reads exactly."""
