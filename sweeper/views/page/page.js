@@ -449,7 +449,6 @@ function drawConfigurations() {
   const found = [...store.study.configurations, ...confirmed];
   $("configurations").hidden = !found.length;
   if (!found.length) return;
-  $("configurations-text").textContent = store.head.leader;
   const values = found.flatMap((each) => Object.values(each.values)).filter(isNumber);
   const scale = [Math.min(...values), Math.max(...values)];
   const names = [...new Set(found.flatMap((each) => Object.keys(each.params)))];
@@ -474,10 +473,13 @@ function drawConfigurations() {
 // ---- Pictures ----
 
 const drawn = { parallel: { show: () => null } };
-const COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#767676"];
+// Those of Okabe and Ito, which people with the common kinds of colour blindness tell apart.
+const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#767676"];
+const DARK = ["#56B4E9", "#E69F00", "#2BC79B", "#E39AC4", "#F0E442", "#FF8A5C", "#AEB7C2"];
 const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const SINGLE_CURVES = 24;  // above this, the curves of one state are one trace
 
+const colour = (index) => (isDark() ? DARK : LIGHT)[index % LIGHT.length];
 const isDark = () => matchMedia("(prefers-color-scheme: dark)").matches && !matchMedia("print").matches;
 const escaped = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const short = (text, most = 60) => escaped(text.length > most ? `${text.slice(0, most - 1)}…` : text);
@@ -485,7 +487,7 @@ const short = (text, most = 60) => escaped(text.length > most ? `${text.slice(0,
 function plot(id, traces, axesOf, label, more = {}) {
   const ink = isDark() ? "#e6e9ed" : "#1b1f24";
   const grid = isDark() ? "#333a43" : "#e3e3e3";
-  const axis = (given) => ({ showline: true, linecolor: ink, gridcolor: grid, zeroline: false, automargin: true, ...given });
+  const axis = (given) => ({ showline: true, linecolor: ink, gridcolor: grid, zeroline: false, automargin: true, exponentformat: "power", ...given });
   const layout = {
     autosize: true, margin: { l: 60, r: 15, t: 15, b: 50 }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: "system-ui, sans-serif", size: 13, color: ink }, hovermode: "closest",
@@ -597,7 +599,7 @@ function curveTraces(list, metric, axis, smoothing, named) {
   const lines = list.map((trial) => curve(trial, metric, axis, smoothing));
   if (list.length > SINGLE_CURVES) return [...groupedTraces(list, lines), ...marks(list, lines, axis)];
   const traces = list.flatMap((trial, index) => {
-    const color = COLOURS[index % COLOURS.length];
+    const color = colour(index);
     const look = { type: "scatter", name: short(named(trial)), hoverinfo: "text", legendgroup: String(index) };
     const smooth = { ...look, mode: lines[index].x.length > 60 ? "lines" : "lines+markers", x: lines[index].x, y: lines[index].y, hovertext: lines[index].text.map(escaped), marker: { size: 4 }, line: { color, width: 2, dash: DASHES[index % DASHES.length] } };
     if (!smoothing) return [smooth];
@@ -621,7 +623,7 @@ function groupedTraces(list, lines) {
   const names = [...groups.keys()].sort((a, b) => (a === "leaders") - (b === "leaders"));
   return names.map((name, index) => ({
     type: "scatter", mode: "lines", name, ...groups.get(name), hovertext: groups.get(name).text, text: undefined, hoverinfo: "text",
-    line: { color: name === "leaders" ? "#0072B2" : ["#767e88", "#D55E00", "#009E73", "#E69F00"][index % 4], width: name === "leaders" ? 2.5 : 0.7 },
+    line: { color: name === "leaders" ? colour(0) : colour([6, 1, 2, 4][index % 4]), width: name === "leaders" ? 2.5 : 0.7 },
   }));
 }
 
@@ -669,6 +671,7 @@ function drawParallel() {
     const points = shown.map((axis, index) => `${x(index).toFixed(1)},${scales[index].at(axis.value(trial)).toFixed(1)}`);
     return [trial.number, svg("path", { d: `M${points.join("L")}` }, svg("title", {}, `trial ${trial.number}: ${params(trial.params)}`))];
   });
+  root.style.setProperty("--faint", Math.max(0.08, Math.min(0.45, 60 / list.length)));
   root.append(...paths.map(([, path]) => path));
   shown.forEach((axis, index) => root.append(parallelAxis(axis, scales[index], x(index), top, bottom, index % 2)));
   $("parallel-picture").replaceChildren(root);
@@ -765,7 +768,7 @@ function drawScatter() {
   }
   const symbols = ["circle", "square-open", "diamond-open", "triangle-up-open", "x-open"];
   const names = [...groups.keys()].sort();
-  const traces = names.map((name, index) => ({ type: "scatter", mode: "markers", name, x: groups.get(name).x, y: groups.get(name).y, ids: groups.get(name).ids, hovertext: groups.get(name).text, hoverinfo: "text", marker: { symbol: symbols[index % symbols.length], color: COLOURS[index % COLOURS.length], size: 8 } }));
+  const traces = names.map((name, index) => ({ type: "scatter", mode: "markers", name, x: groups.get(name).x, y: groups.get(name).y, ids: groups.get(name).ids, hovertext: groups.get(name).text, hoverinfo: "text", marker: { symbol: symbols[index % symbols.length], color: colour(index), size: 8 } }));
   const x = { title: { text: short(axis.label) }, ...(axis.kind === "choice" ? { type: "category" } : { type: axis.log ? "log" : "linear" }), ...(axis.whole && !axis.log ? { tickformat: "d" } : {}) };
   plot("scatter-picture", traces, { x, y: { title: { text: short(objective.label, 40) } } }, `${objective.label} by ${axis.label} of ${counted(list.length, "trial")}`, { showlegend: names.length > 1 })
     .then((element) => {
@@ -779,7 +782,7 @@ function drawImportance() {
   $("importance").hidden = !found;
   if (!found) return;
   const shares = [...found.shares].reverse();
-  const trace = { type: "bar", orientation: "h", x: shares.map(([, share]) => share), y: shares.map(([name]) => short(name, 30)), marker: { color: "#0072B2" }, hovertemplate: "%{y}: %{x:.1%}<extra></extra>" };
+  const trace = { type: "bar", orientation: "h", x: shares.map(([, share]) => share), y: shares.map(([name]) => short(name, 30)), marker: { color: colour(0) }, hovertemplate: "%{y}: %{x:.1%}<extra></extra>" };
   $("importance-text").textContent = `${found.shares.map(([name, share]) => `${name} ${Math.round(share * 100)}%`).join(", ")}: share of each parameter in being among the best of ${counted(found.trials, "complete trial")} for ${found.objective} (PED-ANOVA).`;
   plot("importance-picture", [trace], { x: { tickformat: ".0%", rangemode: "tozero" }, y: {} }, $("importance-text").textContent);
 }
@@ -865,7 +868,7 @@ function drawDetails() {
     found.map((each) => { const promoted = each.compared.filter((trial) => trial.promoted);
       return [String(each.first), String(each.bracket), String(each.epochs), String(each.compared.length), promoted.map((trial) => `${trial.number} (${number(trial.value)})`).join(", ") || "none", moment(each.decided_at)]; })));
   perTrial("lengths", "Lengths", LENGTHS, lengthRows, list.filter((trial) => trial.lengths.length > 1));
-  const through = new Set(["complete", "pruned", "paused", null]);
+  const through = new Set(["complete", "pruned", "paused", "failed", null]);
   const interrupted = list.filter((trial) => trial.attempts.some((attempt) => !through.has(attempt.outcome)));
   section("interrupted", interrupted.map((trial) => [trial.number, trial.attempts]), () => table("Attempts", [...numbers("trial"), ...ATTEMPTS], attemptRows(interrupted, false)));
   perTrial("verified", "Verifications and audits", VERIFIED, verifiedRows, list);
@@ -973,7 +976,7 @@ function drawTrialCurves(trial) {
   const names = metricsOf([trial]).sort((a, b) => (b === objective) - (a === objective));
   const isAlike = (name) => name.replace(/^val_/, "") === objective.replace(/^val_/, "");
   const lines = names.map((name) => curve(trial, name, "epoch", 0));
-  const traces = names.map((name, index) => ({ type: "scatter", mode: "lines+markers", name: short(name), x: lines[index].x, y: lines[index].y, visible: isAlike(name) ? true : "legendonly", marker: { size: 5 }, line: { color: COLOURS[index % COLOURS.length], dash: DASHES[index % DASHES.length] } }));
+  const traces = names.map((name, index) => ({ type: "scatter", mode: "lines+markers", name: short(name), x: lines[index].x, y: lines[index].y, visible: isAlike(name) ? true : "legendonly", marker: { size: 5 }, line: { color: colour(index), dash: DASHES[index % DASHES.length] } }));
   plot("trial-picture", [...traces, ...marks([trial], lines.slice(0, 1), "epoch")], curveAxes([trial], "epoch", objective), `Metrics of trial ${trial.number} by epoch; the table of epochs has the values`, { showlegend: true });
   section2($("trial-epochs"), trial.epochs, () => [table("Epochs", numbers("epoch", ...names), trial.epochs.map((epoch) => [String(epoch.epoch + 1), ...names.map((name) => number(epoch[name]))]))]);
 }

@@ -105,7 +105,6 @@ def study_json(
         "made_at": now.isoformat(),
         "study": {key: value for key, value in status.to_json().items() if key != "trials"},
         "answer": answer_text(status),
-        "leader": leader_sentence(status.configurations),
         "notices": notices(status, deterministic=row.definition.get("deterministic") is not False),
         "exactness": status.exactness.line,
         "seconds_left": status.seconds_left,
@@ -120,11 +119,12 @@ def study_json(
 
 def importances(results: StudyResults) -> list[dict[str, Any]]:
     """Return the importances of parameters for the (first) objective; empty with too few trials."""
-    found = parameter_importances(results.trials, status_objectives(results.status)[0])
-    if not found.shares:
+    objective = status_objectives(results.status)[0]
+    shares = parameter_importances(results.trials, objective)
+    if not shares:
         return []
-    named = {"objective": found.objective.name, "trials": found.trials}
-    return [named | {"shares": [list(share) for share in found.shares]}]
+    named = {"objective": objective.name, "trials": results.status.complete}
+    return [named | {"shares": [list(share) for share in shares]}]
 
 
 def answer_text(status: StudyStatus) -> str:
@@ -197,14 +197,14 @@ def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) 
 
 def joined(study: Mapping[str, Any], trials: Sequence[str]) -> str:
     """Return the page's data: the study's part with the texts of trials."""
-    return f'{_text(study)[:-1]}, "trials": [{", ".join(trials)}]}}'
+    return f'{_text(study)[:-1]},"trials":[{",".join(trials)}]}}'
 
 
 def _text(value: Mapping[str, Any]) -> str:
     try:
-        return json.dumps(value, allow_nan=False)
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
-        return json.dumps(finite_json(value), allow_nan=False)
+        return json.dumps(finite_json(value), allow_nan=False, separators=(",", ":"))
 
 
 def _exact(value: Any) -> Any:
