@@ -1,9 +1,14 @@
-"""Fingerprint of the user's code that a study's factories reach: functions, classes, constants, modules.
+"""Fingerprint of the user's code that a study's factories reach.
 
-The factories reach the functions and classes in the user's own files that their code names, the constants
-that these use, the contents of closures, defaults and partials, and complete modules that are imported when
-they run. Installed code (libraries, Python's own) is not read, because its versions are stored elsewhere.
-No code of the user is run.
+A *part* is a function, class or variable at the top level of one of the user's modules: the meaning of the
+statements that bind it, and of the imports that these use. From a part, the names in it are followed to other
+parts, in other modules as well. A module that a function imports, or that is used other than by its
+attributes, counts whole. What the factories hold (contents of closures, arguments of partials, attributes)
+counts by value. Installed code (libraries, Python's own) is not read, because its versions are stored
+elsewhere. No code of the user is run.
+
+Code without a text (typed at a prompt, piped into Python, edited since its import) counts by its bytecode and
+the values of the variables that it reads; a notebook's cells by their text and these values.
 
 A part is named by its name in its file. Outside of the model factory's file, the name of the module
 precedes it. So the file of the factory can be renamed, and run as a script or from the command line.
@@ -19,7 +24,8 @@ import inspect
 import linecache
 import sys
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,27 +36,25 @@ from sweeper.inspection.code import (
     functions_of,
     globals_of,
     held_parts,
+    imported_modules,
     is_made_of_others,
-    names_in,
     reached_parts,
 )
-from sweeper.inspection.constants import (
-    ModuleConstants,
-    PlainTexts,
-    are_imports,
-    binding_statements,
-    imported_as,
-    loaded_names,
-)
+from sweeper.inspection.constants import ValueTexts, names_compared_by_value
 from sweeper.inspection.sources import (
     Source,
+    all_codes,
+    bound_name,
     is_users_source,
+    lines_of,
     meaning,
     meaning_of_code,
+    outside_functions,
     source_of,
-    statements_of,
 )
 from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
+
+_DEEPEST = 12
 
 
 def imported_in(node: ast.AST, package: str) -> Iterator[str]:
@@ -59,13 +63,25 @@ def imported_in(node: ast.AST, package: str) -> Iterator[str]:
         if isinstance(each, ast.Import):
             yield from (alias.name for alias in each.names)
         elif isinstance(each, ast.ImportFrom):
-            base = each.module or ""
-            if each.level:
-                parents = package.split(".")[: len(package.split(".")) - each.level + 1]
-                base = ".".join([*parents, *([base] if base else [])])
+            base = _absolute(each, package)
             if base:
                 yield base
                 yield from (f"{base}.{alias.name}" for alias in each.names)
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    """Return the full name of the module that ``node`` imports from."""
+    if not node.level:
+        return node.module or ""
+    parents = package.split(".")
+    return ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [node.module])])
+
+
+def imported_in_functions(node: ast.AST, package: str) -> Iterator[str]:
+    """Yield the names of modules that the functions and classes in ``node`` import."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield from imported_in(each, package)
 
 
 def file_of_module(name: str) -> str | None:
@@ -91,10 +107,6 @@ def file_of_module(name: str) -> str | None:
     return None if spec is None or not spec.has_location else spec.origin
 
 
-_DEEPEST = 12
-_FARTHEST = sys.maxsize
-
-
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
     """Return the fingerprint of all code reached from ``roots``, the factories by their parameters."""
     code = CodeFingerprint(reached_parts_and_files(roots)[0])
@@ -113,10 +125,8 @@ def reached_parts_and_files(
         roots: The factories by their parameters.
         text: Whether to read the text of the first factory's own file.
     """
-    reader = _Reader(_own_file(roots.values()), text=text)
-    for name, root in roots.items():
-        reader.reach(root, name)
-    reader.finish()
+    reader = _Reader(roots, text=text)
+    reader.read()
     return reader.parts, reader.files
 
 
@@ -152,238 +162,312 @@ def _functions_at(value: object) -> Iterator[types.FunctionType]:
             value = inspect.getattr_static(type(value), "__call__", None)
 
 
-class _Names(NamedTuple):
-    """A module's variables, and the file that its code names."""
-
-    variables: Mapping[str, Any]
-    file: str
+Chain = tuple[str, ...]
+"""Attributes of attributes of a variable: ``("b", "c")`` for ``a.b.c``."""
 
 
 class _Read(NamedTuple):
-    """A statement's meaning, the names that it reads, and its lines with their digests."""
+    """A statement's meaning, its lines, the variables that it uses, and the imports in it by name."""
 
     meaning: str
-    loaded: frozenset[str]
     lines: tuple[tuple[int, str], ...]
+    used: Mapping[str, frozenset[Chain]]
+    imports: Mapping[str, list[tuple[ast.stmt, ast.alias]]]
 
 
 @functools.lru_cache(maxsize=4096)
 def _read(statement: ast.stmt) -> _Read:
     """Read a statement; cached, because a statement may bind many names."""
-    return _Read(meaning(statement), loaded_names(statement), statements_of(statement))
+    imports: dict[str, list[tuple[ast.stmt, ast.alias]]] = {}
+    for node in outside_functions(statement):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                imports.setdefault(str(bound_name(alias)), []).append((node, alias))
+    return _Read(meaning(statement), lines_of([statement]), _used_in(statement), imports)
+
+
+def _used_in(statement: ast.stmt) -> dict[str, frozenset[Chain]]:
+    """Return the module's variables that a statement reads, with the attributes that it reads of them."""
+    tree = ast.Module([statement], [])
+    code = compile(tree, "", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    # The compiler knows which names are local to a function.
+    names = {name for each in all_codes(code) for name in each.co_names}
+    found: dict[str, set[Chain]] = {}
+    inner: set[ast.AST] = set()
+    for node in ast.walk(statement):
+        base, chain = node, list[str]()
+        while isinstance(base, ast.Attribute):
+            chain.insert(0, base.attr)
+            base = base.value
+            inner.add(base)
+        if isinstance(base, ast.Name) and base.id in names and node not in inner:
+            found.setdefault(base.id, set()).add(tuple(chain))
+    return {name: frozenset(chains) for name, chains in found.items()}
 
 
 class _Reader:
     """Reader of all parts that objects reach."""
 
-    def __init__(self, own_file: str, *, text: bool) -> None:
+    def __init__(self, roots: Mapping[str, object], *, text: bool) -> None:
         self.parts: dict[str, CodePart] = {}
         self.files: set[str] = set()
-        self._own_file = own_file
-        self._seen: dict[int, object] = {}
-        self._texts = PlainTexts()
-        self._sources: dict[str, Source | None] = {} if text else {own_file: None}
+        self._roots = roots
+        self._own_file = _own_file(roots.values())
+        self._texts = ValueTexts()
+        self._sources: dict[str, Source | None] = {} if text else {self._own_file: None}
         self._owned: dict[str, bool] = {}
-        self._constants: dict[tuple[str, int], ModuleConstants] = {}
-        self._expanded: dict[int, int] = {}
-        self._later: list[tuple[str, object, _Names, int]] = []
+        self._by_value: dict[tuple[str, int], frozenset[str]] = {}
+        self._seen: dict[int, object] = {}
+        self._named: set[tuple[str, str]] = set()
+        self._followed: dict[ast.stmt, list[str]] = {}
+        self._used: set[tuple[int, str, frozenset[Chain]]] = set()
+        # Chains of names may be longer than Python's stack.
+        self._waiting: deque[Callable[[], None]] = deque()
 
-    def finish(self) -> None:
-        """Add the constants whose depth was beyond the limit."""
-        while self._later:
-            self._variable(*self._later.pop(0))
+    def read(self) -> None:
+        """Add all parts."""
+        self._reach((name, root) for name, root in self._roots.items())
+        while self._waiting:
+            self._waiting.popleft()()
 
-    def reach(self, value: object, where: str, depth: int = 0) -> None:
-        """Add the parts of ``value``; ``where`` describes its place."""
-        if depth > _DEEPEST or id(value) in self._seen:
+    def _reach(self, objects: Iterable[tuple[str, object]]) -> None:
+        self._waiting += [functools.partial(self._object, value, where) for where, value in objects]
+
+    def _object(self, value: object, where: str) -> None:
+        if id(value) in self._seen:
             return
         self._seen[id(value)] = value
         if isinstance(value, types.FunctionType):
-            self._function(value, depth)
+            self._function(value, where)
         elif isinstance(value, type):
-            self._class(value, depth)
+            self._class(value)
         elif is_made_of_others(value):
-            for name, part in reached_parts(value, where):
-                self.reach(part, name, depth + 1)
-            self._all_held(held_parts(value, where), depth)
+            self._reach(reached_parts(value, where))
+            for name, part in held_parts(value, where):
+                self._held(part, name)
         elif self._is_users_class(type(value)):
-            self.reach(type(value), where, depth + 1)
-            items = attributes(value).items()
-            self._all_held(((f"{where}.{name}", item) for name, item in items), depth)
+            self._reach([(where, type(value))])
+            for name, item in attributes(value).items():
+                self._held(item, f"{where}.{name}")
 
-    def _all_held(self, parts: Iterable[tuple[str, object]], depth: int) -> None:
-        for where, part in parts:
-            self._held(part, where, depth)
-            if self._texts.exhausted:
-                return
-
-    def _held(self, value: object, where: str, depth: int) -> None:
+    def _held(self, value: object, where: str) -> None:
         """Add a value in an object or a closure: its text if it is plain, otherwise its parts."""
-        text = self._text(value, self._own_file)
+        text = self._texts.of(value)
         if text is not None:
             self._add(where, CodePart(digest_of(text)))
         else:
-            self.reach(value, where, depth + 1)
+            self._reach([(where, value)])
 
-    def _text(self, value: object, file: str) -> str | None:
-        """Return the text of a plain value; when the limit of work is reached, add the text of ``file``."""
-        text = self._texts.of(value)
-        source = self._source(file) if self._texts.exhausted else None
-        if source is not None:
-            label = _label_of(Path(file).stem, file, self._own_file).removesuffix(".")
-            self._add(f"module {label}".rstrip(), _part(source, source.tree, ""))
-        return text
-
-    def _function(self, function: types.FunctionType, depth: int) -> None:
-        name = f"{_label(function, self._own_file)}{function.__code__.co_qualname}"
-        users = self._is_users(function.__code__.co_filename)
+    def _function(self, function: types.FunctionType, where: str) -> None:
+        code = function.__code__
+        label = f"{_label(function, self._own_file)}{code.co_qualname}"
+        users = self._is_users(code.co_filename)
         for variable, held in closure_of(function):
             # Other contents of a library's decorator belong to the library, whose version is stored.
-            if users or depth == 0 or _defines_itself(held):
-                self._held(held, f"closure variable {variable!r} of {name}", depth)
+            if variable != "__class__" and (users or where in self._roots or _defines_itself(held)):
+                self._held(held, f"closure variable {variable!r} of {label}")
         wrapped = function.__dict__.get("__wrapped__")
         if wrapped is not None:
-            self.reach(wrapped, name, depth + 1)
-        if users:
-            self._users_function(function, name, depth)
+            self._reach([(where, wrapped)])
+        if not users:
+            return
+        source = self._text_of(code)
+        outer, _, inner = code.co_qualname.partition(".")
+        if source is None or inner:
+            for key, default in defaults_of(function):
+                self._held(default, f"default {key!r} of {label}")
+        if source is None:
+            self._without_text(function, label)
+        elif outer in source.bindings:
+            self._variable(outer, function.__globals__, source)
+        else:
+            statements = source.lambdas(code.co_firstlineno)
+            self._statements(label, statements, function.__globals__, source)
 
-    def _users_function(self, function: types.FunctionType, name: str, depth: int) -> None:
-        source, node = self._text_of(function.__code__)
-        self._add(name, _part(source, node, meaning_of_code(function.__code__)))
-        for key, default in defaults_of(function):
-            if node is None or self._text(default, self._own_file) is None:
-                self._held(default, f"default {key!r} of {name}", depth)
-        for variable, value in globals_of(function):
-            self._global(variable, value, function, depth)
-        if node is not None:
-            for variable in _names_at_definition(node):
-                if variable in function.__globals__:
-                    self._global(variable, function.__globals__[variable], function, depth)
-            self._imported_inside(node, function.__globals__)
+    def _without_text(self, function: types.FunctionType, label: str) -> None:
+        self._add(label, CodePart(digest_of(meaning_of_code(function.__code__)), NO_TEXT))
+        for name, value in globals_of(function):
+            if isinstance(value, types.ModuleType):
+                self._attributes(value, [()])
+            self._value(name, value, function.__globals__, function.__code__.co_filename)
+        for name in imported_modules(function):
+            self._module(name)
 
-    def _class(self, cls: type, depth: int) -> None:
-        for base in type.__dict__["__mro__"].__get__(cls):
-            if base is not cls and self._is_users_class(base):
-                self.reach(base, base.__qualname__, depth + 1)
+    def _class(self, cls: type) -> None:
+        bases = type.__dict__["__mro__"].__get__(cls)
+        self._reach((b.__qualname__, b) for b in bases if self._is_users_class(b))
         if not self._is_users_class(cls):
             return
-        members = dict(type.__dict__["__dict__"].__get__(cls))
         methods, own = _methods_of(cls)
         file = _file_of_class(cls, own)
+        label = f"{_label_of(cls.__module__, file, self._own_file)}{cls.__qualname__}"
         codes = [f.__code__ for f in own if f.__code__.co_filename == file]
-        source = self._source(file)
-        node = None if source is None else source.class_(cls.__qualname__, codes)
-        if node is None:
-            for unsaid in ("__doc__", "__module__", "__firstlineno__", "__qualname__"):
-                members.pop(unsaid, None)
-            plain = {n: t for n, m in members.items() if (t := self._text(m, file)) is not None}
-            instead = f"{sorted(plain.items())}{sorted(meaning_of_code(c) for c in codes)}"
-        else:
-            instead = ""
-        label = _label_of(cls.__module__, file, self._own_file)
-        self._add(f"{label}{cls.__qualname__}", _part(source, node, instead))
-        self.files.add(file)
         for function in methods:
-            self.reach_below(function, depth)
-        if node is not None:
+            for variable, held in closure_of(function):
+                if variable != "__class__":
+                    self._held(held, f"closure variable {variable!r} of {function.__qualname__}")
+        source = self._source(file)
+        name = cls.__qualname__.partition(".")[0]
+        if source is not None and name in source.bindings and all(map(source.runs, codes)):
             namespace = own[0].__globals__ if own else vars(sys.modules.get(cls.__module__, ast))
-            for variable in loaded_names(node):
-                if variable in namespace:
-                    self._variable(variable, namespace[variable], _Names(namespace, file), depth)
-
-    def reach_below(self, function: types.FunctionType, depth: int) -> None:
-        """Add the parts that a method uses; its own text is part of its class."""
-        if not self._is_users(function.__code__.co_filename):
-            self.reach(function, function.__qualname__, depth + 1)
+            self._variable(name, namespace, source)
             return
-        for variable, held in closure_of(function):
-            if variable == "__class__":
-                continue
-            self._held(held, f"closure variable {variable!r} of {function.__qualname__}", depth)
-        for variable, value in globals_of(function):
-            self._global(variable, value, function, depth)
-        _, node = self._text_of(function.__code__)
-        if node is not None:
-            self._imported_inside(node, function.__globals__)
+        members = dict(type.__dict__["__dict__"].__get__(cls))
+        for unsaid in ("__doc__", "__module__", "__firstlineno__", "__qualname__"):
+            members.pop(unsaid, None)
+        plain = sorted((n, t) for n, m in members.items() if (t := self._texts.of(m)) is not None)
+        instead = digest_of(f"{plain}{sorted(map(meaning_of_code, codes))}")
+        self._add(label, CodePart(instead, source.shown if source else NO_TEXT))
+        self._reach((function.__qualname__, function) for function in methods)
 
-    def _global(self, name: str, value: object, function: types.FunctionType, depth: int) -> None:
-        if isinstance(value, types.ModuleType):
-            self._module(value, names_in(function), depth)
+    def _variable(self, name: str, namespace: Mapping[str, Any], source: Source) -> None:
+        """Add a module's variable by the text of the statements that bind it."""
+        value = namespace.get(name)
+        if (source.file, name) in self._named or _is_of_this_package(value):
+            return
+        self._named.add((source.file, name))
+        codes = [f.__code__ for f in _functions_of_definition(value)]
+        if any(c.co_filename == source.file and not source.runs(c) for c in codes):
+            self._reach([(name, value)])
+            return
+        module = str(namespace.get("__name__", "__main__"))
+        label = f"{_label_of(module, source.file, self._own_file)}{name}"
+        statements = [s for s in source.bindings[name] if not _is_import(s)]
+        by_value = name in namespace and not _defines_itself(value)
+        if by_value and self._is_compared_by_value(name, namespace, source):
+            text = self._texts.of(value)
+            self._statements(label, statements, namespace, source, text or "")
+            if text is None:
+                self._reach([(label, value)])
         else:
-            file = function.__code__.co_filename
-            self._variable(name, value, _Names(function.__globals__, file), depth)
+            self._statements(label, statements, namespace, source)
 
-    def _variable(self, name: str, value: object, names: _Names, depth: int) -> None:
-        """Add a module's variable: a function or class of the user's, or a constant."""
-        if type(value).__module__.partition(".")[0] == "sweeper":
-            # The study, whose settings are compared separately.
+    def _is_compared_by_value(
+        self, name: str, namespace: Mapping[str, Any], source: Source
+    ) -> bool:
+        if not source.is_file:
+            # Another cell may bind the variable again.
+            return True
+        key = source.file, id(namespace)
+        if key not in self._by_value:
+            self._by_value[key] = names_compared_by_value(source, namespace)
+        return name in self._by_value[key]
+
+    def _statements(
+        self,
+        label: str,
+        statements: Sequence[ast.stmt],
+        namespace: Mapping[str, Any],
+        source: Source,
+        value: str = "",
+    ) -> None:
+        """Add statements as one part, and all that they use."""
+        if not statements:
             return
-        if _defines_itself(value):
-            self.reach(value, name, depth + 1)
-            # `Layer = keras.layers.Dense` identifies the class, whose code is not read.
-            source = self._source(names.file) if self._is_users(names.file) else None
-            statements = () if source is None else binding_statements(source, name)
-            if statements and not are_imports(statements):
-                self._constant(name, value, names, depth)
-        elif not inspect.isbuiltin(value) and not isinstance(value, types.ModuleType):
-            self._constant(name, value, names, depth)
+        read = [_read(statement) for statement in statements]
+        imports = [each for s in statements for each in self._follow(s, namespace, source)]
+        digest = digest_of(*(each.meaning for each in read), *imports, value)
+        first, last = statements[0].lineno, statements[0].end_lineno or 0
+        lines = tuple(line for each in read for line in each.lines)
+        part = CodePart(digest, source.shown, first, last if len(read) == 1 else first, lines)
+        self._add(label, part)
 
-    def _module(self, module: types.ModuleType, used: frozenset[str], depth: int) -> None:
+    def _follow(
+        self, statement: ast.stmt, namespace: Mapping[str, Any], source: Source
+    ) -> list[str]:
+        """Add all that a statement uses, once, and return the meanings of the imports that it uses."""
+        if statement in self._followed:
+            return self._followed[statement]
+        used = _read(statement).used
+        self._followed[statement] = [
+            f"{_absolute(node, '.') if isinstance(node, ast.ImportFrom) else ''}:{meaning(alias)}"
+            for name in sorted(used)
+            for binding in source.bindings.get(name, ())
+            for node, alias in _read(binding).imports.get(name, ())
+        ]
+        for name in sorted(used):
+            self._use(name, used[name], namespace, source)
+        for name in imported_in_functions(statement, str(namespace.get("__package__") or "")):
+            self._module(name)
+        return self._followed[statement]
+
+    def _use(
+        self,
+        name: str,
+        chains: frozenset[Chain],
+        namespace: Mapping[str, Any],
+        source: Source | None,
+    ) -> None:
+        """Add a variable that a statement uses; if it is a module, its attributes ``chains``."""
+        key = id(namespace), name, chains
+        if key in self._used:
+            return
+        self._used.add(key)
+        value = namespace.get(name)
+        statements = () if source is None else source.bindings.get(name, ())
+        if source is not None and not all(map(_is_import, statements)):
+            self._waiting.append(functools.partial(self._variable, name, namespace, source))
+        imports = [each for s in statements for each in _read(s).imports.get(name, ())]
+        if isinstance(value, types.ModuleType):
+            self._attributes(value, chains)
+        for node, alias in imports:
+            if isinstance(node, ast.ImportFrom):
+                self._imported(
+                    _absolute(node, str(namespace.get("__package__") or "")), alias.name, chains
+                )
+        if not statements and name in namespace:
+            self._value(name, value, namespace, "" if source is None else source.file)
+
+    def _imported(self, module_name: str, name: str, chains: frozenset[Chain]) -> None:
+        """Add a variable of another module."""
+        module = sys.modules.get(module_name)
         file = getattr(module, "__file__", None)
-        if depth > _DEEPEST or not isinstance(file, str) or not self._is_users(file):
+        if isinstance(file, str) and self._is_users(file):
+            self._use(name, chains, vars(module), self._source(file))
+
+    def _attributes(self, module: types.ModuleType, chains: Iterable[Chain]) -> None:
+        """Add attributes of a user's module; the whole module where it is used as a value."""
+        file = getattr(module, "__file__", None)
+        # A directory without an `__init__.py` is a module without a file.
+        if isinstance(file, str) and not self._is_users(file):
             return
         contents = vars(module)
-        for name in sorted(used & contents.keys()):
-            value = contents[name]
-            if not isinstance(value, types.ModuleType):
-                self._variable(name, value, _Names(contents, file), depth + 1)
-            elif id(value) not in self._seen:
-                self._seen[id(value)] = value
-                self._module(value, used, depth + 1)
+        for first, *others in filter(None, chains):
+            inner = contents.get(first)
+            if isinstance(file, str):
+                self._use(first, frozenset({tuple(others)}), contents, self._source(file))
+            elif isinstance(inner, types.ModuleType):
+                self._attributes(inner, [tuple(others)])
+        if () in chains:
+            self._module(module.__name__)
 
-    def _constant(self, name: str, value: object, names: _Names, depth: int) -> None:
-        namespace, file = names
-        module = str(namespace.get("__name__", "__main__"))
-        path = str(namespace.get("__file__") or file) if module != "__main__" else file
-        full = f"{_label_of(module, file, self._own_file)}{name}"
-        if full in self.parts:
+    def _value(self, name: str, value: object, namespace: Mapping[str, Any], file: str) -> None:
+        """Add a variable by its value."""
+        if _is_of_this_package(value) or name.startswith("__"):
             return
-        source = self._source(path) if self._is_users(path) else None
-        statements = () if source is None else binding_statements(source, name)
-        written = source is not None and self._is_written_down(source, name, namespace)
-        text = None if written else self._text(value, path)
-        if text is None:
-            texts = tuple(_read(s).meaning for s in statements)
-            if are_imports(statements):
-                texts = tuple(meaning(alias) for alias in imported_as(statements, name))
-            said = digest_of(*texts) if texts else digest_of(type(value).__qualname__)
-        else:
-            said = digest_of(text)
-        self._add(full, _statements_part(said, source, statements, by_text=text is None))
-        if text is None and not written:
-            self.reach(value, full, depth + 1)
-        if text is None:
-            for variable in self._used_in(statements, depth):
-                if variable != name and variable in namespace:
-                    found = (variable, namespace[variable], names, depth + 1)
-                    if depth > _DEEPEST:
-                        # At this depth only constants are added, in any order.
-                        self._later.append(found)
-                    else:
-                        self._variable(*found)
+        module = str(namespace.get("__name__", "__main__"))
+        label = f"{_label_of(module, file, self._own_file)}{name}"
+        text = self._texts.of(value)
+        plain = text is not None
+        if isinstance(value, types.ModuleType):
+            text = None if value.__name__ == name else value.__name__
+        elif not plain and not _defines_itself(value):
+            text = type(value).__qualname__
+        elif not plain and not self._is_users_definition(value):
+            text = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
+        if text is not None:
+            self._add(label, CodePart(digest_of(text)))
+        if not plain:
+            self._reach([(label, value)])
 
-    def _used_in(self, statements: Sequence[ast.stmt], depth: int) -> list[str]:
-        """Return the names that those of the statements read that were not visited before.
+    def _is_users_definition(self, value: object) -> bool:
+        if isinstance(value, type):
+            return self._is_users_class(value)
+        return any(self._is_users(f.__code__.co_filename) for f in _functions_at(value))
 
-        One statement may bind many names.
-        """
-        new = [s for s in statements if self._expanded.get(id(s), _FARTHEST) > depth]
-        self._expanded.update((id(s), depth) for s in new)
-        return sorted(frozenset().union(*(_read(s).loaded for s in new)))
-
-    def _imported_inside(self, node: ast.AST, namespace: Mapping[str, Any]) -> None:
-        """Add the complete user's modules that ``node`` imports when it runs, and their imports."""
-        waiting = list(imported_in(node, str(namespace.get("__package__") or "")))
+    def _module(self, name: str) -> None:
+        """Add a complete module of the user's, and all that it imports."""
+        waiting = [name]
         while waiting:
             name = waiting.pop(0)
             file = file_of_module(name)
@@ -392,24 +476,21 @@ class _Reader:
             source = self._source(file)
             if source is None:
                 continue
-            self._add(f"module {name}", _part(source, source.tree, ""))
+            body = source.compared.body
+            last = max((s.end_lineno or 0 for s in body), default=1)
+            digest = digest_of(*map(meaning, body))
+            self._add(f"module {name}", CodePart(digest, source.shown, 1, last, lines_of(body)))
             package = name if Path(file).name == "__init__.py" else name.rpartition(".")[0]
             waiting += imported_in(source.tree, package)
 
-    def _text_of(self, code: types.CodeType) -> tuple[Source | None, ast.AST | None]:
+    def _text_of(self, code: types.CodeType) -> Source | None:
         source = self._source(code.co_filename)
-        return source, None if source is None else source.function(code)
+        return source if source is not None and source.runs(code) else None
 
     def _source(self, file: str) -> Source | None:
         if file not in self._sources:
             self._sources[file] = source_of(file)
         return self._sources[file]
-
-    def _is_written_down(self, source: Source, name: str, namespace: Mapping[str, Any]) -> bool:
-        key = source.file, id(namespace)
-        if key not in self._constants:
-            self._constants[key] = ModuleConstants(source, namespace)
-        return self._constants[key].is_written_down(name)
 
     def _is_users(self, file: str) -> bool:
         if file not in self._owned:
@@ -434,29 +515,25 @@ class _Reader:
         self.parts[free] = part
 
 
-def _part(source: Source | None, node: ast.AST | None, instead: str) -> CodePart:
-    if source is None or node is None:
-        return CodePart(digest_of(instead), source.shown if source else NO_TEXT)
-    if isinstance(node, ast.Module):
-        first, last = 1, max((s.end_lineno or s.lineno for s in node.body), default=1)
-    else:
-        first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
-    return CodePart(digest_of(meaning(node)), source.shown, first, last, statements_of(node))
-
-
-def _statements_part(
-    digest: str, source: Source | None, statements: Sequence[ast.stmt], *, by_text: bool
-) -> CodePart:
-    if source is None or not statements:
-        return CodePart(digest, source.shown if source else "")
-    first, last = statements[0].lineno, statements[-1].end_lineno or statements[-1].lineno
-    described = tuple(line for s in statements for line in _read(s).lines) if by_text else ()
-    return CodePart(digest, source.shown, first, last if len(statements) == 1 else first, described)
-
-
 def _defines_itself(value: object) -> bool:
     """Return whether ``value`` is a function or class, whose own code defines it."""
     return isinstance(value, types.FunctionType | type) or "__wrapped__" in attributes(value)
+
+
+def _is_of_this_package(value: object) -> bool:
+    """Return whether ``value`` is the study or its result; a study's settings are compared separately."""
+    return type(value).__module__.partition(".")[0] == "sweeper"
+
+
+def _is_import(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Import | ast.ImportFrom)
+
+
+def _functions_of_definition(value: Any) -> list[types.FunctionType]:
+    """Return a function, or those that are defined in a class."""
+    if isinstance(value, type):
+        return _methods_of(value)[1]
+    return [value] if isinstance(value, types.FunctionType) else []
 
 
 def _methods_of(cls: type) -> tuple[list[types.FunctionType], list[types.FunctionType]]:
@@ -489,12 +566,3 @@ def _label_of(module: str, file: str, own_file: str) -> str:
     if module in ("__main__", "") or "." not in module:
         return f"{Path(file).stem}."
     return f"{module}."
-
-
-def _names_at_definition(node: ast.AST) -> Iterator[str]:
-    """Yield the names in decorators and defaults."""
-    arguments = getattr(node, "args", None)
-    defaults = [*arguments.defaults, *arguments.kw_defaults] if arguments is not None else []
-    for part in (*getattr(node, "decorator_list", ()), *defaults):
-        if part is not None:
-            yield from sorted(loaded_names(part))

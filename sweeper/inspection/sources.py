@@ -1,4 +1,4 @@
-"""Text of the user's code: owner, meaning, and positions of functions and classes.
+"""Text of the user's code: owner, meaning, and the statements that bind a module's variables.
 
 Two texts have the same meaning if their syntax trees are equal except for docstrings and positions. A
 text is used only if it compiles to the code that runs: a file may have been edited after its import.
@@ -52,8 +52,8 @@ def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
 
 
 _SHORT = 8
-_BODIES = ("body", "orelse", "finalbody", "handlers", "cases")
-_SCOPES = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUTURE = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 )
@@ -88,45 +88,76 @@ class Source:
         # A notebook's cell is compiled with the __future__ imports of earlier cells.
         return code in _codes(self.text, code.co_flags & _FUTURE)
 
-    def function(self, code: types.CodeType) -> ast.AST | None:
-        """Return the definition or lambda that ``code`` was compiled from, or None."""
-        if not self.runs(code):
-            return None
-        found = self._functions.get((code.co_firstlineno, code.co_name), [])
-        if len(found) > 1:
-            found = [node for node in found if _surrounds(node, code)] or found
-            found = sorted(found, key=_extent)
-        return found[0] if found else None
-
-    def class_(self, qualname: str, methods: list[types.CodeType]) -> ast.ClassDef | None:
-        """Return the last class of that name that has the ``methods``, or None."""
-        if not all(self.runs(code) for code in methods):
-            return None
-        lines = {code.co_firstlineno for code in methods}
-        found = None
-        for node in self._classes.get(qualname, ()):
-            if lines <= {_first_line(each) for each in ast.walk(node)}:
-                found = node
-        return found
+    @functools.cached_property
+    def compared(self) -> ast.Module:
+        """Return the tree without docstrings and without the settings of studies."""
+        tree: ast.Module = _Compared().visit(ast.parse(self.text))
+        return tree
 
     @functools.cached_property
-    def _functions(self) -> Mapping[tuple[int, str], list[ast.AST]]:
-        """Return the definitions and lambdas by first line and name."""
-        found: dict[tuple[int, str], list[ast.AST]] = {}
-        for node in ast.walk(self.tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                name = getattr(node, "name", "<lambda>")
-                found.setdefault((_first_line(node), name), []).append(node)
+    def bindings(self) -> Mapping[str, list[ast.stmt]]:
+        """Return the statements at the top level that bind or change a variable, by its name."""
+        found: dict[str, list[ast.stmt]] = {}
+        for statement in self.compared.body:
+            for name in dict.fromkeys(map(bound_name, outside_functions(statement))):
+                if name is not None:
+                    found.setdefault(name, []).append(statement)
         return found
 
-    @functools.cached_property
-    def _classes(self) -> Mapping[str, list[ast.ClassDef]]:
-        """Return the classes by qualified name."""
-        found: dict[str, list[ast.ClassDef]] = {}
-        for name, node in _qualified(self.tree, ""):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(name, []).append(node)
-        return found
+    def lambdas(self, line: int) -> list[ast.stmt]:
+        """Return the lambdas that begin at ``line``, each as a statement."""
+        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Lambda) and n.lineno == line]
+        return [ast.copy_location(ast.Expr(each), each) for each in found]
+
+
+class _Compared(ast.NodeTransformer):
+    """Removal of docstrings and, unless ``settings``, of a study's settings, which are compared by value."""
+
+    def __init__(self, *, settings: bool = False) -> None:
+        self._settings = settings
+
+    def visit(self, node: Any) -> Any:
+        """Return ``node`` without those parts."""
+        if isinstance(node, ast.Module | _DEFINITIONS) and ast.get_docstring(node, clean=False):
+            # A body with only a docstring is equivalent to `pass`.
+            node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if called in ("Study", "sweeper.Study") and not self._settings:
+            node.args, node.keywords = [], []
+        return self.generic_visit(node)
+
+
+def bound_name(node: ast.AST) -> str | None:
+    """Return the variable that ``node`` itself binds, deletes or changes."""
+    if isinstance(node, _DEFINITIONS):
+        return node.name
+    if isinstance(node, ast.alias):
+        return node.asname or node.name.partition(".")[0]
+    base: ast.AST | None = None
+    if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+        base = base_of(node) if isinstance(node.ctx, ast.Store | ast.Del) else None
+    elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+        # Such as `SIZES.append(3)`.
+        base = base_of(node.value.func)
+        base = None if base is node.value.func else base
+    return base.id if isinstance(base, ast.Name) else None
+
+
+def base_of(node: ast.AST) -> ast.AST:
+    """Return the expression before all attributes and items: ``a`` of ``a.b[0].c``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node
+
+
+def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield ``node`` and all nodes in it that run with it: not the bodies of functions and classes."""
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if not isinstance(each, _DEFINITIONS | ast.Lambda):
+            waiting += reversed(list(ast.iter_child_nodes(each)))
 
 
 def is_users_source(file: str) -> bool:
@@ -179,48 +210,65 @@ def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
     """Return the functions and classes of a file that differ from ``code``, with their lines."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
+    source = _parsed(str(file), file.read_text(encoding="utf-8", errors="replace"))
+    if source is None:
         return (f"{file.name} is not readable as Python",)
-    found = dict(_qualified(tree, ""))
     changed = []
     for name, part in code.parts.items():
-        node = found.get(name)
+        nodes = source.bindings.get(name, [])
         if part.file != file.name or not part.statements:
             continue
-        defined = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        if defined and digest_of(meaning(node)) != part.digest:
-            changed.append(f"{name} has changed (line {getattr(node, 'lineno', 0)})")
+        texts = [text for _, text in lines_of(nodes)]
+        defined = any(isinstance(node, _DEFINITIONS) for node in nodes)
+        if defined and texts != [text for _, text in part.statements]:
+            changed.append(f"{name} has changed (line {nodes[0].lineno})")
     return tuple(changed)
 
 
-def meaning(node: object) -> str:
-    """Return a text that is equal for syntax trees that differ only in docstrings and positions."""
+def meaning_of_text(text: str | bytes) -> str:
+    """Return the meaning of a file's text.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError: It is not Python.
+    """
+    return meaning(_Compared(settings=True).visit(ast.parse(text)))
+
+
+def meaning(node: object, *, blocks: bool = True) -> str:
+    """Return a text that is equal for syntax trees that differ only in positions.
+
+    Args:
+        node: A tree, or a field of one.
+        blocks: Whether to include the statements inside a compound statement.
+    """
     if isinstance(node, ast.AST):
-        fields = []
-        for name, value in ast.iter_fields(node):
-            if name in ("ctx", "type_comment", "kind") or value is None or value == []:
-                continue
-            inner = value
-            if name == "body" and isinstance(value, list):
-                inner = _without_docstring(node, value)
-            fields.append(f"{name}={meaning(inner)}")
+        fields = [
+            f"{name}={meaning(value)}"
+            for name, value in ast.iter_fields(node)
+            # Fields that are empty differ between versions of Python.
+            if name not in ("ctx", "type_comment", "kind") and value is not None and value != []
+            if blocks or name not in _BLOCKS or not isinstance(value, list)
+        ]
         return f"{type(node).__name__}({','.join(fields)})"
     if isinstance(node, list | tuple):
         return f"[{','.join(map(meaning, node))}]"
     return f"{type(node).__name__}:{node!r}"
 
 
-def statements_of(node: ast.AST) -> tuple[tuple[int, str], ...]:
-    """Return line and digest of ``node`` and each statement in it, without the blocks of a statement."""
-    found = []
-    for each in _in_order(node):
-        if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler | ast.match_case):
-            has_blocks = isinstance(getattr(each, "body", None), list)
-            head = meaning(_Headed(each)) if has_blocks else meaning(each)
-            found.append((getattr(each, "lineno", 0), digest_of(head)[:_SHORT]))
-    return tuple(found)
+def lines_of(statements: Iterable[ast.stmt]) -> tuple[tuple[int, str], ...]:
+    """Return line and digest of the statements and each statement in them, without its blocks."""
+    return tuple(
+        (int(each.lineno), digest_of(meaning(each, blocks=False))[:_SHORT])
+        for statement in statements
+        for each in _in_order(statement)
+        if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler)
+    )
+
+
+def _in_order(node: ast.AST) -> Iterator[ast.AST]:
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _in_order(child)
 
 
 def meaning_of_code(code: types.CodeType) -> str:
@@ -235,72 +283,3 @@ def meaning_of_code(code: types.CodeType) -> str:
 
 def _ordered(value: object) -> object:
     return sorted(map(repr, value)) if isinstance(value, frozenset) else value
-
-
-class _Headed(ast.AST):
-    """A compound statement without its blocks."""
-
-    def __init__(self, node: ast.AST) -> None:
-        super().__init__()
-        kept = [(n, v) for n, v in ast.iter_fields(node) if n not in _BODIES]
-        self._fields = tuple(name for name, _ in kept)  # type: ignore[misc]
-        for name, value in kept:
-            setattr(self, name, value)
-
-
-def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for name, value in ast.iter_fields(node):
-        parts = value if isinstance(value, list) else [value]
-        if name == "body":
-            parts = _without_docstring(node, parts)
-        for part in parts:
-            if isinstance(part, ast.AST):
-                yield from _in_order(part)
-
-
-def _without_docstring(node: ast.AST, body: list[Any]) -> list[Any]:
-    if (
-        isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
-        and body
-        and isinstance(body[0], ast.Expr)
-        and isinstance(body[0].value, ast.Constant)
-        and isinstance(body[0].value.value, str)
-    ):
-        # A body with only a docstring is equivalent to `pass`.
-        return body[1:] or [ast.Pass(lineno=body[0].lineno)]
-    return body
-
-
-def _first_line(node: Any) -> int:
-    lines = [int(each.lineno) for each in getattr(node, "decorator_list", ())]
-    return min([int(getattr(node, "lineno", 0)), *lines])
-
-
-def _surrounds(node: ast.AST, code: types.CodeType) -> bool:
-    """Return whether the positions of all instructions of ``code`` are within ``node``."""
-    begin = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
-    end = (getattr(node, "end_lineno", 0), getattr(node, "end_col_offset", 0))
-    for line, end_line, column, end_column in code.co_positions():
-        # Instructions that create a frame or a cell have no column.
-        if line is None or not end_column or column is None or end_line is None:
-            continue
-        if (line, column) < begin or (end_line, end_column) > end:
-            return False
-    return True
-
-
-def _extent(node: ast.AST) -> tuple[int, int]:
-    lines = getattr(node, "end_lineno", 0) - getattr(node, "lineno", 0)
-    return lines, getattr(node, "end_col_offset", 0) - getattr(node, "col_offset", 0)
-
-
-def _qualified(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, _SCOPES):
-            name = f"{prefix}{getattr(child, 'name', '<lambda>')}"
-            yield name, child
-            inner = "." if isinstance(child, ast.ClassDef) else ".<locals>."
-            yield from _qualified(child, name + inner)
-        else:
-            yield from _qualified(child, prefix)

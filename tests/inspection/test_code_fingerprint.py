@@ -160,7 +160,6 @@ SAME = {
     "an unused function": (MAIN, "def unused", "def another():\n    return 2\n\n\ndef unused"),
     "an unused function's body": (MAIN, '"never"', '"ever"'),
     "an unused function of a helper": (HELP, "return 1", "return 2"),
-    "a helper whose result is the same": (HELP, '{"rows": 7}', '{"rows": 3 + 4}'),
     "an unused constant": (MAIN, "WIDTH = 32", "WIDTH = 32\nOTHER = 1"),
     "a number's notation": (MAIN, "WIDTH = 32", "WIDTH = 0x20"),
 }
@@ -168,11 +167,11 @@ SAME = {
 CHANGED = {
     "a layer's size": (
         (MAIN, "SIZES)", "SIZES) + 1"),
-        "make_model.<locals>.build_model has changed (code_of_study.py, line {line})",
+        "make_model has changed (code_of_study.py, line {line})",
     ),
     "a range": (
         (MAIN, "8, 64", "8, 128"),
-        "make_model.<locals>.build_model has changed (code_of_study.py, line {line})",
+        "make_model has changed (code_of_study.py, line {line})",
     ),
     "a constant": (
         (MAIN, "WIDTH = 32", "WIDTH = 64"),
@@ -216,7 +215,7 @@ CHANGED = {
     ),
     "a decorator's work": (
         (MAIN, "round(function(trial))", "function(trial)"),
-        "rounded.<locals>.call has changed (code_of_study.py, line {line})",
+        "rounded has changed (code_of_study.py, line {line})",
     ),
     "a closure's constant": (
         (MAIN, "make_model(0.1)", "make_model(0.2)"),
@@ -233,6 +232,14 @@ CHANGED = {
     "an array": (
         (MAIN, "np.arange(4)", "np.arange(5)"),
         "WEIGHTS has changed (code_of_study.py, line {line})",
+    ),
+    "the code of a constant's call, though its result is the same": (
+        (HELP, '{"rows": 7}', '{"rows": 3 + 4}'),
+        "helpers_of_study.read_table has changed (helpers_of_study.py, line {line})",
+    ),
+    "what a constant's call read from a file": (
+        (MAIN, "helpers.read_table()", "helpers.read_table() | {'file': 1}"),
+        "TABLE has changed (code_of_study.py, line {line})",
     ),
     "a call taken out": (
         (MAIN, "scale(units) * rate", "units * rate"),
@@ -486,25 +493,119 @@ def test_a_files_constants_are_read_in_bounded_work(lines: tuple[str, ...], tmp_
     assert code.digest == read_code(roots).digest
 
 
-def test_where_values_are_too_many_the_text_of_the_file_is_compared(
-    tmp_path: Path,
+IMPORTS = (
+    "import json\nfrom pathlib import Path\n\n"
+    "def read(name):\n    return json.loads(Path(name).read_text())\n\n"
+    "TABLE = read({file!r})\nWIDTH = TABLE['width']\nOTHER = 1\n\n"
+    "def model(trial):\n    return {used}\n"
+)
+
+
+@pytest.mark.parametrize("used", ["TABLE", "WIDTH"])
+def test_a_file_that_is_read_at_import_counts_by_what_was_read(used: str, tmp_path: Path) -> None:
+    """The text is the same; `WIDTH` is an item of a value that another statement read."""
+    config, file = tmp_path / "config.json", tmp_path / "configured_study.py"
+    file.write_text(IMPORTS.format(file=str(config), used=used), encoding="utf-8")
+
+    def read_config(text: str) -> CodeFingerprint:
+        config.write_text(text)
+        namespace: dict[str, object] = {"__name__": "configured_study", "__file__": str(file)}
+        exec(compile(file.read_text(), str(file), "exec"), namespace)
+        return read_code({"model": namespace["model"]})
+
+    before = read_config('{"width": 8}')
+    assert read_config('{"width": 8}').changes_since(before) == ()
+    changes = read_config('{"width": 9}').changes_since(before)
+    assert used in {change.partition(" ")[0] for change in changes}
+
+
+NEVER_UNDER = {
+    "a module passed on as a value": ("return apply(tools)", "tools_of_study.py", "+ 1", "+ 2"),
+    "a module under another name": (
+        "m = tools; return m.add(1)",
+        "tools_of_study.py",
+        "+ 1",
+        "+ 2",
+    ),
+    "another library's function by the same name": (
+        "return sqrt(2)",
+        "main_of_study.py",
+        "from math import sqrt",
+        "from cmath import sqrt",
+    ),
+    "two names exchanged in an import": (
+        "return a(1), b(1)",
+        "main_of_study.py",
+        "add as a, take as b",
+        "take as a, add as b",
+    ),
+    "a lambda": ("return make(1)", "main_of_study.py", "x: x * 2", "x: x * 3"),
+    "a setting of a library": (
+        "return np.float32(1)",
+        "main_of_study.py",
+        "np.set_printoptions(precision=3)",
+        "np.set_printoptions(precision=4)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NEVER_UNDER)
+def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    body, edited, before, after = NEVER_UNDER[case]
+    files = {
+        "tools_of_study.py": (
+            "def add(x):\n    return x + 1\n\n\ndef take(x):\n    return x - 1\n"
+        ),
+        "main_of_study.py": (
+            "import numpy as np\nfrom math import sqrt\nimport tools_of_study as tools\n"
+            "from tools_of_study import add as a, take as b\n\n"
+            "np.set_printoptions(precision=3)\nmake = lambda x: x * 2\n\n"
+            "def apply(m):\n    return m.add(3)\n\n"
+            f"def model(trial):\n    {body}\n"
+        ),
+    }
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+
+    def read_files(*edit: str) -> CodeFingerprint:
+        for name, text in files.items():
+            here = edit if edit and name == edited else ("", "")
+            (tmp_path / name).write_text(text.replace(*here) if here[0] else text)
+        for name in [n for n in sys.modules if n.endswith("_of_study")]:
+            del sys.modules[name]
+        linecache.clearcache()
+        return read_code({"model": __import__("main_of_study").model})
+
+    stored = read_files()
+    assert read_files().changes_since(stored) == ()
+    assert before in files[edited]
+    assert read_files(before, after).digest != stored.digest
+
+
+def test_a_setting_of_the_study_that_makes_the_factory_is_no_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    text = (
+        "from sweeper import Study\n\ndef make(width):\n"
+        "    def model(trial):\n        return width\n"
+        "    return model, Study(name='s', model=model, data=len, epochs=1, trials=4)\n\n"
+        "model, study = make(3)\n"
+    )
+
     def read_text(text: str) -> CodeFingerprint:
-        file = tmp_path / "study_with_much.py"
-        file.write_text(text, encoding="utf-8")
-        namespace: dict[str, object] = {"__name__": "study_with_much", "__file__": str(file)}
-        exec(compile(text, str(file), "exec"), namespace)
-        return read_code({"model": namespace["build_model"]})
+        (tmp_path / "made_of_study.py").write_text(text)
+        sys.modules.pop("made_of_study", None)
+        linecache.clearcache()
+        return read_code({"model": __import__("made_of_study").model})
 
-    text = "NAMES = list(map(str, range({})))\nOTHER = 1" + FACTORY.format("NAMES")
-    few, many = read_text(text.format(1_000)), read_text(text.format(1_000_000))
-
-    assert set(few.parts) == {"build_model", "NAMES"}
-    assert set(many.parts) == {"build_model", "NAMES", "module"}
-    edited = read_text(text.format(1_000_000).replace("OTHER = 1", "OTHER = 2"))
-    assert edited.digest != many.digest
-    # The control: what fits is compared by its values, and nothing else of the file.
-    assert read_text(text.format(1_000).replace("OTHER = 1", "OTHER = 2")).digest == few.digest
+    before = read_text(text)
+    assert read_text(text.replace("trials=4", "trials=9")).changes_since(before) == ()
+    changed = read_text(text.replace("return width", "return width + 1")).changes_since(before)
+    assert changed == ("make has changed (made_of_study.py, line 5)",)
 
 
 def test_code_that_was_piped_in_is_the_same_once_it_is_saved_as_a_file(

@@ -7,7 +7,6 @@ Nothing is unpickled that was read from a disk or a database.
 
 from __future__ import annotations
 
-import ast
 import base64
 import hashlib
 import io
@@ -31,7 +30,7 @@ from sweeper.definition.loading import (
     unpickling_error,
 )
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
-from sweeper.inspection.sources import meaning
+from sweeper.inspection.sources import meaning_of_text
 from sweeper.records.code import CodeFingerprint, digest_of
 from sweeper.run.protocol.messages import StudySource
 from sweeper.spec.repeating import confirmed_name
@@ -320,7 +319,7 @@ def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
     """Return the digest of the file's code without comments and formatting; None if unknown."""
     file = _find_file(location, path)
     try:
-        return None if file is None else digest_of(meaning(ast.parse(Path(file).read_bytes())))
+        return None if file is None else digest_of(meaning_of_text(Path(file).read_bytes()))
     except (SyntaxError, ValueError, RecursionError):
         return None
 

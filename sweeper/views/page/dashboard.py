@@ -1,4 +1,4 @@
-"""Server of the dashboard, beside running workers: optuna-dashboard at ``/``, sweeper's at ``/sweeper/``.
+"""Server of the dashboard: optuna-dashboard at ``/``, sweeper's page at ``/sweeper/``.
 
 It listens on 127.0.0.1 by default. A SQLite file must be in WAL mode: with a rollback journal a
 reader blocks the workers' writes, and the study fails with "database is locked" (optuna-dashboard
@@ -8,6 +8,10 @@ optuna-dashboard has no login and can delete studies. Deleting or renaming a stu
 trial's result, would break records that running workers rely on, so such requests are refused. A
 web page elsewhere may let its name resolve to 127.0.0.1 (DNS rebinding), so a request must name
 this machine.
+
+An open page asks every two seconds for what has changed since the version that it has; the answer to a
+page that lacks nothing is 304. Names, parameters and errors come from users: the page shows them as text,
+and its Content Security Policy allows only scripts and styles of this server.
 """
 
 from __future__ import annotations
@@ -24,19 +28,26 @@ import urllib.parse
 import wsgiref.simple_server
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import xxhash
 
 from sweeper.errors import (
     DatabaseUnavailableError,
     ExecutionError,
     StorageError,
     SweeperError,
+    UnknownStudyError,
     UsageError,
 )
+from sweeper.records.printing import finite_json
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_url, without_secrets
-from sweeper.views.pages.content import Advice
+from sweeper.views.page.payload import Advice, LivePayloads, log_tail
+from sweeper.views.page.report import asset, page_template
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -83,8 +94,6 @@ class OpenedRepository:
                 self._opened = None
 
 
-_NOTE = re.compile(r"/api/studies/\d+(/\d+)?/note/?")
-
 _NOT_SENT = ("access-control-allow-origin",)
 """Headers of optuna-dashboard that would allow any web page to read a study's artifacts."""
 
@@ -106,7 +115,7 @@ def is_loopback(host: str) -> bool:
 
 
 class FencedApplication:
-    """A WSGI application that passes only reads and notes on to ``application``.
+    """A WSGI application that passes only reads on to ``application``.
 
     With ``local_only``, a request's ``Host`` must be a name of this machine.
     """
@@ -130,12 +139,172 @@ class FencedApplication:
         host = urllib.parse.urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
         if self._local_only and not is_loopback(host):
             return f"this dashboard answers on localhost only, not as {host!r}"
-        method, path = environ.get("REQUEST_METHOD", ""), environ.get("PATH_INFO", "")
-        if method in {"GET", "HEAD"} or (method == "PUT" and _NOTE.fullmatch(path)):
+        if environ.get("REQUEST_METHOD") in {"GET", "HEAD"}:
             return None
-        return (
-            "this dashboard is read-only, except for notes, because workers rely on the other data"
+        return "this dashboard is read-only, because workers rely on the data"
+
+
+PREFIX = "/sweeper"
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    # plotly.js creates images from its drawings.
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+_NAME = r"(?P<name>[^/]{1,120})"
+_TRIAL = r"trials/(?P<number>\d{1,9})"
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_STATIC = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "plotly.min.js": "text/javascript; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a request; without a body, the browser has it already."""
+
+    body: bytes | None
+    kind: str = _HTML
+    status: HTTPStatus = HTTPStatus.OK
+    tag: str = ""
+    lasting: bool = False
+
+
+class PageApplication:
+    """The WSGI application of sweeper's page."""
+
+    def __init__(
+        self, repository: Callable[[], Repository], advice: Advice, runs_dir: Path | None = None
+    ) -> None:
+        self._repository = repository
+        self._runs_dir = runs_dir
+        self._payloads = LivePayloads(advice)
+        self._routes: tuple[tuple[re.Pattern[str], Callable[..., Answer]], ...] = (
+            (re.compile(r"/?"), self._studies),
+            (re.compile(r"/studies\.json"), self._studies_data),
+            (re.compile(rf"/studies/{_NAME}/?"), self._study),
+            (re.compile(rf"/studies/{_NAME}/data\.json"), self._study_data),
+            (re.compile(rf"/studies/{_NAME}/{_TRIAL}/?"), self._trial),
+            (re.compile(rf"/studies/{_NAME}/{_TRIAL}/log\.json"), self._log),
+            (re.compile(r"/static/(?P<file>[a-z.]+)"), self._static),
         )
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        answer = self._answer(environ)
+        tag = f'"{answer.tag or xxhash.xxh3_128_hexdigest(answer.body or b"")}"'
+        headers = [
+            ("Content-Security-Policy", POLICY),
+            ("Cache-Control", "max-age=86400" if answer.lasting else "no-cache"),
+            ("ETag", tag),
+        ]
+        asked = environ.get("HTTP_IF_NONE_MATCH")
+        if answer.status is HTTPStatus.OK and (answer.body is None or asked == tag):
+            start_response("304 Not Modified", headers)
+            return []
+        body = answer.body or b""
+        headers += [("Content-Type", answer.kind), ("Content-Length", str(len(body)))]
+        if answer.status is HTTPStatus.FOUND:
+            headers.append(("Location", answer.tag))
+        start_response(f"{answer.status.value} {answer.status.phrase}", headers)
+        return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
+
+    def _answer(self, environ: WSGIEnvironment) -> Answer:
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "These pages are for reading only.")
+        # WSGI has the path as Latin-1 text of its UTF-8 bytes.
+        path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
+        path = path.removeprefix(PREFIX)
+        since = urllib.parse.parse_qs(environ.get("QUERY_STRING", "")).get("since", [""])[0]
+        try:
+            for pattern, answer in self._routes:
+                found = pattern.fullmatch(path)
+                if found is not None:
+                    more = {"since": since} if answer == self._study_data else {}
+                    return answer(**found.groupdict(), **more)
+        except UnknownStudyError as error:
+            return _problem(HTTPStatus.NOT_FOUND, str(error))
+        except StorageError as error:
+            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return _problem(HTTPStatus.NOT_FOUND, f"There is no page {PREFIX}{path[:200]} here.")
+
+    def _studies(self) -> Answer:
+        self._repository()
+        return _page("Studies", f"{PREFIX}/studies.json")
+
+    def _studies_data(self) -> Answer:
+        repository = self._repository()
+        ids = repository.optuna_ids()
+        studies = [
+            {
+                **status.to_json(),
+                "address": _study_at(status.study),
+                "elsewhere": f"/dashboard/studies/{ids[status.study]}",
+            }
+            for status in reversed(repository.statuses(each=False))
+        ]
+        text = json.dumps(finite_json(studies))
+        version = xxhash.xxh3_64_hexdigest(text.encode())
+        body = f'{{"studies": {text}, "version": "{version}"}}'.encode()
+        return Answer(body, _JSON, tag=version)
+
+    def _study(self, name: str) -> Answer:
+        self._repository().study(name)
+        return _page(name, f"{_study_at(name)}/data.json")
+
+    def _study_data(self, name: str, since: str) -> Answer:
+        repository = self._repository()
+        more = {"elsewhere": f"/dashboard/studies/{repository.optuna_ids().get(name)}"}
+        version, data = self._payloads.answer(repository, name, since, more)
+        return Answer(None if data is None else data.encode(), _JSON, tag=version)
+
+    def _trial(self, name: str, number: str) -> Answer:
+        address = f"{_study_at(name)}#trial-{int(number)}"
+        return Answer(b"", status=HTTPStatus.FOUND, tag=address)
+
+    def _log(self, name: str, number: str) -> Answer:
+        trial = self._repository().trial(name, int(number))
+        return Answer(json.dumps({"log": log_tail(self._runs_dir, trial)}).encode(), _JSON)
+
+    def _static(self, file: str) -> Answer:
+        if file not in _STATIC:
+            return _problem(HTTPStatus.NOT_FOUND, f"There is no file {file} here.")
+        return Answer(asset(file).encode(), _STATIC[file], lasting=file == "plotly.min.js")
+
+
+def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplication:
+    """Return one application: the page below ``/sweeper``, and the dashboard for all other paths."""
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        ours = path == PREFIX or path.startswith(f"{PREFIX}/")
+        return (pages if ours else dashboard)(environ, start_response)
+
+    return application
+
+
+def _study_at(name: str) -> str:
+    return f"{PREFIX}/studies/{urllib.parse.quote(name, safe='')}"
+
+
+def _page(title: str, source: str, message: str = "", status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    text = page_template().render(
+        title=title, source=source, message=message, file=None, prefix=PREFIX
+    )
+    return Answer(text.encode(), status=status)
+
+
+_WHAT_IS_HERE = (
+    "The links above lead to all studies of this database and to optuna-dashboard. A study is shown here "
+    "once `sweeper run FILE` has started it; `sweeper ls` lists the studies."
+)
+
+
+def _problem(status: HTTPStatus, message: str) -> Answer:
+    text = f"{message[:1].upper()}{message[1:].rstrip('.')}. {_WHAT_IS_HERE}"
+    return _page(status.phrase, "", text, status)
 
 
 def _with_headers(start_response: StartResponse) -> StartResponse:
@@ -218,7 +387,6 @@ def open_dashboard(
     *,
     runs_dir: Path | None = None,
     advice: Advice = _NO_ADVICE,
-    notice: Callable[[str], None] = lambda _: None,
 ) -> DashboardServer:
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
@@ -226,9 +394,8 @@ def open_dashboard(
         storage: SQLAlchemy URL of the database.
         host: Address to listen on.
         port: Port to listen on; 0 takes a free one.
-        runs_dir: The runs directory, for artifacts; None for no artifacts.
+        runs_dir: The runs directory, for logs; None for no logs.
         advice: Next commands on the pages.
-        notice: Called with each failure to update notes and plots.
 
     Raises:
         UsageError: The dashboard's packages are not installed.
@@ -238,15 +405,9 @@ def open_dashboard(
         ExecutionError: The address cannot be listened on.
     """
     try:
-        import jinja2  # noqa: F401 - so that it is missed here, and not at the first page
         from optuna_dashboard import wsgi
 
-        from sweeper.views.dashboard.annotating import (
-            AnnotatingApplication,
-            Annotator,
-            ArtifactFiles,
-        )
-        from sweeper.views.dashboard.site import PagesApplication, mounted
+        page_template()
     except ModuleNotFoundError as error:
         msg = (
             f"the dashboard needs the package {error.name!r}, which is not installed: "
@@ -259,10 +420,9 @@ def open_dashboard(
     url = parse_url(storage)
     if url.get_backend_name() == "sqlite":
         _check_file(Path(url.database or ""))
-    files = None if runs_dir is None else ArtifactFiles(runs_dir)
     try:
         shown = optuna_storage(url, create=False)
-        optunas = wsgi(shown, artifact_store=files)
+        optunas = wsgi(shown)
     except SweeperError:
         raise
     except Exception as error:
@@ -272,10 +432,7 @@ def open_dashboard(
         )
         raise DatabaseUnavailableError(msg) from error
     repository = OpenedRepository(storage)
-    annotator = Annotator(repository, runs_dir, advice, notice)
-    application = mounted(
-        AnnotatingApplication(optunas, annotator), PagesApplication(repository, advice)
-    )
+    application = mounted(optunas, PageApplication(repository, advice, runs_dir))
 
     def release() -> None:
         shown.engine.dispose()
