@@ -963,6 +963,7 @@ function drawTrial(trial) {
   section("trial-verified", verifiedRows(trial), (rows) => table("Verifications and audits", VERIFIED, rows));
   section("trial-evaluated", trial.evaluations, () => table("Evaluations", EVALUATED, evaluatedRows(trial)));
   const files = ["read", "written"].flatMap((use) => trial.files[use].map((file) => [file.path, use, file.digest ?? "-"]));
+  files.push(...trial.files.notices.map((notice) => [notice, "noticed", "-"]));
   section("trial-files", files, (rows) => table("Files", strings("path", "use", "digest"), rows.map(([path, use, digest]) => [h("code", {}, path), use, h("code", {}, digest)])));
   section("trial-commands", trial.commands.length ? trial.commands.map((command) => [command, ""]) : null, commandList);
   drawTrialCurves(trial);
