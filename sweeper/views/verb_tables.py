@@ -503,9 +503,6 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
         parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
     if report.estimate is not None:
         parts += [Text(""), _estimate(report.estimate)]
-    if report.inline:
-        said = f"with isolation='inline' trials would not be independent: {one_line(report.inline)}"
-        parts += [Text(""), Text(said, style="dim")]
     return Group(*parts, *next_lines(next_commands))
 
 
@@ -522,22 +519,16 @@ def _estimate(estimate: Estimate) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    step = f"{estimate.seconds_per_step * 1000:.3g} ms a step"
     if estimate.steps_per_epoch is None:
-        table.add_row("time", f"{step}; how many steps an epoch has, only its end tells")
+        table.add_row("time", "unknown: how many steps an epoch has, only its end tells")
     else:
         table.add_row(
             "time",
             f"about {time_text(estimate.study_seconds)} with {estimate.workers} "
             f"worker{'' if estimate.workers == 1 else 's'}, {time_text(estimate.trial_seconds)} a "
-            f"trial ({step}, {estimate.steps_per_epoch:,} steps an epoch, "
-            f"{time_text(estimate.validation_seconds)} a validation, "
-            f"{time_text(estimate.startup_seconds)} to start)",
+            f"trial ({time_text(estimate.epoch_seconds)} an epoch of {estimate.steps_per_epoch:,} "
+            f"steps, {time_text(estimate.startup_seconds)} to start)",
         )
-    table.add_row(
-        "memory",
-        f"about {size_text(estimate.memory_bytes)} at once, {size_text(estimate.trial_bytes)} a trial",
-    )
     table.add_row(
         "disk",
         f"at most {size_text(estimate.disk_bytes)}: {size_text(estimate.checkpoint_bytes)} a "

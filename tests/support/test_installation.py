@@ -14,11 +14,11 @@ from types import SimpleNamespace
 import pytest
 
 import sweeper
+from sweeper.checks.check_findings import finding_of_failure
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import StudyResults
-from sweeper.replay.authorship import StudyCode
 from sweeper.replay.reports import CheckReport, Finding
-from sweeper.run.trial.link import error_line
+from sweeper.run.trial.link import error_line, failure_of
 from sweeper.search.spec import check_sampler
 from sweeper.support.installation import (
     _EXTRAS,
@@ -167,7 +167,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
 ) -> None:
     assert advice in (missing_package(error) or "")
     assert advice in error_line(error, where=False)
-    finding = StudyCode.finding_of(_authors(), error, "training some steps", "build")
+    finding = finding_of_failure(failure_of(error), lambda _: None)
     assert finding.check == "installation"
     assert advice in finding.message
     assert _report(finding).lacks_packages
@@ -179,7 +179,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
 def test_an_error_that_is_no_missing_package_is_judged_as_before() -> None:
     for error in (ValueError("x"), ImportError("cannot import name", name="numpy")):
         assert missing_package(error) is None
-        assert StudyCode.finding_of(_authors(), error, "x", "build").check == "build"
+        assert finding_of_failure(failure_of(error), lambda _: None).check == "build"
 
 
 def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
@@ -191,12 +191,6 @@ def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
         StudyResults.to_dataframe(object.__new__(StudyResults))
-
-
-def _authors() -> StudyCode:
-    authors = object.__new__(StudyCode)
-    authors.model = test_every_extra_that_is_named_is_there
-    return authors
 
 
 def _report(*findings: Finding) -> CheckReport:
