@@ -313,20 +313,6 @@ def test_a_set_that_grew_and_shrank_has_changed() -> None:
     assert holder.changed()
 
 
-def test_objects_that_came_during_training_and_are_of_the_earlier_layout_are_refused(
-    tmp_path: Path,
-) -> None:
-    train(light(), Watcher(tmp_path, block=1, stop_at=2))
-    loaded = load_newest([tmp_path], pytest.fail)
-    assert loaded is not None
-    earlier = {"changed": {}, "left_out": [], "new": [{"kind": "list", "values": [1]}]}
-    loaded = replace(loaded, state={**loaded.state, "user_state": earlier})
-    with pytest.raises(
-        RestoreError, match=r"in an old format: sweeper 0\.1\.0 wrote .* start it again"
-    ):
-        train(light(), Watcher(), loaded)
-
-
 @pytest.mark.parametrize(
     "make",
     [
