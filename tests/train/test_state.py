@@ -21,12 +21,20 @@ from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_newest
 from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import NotPlainError, decode, encode, put_array, take_array
+from sweeper.train.codec import (
+    NotPlainError,
+    UnplaceableError,
+    decode,
+    encode,
+    put_array,
+    take_array,
+)
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.state.tracked import check_trackable
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders import SetItems
 from sweeper.train.userstate.refused import Uncaptured, kind_of
+from sweeper.train.userstate.values import File
 
 
 def light(**options: Any) -> Any:
@@ -344,3 +352,18 @@ def test_an_iterator_that_nothing_advances_is_accepted() -> None:
     assert holder.changed()
     with pytest.raises(NotPlainError, match=r"an iterator over a tf.data.Dataset; make a new"):
         holder.capture({}, "user_state/callback Draws.numbers")
+
+
+def test_a_file_that_is_written_to_is_not_rewound(tmp_path: Path) -> None:
+    (tmp_path / "read.txt").write_text("abc")
+    with (tmp_path / "log.txt").open("w") as log, (tmp_path / "read.txt").open("rb") as read:
+        holders = [File(log, "log"), File(read, "read")]
+        for holder in holders:
+            holder.begin()
+        log.write("a line")
+        read.read(2)
+        assert all(holder.changed() for holder in holders)
+        with pytest.raises(UnplaceableError, match="written to"):
+            holders[0].reset()
+        holders[1].reset()
+        assert (log.tell(), read.tell()) == (6, 0)
