@@ -33,7 +33,7 @@ from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.state.tracked import check_trackable
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders import SetItems
-from sweeper.train.userstate.refused import Uncaptured, kind_of
+from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of
 from sweeper.train.userstate.values import File
 
 
@@ -340,9 +340,7 @@ def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(
 
 
 def test_an_iterator_that_nothing_advances_is_accepted() -> None:
-    """Its position contains how far tf.data has read ahead."""
     iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=1))
-    next(iterator)
     kind = kind_of(iterator)
     assert kind is not None
     holder = Uncaptured(iterator, "Draws.numbers", kind)
@@ -367,3 +365,12 @@ def test_a_file_that_is_written_to_is_not_rewound(tmp_path: Path) -> None:
             holders[0].reset()
         holders[1].reset()
         assert (log.tell(), read.tell()) == (6, 0)
+
+
+@pytest.mark.parametrize("stable", [True, False])
+def test_a_token_that_differs_each_time_is_a_change_unless_it_is_known_to(stable: bool) -> None:
+    """A dataset's iterator that reads ahead has another position each time: it may have advanced."""
+    tokens = iter(range(100))
+    holder = Uncaptured(object(), "it", Kind("it", "", lambda _: next(tokens), stable=stable))
+    holder.begin()
+    assert holder.changed() is stable
