@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from corpus import ALLOWED, INLINE, REFUSED, expected, rehearsed_by_default
+from corpus import ALLOWED, INLINE, REFUSED, UNDONE, expected, rehearsed_by_default
 from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 
@@ -279,7 +279,9 @@ def test_what_trials_of_one_process_would_share_is_told_with_its_line(
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", rehearsed_by_default(ALLOWED), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", rehearsed_by_default([*ALLOWED, *UNDONE]), ids=lambda file: file.stem
+)
 def test_trials_of_a_sound_study_share_nothing_in_one_process_either(
     file: Path, tmp_path: Path
 ) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from corpus import ALLOWED, INLINE, PITFALLS, REFUSED, refused_in_a_process, rehearsed_by_default
+from corpus import (
+    ALLOWED,
+    INLINE,
+    PITFALLS,
+    REFUSED,
+    UNDONE,
+    refused_in_a_process,
+    rehearsed_by_default,
+)
 from rehearsals import PLAIN, UNVALIDATED, rehearsed
 from study_files import StudyText
 from sweeps import Swept, sweep, trials_in
@@ -52,7 +60,9 @@ def test_what_a_process_of_its_own_makes_the_trials_is_no_finding_and_all_else_a
 
 
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize("file", checked_by_default(ALLOWED), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", checked_by_default([*ALLOWED, *UNDONE]), ids=lambda file: file.stem
+)
 def test_a_sound_study_is_neither_refused_nor_warned_of(file: Path, tmp_path: Path) -> None:
     assert of_sharing(rehearsed(file, tmp_path, "build")) == []
 

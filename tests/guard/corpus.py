@@ -25,7 +25,9 @@ from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everyth
 PITFALLS = Path(__file__).parent / "pitfalls"
 REFUSED = sorted((PITFALLS / "refused").glob("*.py"))
 INLINE = sorted((PITFALLS / "inline").glob("*.py"))
-"""Refused with isolation='inline' alone; a process a trial makes them each trial's own."""
+"""Refused with isolation='inline' alone: callbacks, which a process a trial makes each trial's own."""
+UNDONE = sorted((PITFALLS / "undone").glob("*.py"))
+"""Accepted: what an inline trial changes there is undone at its end."""
 ALLOWED = sorted((PITFALLS / "allowed").glob("*.py"))
 
 REHEARSED = {
@@ -44,7 +46,7 @@ REHEARSED = {
 
 def rehearsed_by_default(files: list[Path]) -> list[Any]:
     """The files as parameters of a test; all but those of `REHEARSED` by request."""
-    assert {file.stem for file in (*REFUSED, *INLINE, *ALLOWED)} >= REHEARSED
+    assert {file.stem for file in (*REFUSED, *INLINE, *UNDONE, *ALLOWED)} >= REHEARSED
     marks = pytest.mark.whole
     return [f if f.stem in REHEARSED else pytest.param(f, marks=marks) for f in files]
 

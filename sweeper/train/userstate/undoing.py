@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ def changes_undone(
     """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
-    `functools` is kept: its results are computed from arguments.
+    `functools` that was empty is cleared, because training may have changed the results in it.
 
     Args:
         factories: The study's factories, each with its name.
@@ -30,10 +30,11 @@ def changes_undone(
     walk.visit([(ObjectPath(name), factory) for name, factory in factories])
     walk.visit([(ObjectPath("os.environ"), os.environ)])
     walk.begin()
+    filled = {id(h) for h in walk.holders if isinstance(h, Cache) and _results_in(h)}
     try:
         yield
     finally:
-        left = list(_not_restored(walk))
+        left = list(_not_restored(walk, filled))
         if walk.cut:
             left.append(f"objects beyond the first {MOST:,} that the study's code reaches")
         if left:
@@ -43,10 +44,25 @@ def changes_undone(
             )
 
 
-def _not_restored(walk: Walk) -> Iterable[str]:
-    """Restore what has changed, and yield the paths of what cannot be restored."""
+def _results_in(cache: Cache) -> int:
+    return int(cache.thing.cache_info().currsize)
+
+
+def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
+    """Restore what has changed, and yield the paths of what cannot be restored.
+
+    Args:
+        walk: The walk over what the code reached.
+        filled: Ids of the holders of caches that had results at the beginning.
+    """
     for holder in walk.holders:
-        if isinstance(holder, Cache) or not holder.changed():
+        if not holder.changed():
+            continue
+        if isinstance(holder, Cache):
+            if id(holder) in filled:
+                yield holder.path
+            else:
+                holder.thing.cache_clear()
             continue
         try:
             holder.reset()
