@@ -78,6 +78,7 @@ def export_apart(request: ExportRequest) -> Exported:
     found = models.find(request.number, request.at)
     server = WarmServer(models.code_source(found.row))
     launcher: Launcher | None = None
+    request.notice(f"importing TensorFlow and the study {models.study} ...")
     try:
         loaded = server.loaded()
         check_code(
@@ -99,6 +100,7 @@ def export_apart(request: ExportRequest) -> Exported:
             request.isolation,
             f"processes cannot be forked: {loaded.cannot_fork}; use isolation 'auto'",
         )
+        request.notice(f"building the model of trial {request.number} and writing {path} ...")
         card = _converse(launcher, request, found, path)
     finally:
         (launcher or server).close()

@@ -1,65 +1,20 @@
-"""Stored study, found by its name: its results, their figures, and the models of its trials."""
+"""Stored study, found by its name: its results and the models of its trials."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from sweeper.api.models import StudyModels
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudyDefinition
-from sweeper.errors import StudyFileError
-from sweeper.records.model_source import ModelSource
+from sweeper.errors import DatabaseUnavailableError, StudyFileError, UnknownStudyError
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.support.paths import Location
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-
-class StudyFigures:
-    """The figures of `sweeper.views.figures`, imported when the first one is drawn."""
-
-    def learning_curves(
-        self, results: StudyResults, metric: str | None, *, compared: StudyResults | None
-    ) -> Figure:
-        """Return a metric of every trial over its epochs."""
-        from sweeper.views import figures
-
-        return figures.learning_curves(results, metric, compared=compared)
-
-    def parallel_coordinates(self, results: StudyResults) -> Figure:
-        """Return every trial over its parameters."""
-        from sweeper.views import figures
-
-        return figures.parallel_coordinates(results)
-
-    def importances(
-        self,
-        results: StudyResults,
-        objective: str | None,
-        *,
-        method: Literal["ped-anova", "fanova"],
-        seed: int,
-    ) -> Figure:
-        """Return the importances of parameters."""
-        from sweeper.views import figures
-
-        return figures.importances(results, objective, method=method, seed=seed)
-
-    def attempts_timeline(self, results: StudyResults) -> Figure:
-        """Return every trial's attempts."""
-        from sweeper.views import figures
-
-        return figures.attempts_timeline(results)
-
-
-def drawable(results: StudyResults, models: ModelSource) -> StudyResults:
-    """Return the results with access to their models and figures."""
-    return results.with_models(models, StudyFigures())
+from sweeper.support.shown import shown_url
 
 
 @dataclass(frozen=True)
@@ -83,6 +38,14 @@ class StoredStudy:
     name: str
     models: StudyModels
 
+    def __str__(self) -> str:
+        """Return the study's progress and its database in one line."""
+        where = shown_url(self.models.storage)
+        try:
+            return f"{self.status()}; in {where}"
+        except (DatabaseUnavailableError, UnknownStudyError):
+            return f"{self.name}: not found in {where}"
+
     def _kept_in(self) -> tuple[str | None, Path | None, Location | None]:
         return self.models.storage, self.models.runs_dir, self.models.checkpoints
 
@@ -95,7 +58,7 @@ class StoredStudy:
         """
         with Database.open(self.models.storage, create=False) as database:
             found = Repository(database).results(self.name)
-        return drawable(found, self.models)
+        return found.with_models(self.models)
 
     def status(self) -> StudyStatus:
         """Return how many trials are in each state; see `results` for errors."""

@@ -100,7 +100,6 @@ class Study(StudyDefinition):
                 trial raises no other error: it is in the results.
         """
         end_reading()
-        from sweeper.api.stored_study import drawable
         from sweeper.records.events import Doing
         from sweeper.run.options import RunRequest, WorkerOptions
         from sweeper.spec.settings import load_settings
@@ -140,7 +139,7 @@ class Study(StudyDefinition):
                 )
             )
             name = results.status.study
-            return drawable(results, _models(name, settings, definition=self))
+            return results.with_models(_models(name, settings, definition=self))
 
         if listener is not None:
             return sweep(listener)
@@ -283,7 +282,6 @@ class Study(StudyDefinition):
             UnknownStudyError: The study has not been run yet.
             DatabaseUnavailableError: There is no such database.
         """
-        from sweeper.api.stored_study import drawable
         from sweeper.db.database import Database
         from sweeper.db.repository import Repository
         from sweeper.spec.settings import load_settings
@@ -293,7 +291,7 @@ class Study(StudyDefinition):
         )
         with Database.open(settings.storage, create=False) as database:
             found = Repository(database).results(self.name)
-        return drawable(found, _models(self.name, settings, definition=self))
+        return found.with_models(_models(self.name, settings, definition=self))
 
     def evaluate(
         self,

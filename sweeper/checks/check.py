@@ -1,162 +1,108 @@
-"""`sweeper check`: rehearsals of a study in two parallel lanes, their comparison, and estimates of cost.
+"""`sweeper check`: two replays of the study's first trial, shortened, and their comparison.
 
-::
+The first replay trains `SHORT_EPOCHS` short epochs, with every hook and every validation. The second
+is killed after a checkpoint in the middle of its second epoch, once that epoch has ended, and resumed
+in a fresh process. So state in the process is lost, and state in a file is changed twice. What differs
+between the two at a checkpoint before the kill does not repeat; what differs after it was lost.
 
-    lane 1   build, train three epochs watched │ build trial 0, read its data │ trial 1 likewise │ …
-    lane 2   build, train the same watched │ killed │ resumed │ … │ several trials together
-
-A process builds one trial, as a process of `run` does; only the last one builds several, to find
-what would make them dependent in one process (``isolation="inline"``), which is not a finding. Each
-lane has its own fork server, so that the two runs of one trial differ in addresses and orders of
-sets, as a run and its resume do. A trial that is killed in one lane is resumed in the other. No
-database is opened, and every file is below a temporary directory.
-
-Estimates are upper bounds: a trial that stops early takes less time, and retention rules with a
-metric may keep fewer checkpoints.
+Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
+resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. No database is
+opened, and every file is below a temporary directory.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from sweeper.checks.interrupted_runs import (
-    Interruption,
-    Resumed,
-    interruptions,
-    judge_ends,
-    judge_interruptions,
-)
-from sweeper.checks.judging import Judgement, judge_runs, judge_trials
+from sweeper.checkpoint.operations import link_checkpoint
+from sweeper.checks.check_findings import finding_of_failure, judge
+from sweeper.checks.estimates import estimate
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.files.aside import set_aside
 from sweeper.files.rules import TrialUses, in_a_check
 from sweeper.files.uses import uses_from_json
+from sweeper.records.results import Params
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
     CheckReport,
-    DataDigests,
-    Estimate,
     Finding,
-    Lengths,
+    Level,
     Line,
-    RehearsalReport,
-    Timed,
     ranked,
+)
+from sweeper.run.compared_replays import (
+    ComparedReplay,
+    Position,
+    Reference,
+    ReplayComparison,
 )
 from sweeper.run.launch.launchers import WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import Failed, Rehearsal
-from sweeper.run.rehearsals import Drawn, rehearse, validation_compares
-from sweeper.run.replays import ReplayDiedError, Replayed, ReplayOrder, ReplayProcess, run_again
-from sweeper.search.spaces import check_grid
+from sweeper.run.protocol.messages import CheckpointCommitted, Failed
+from sweeper.run.replays import Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
+from sweeper.search.sampling import SearchSession, open_search
+from sweeper.search.spaces import check_grid, grid_size
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.support.calling import wait_for_all
-from sweeper.support.paths import scratch_directory
+from sweeper.spec.space import CategoricalChoice, Distribution
+from sweeper.support.paths import RunPaths, scratch_directory
+
+SHORT_EPOCHS = 3
+"""Epochs of a shortened trial, enough for state that acts once an epoch to be lost and used."""
 
 _COMPARED = 3
 """Maximum number of trials whose files are compared with those of trial 0."""
 
 
-def estimate(
-    settings: StudySettings,
-    report: RehearsalReport,
-    *,
-    workers: int,
-    startup_seconds: float,
-    checkpoint_bytes: int,
-) -> Estimate | None:
-    """Return estimates of the study's time, memory and disk; None if no step was timed.
+def kill_of(end: int, steps: int) -> Kill | None:
+    """Return the kill of a trial that ends at step ``end``, with epochs of ``steps``; None if too short.
 
-    Args:
-        settings: The study's.
-        report: Of a rehearsal.
-        workers: Trials side by side.
-        startup_seconds: From a trial's launch to its first step.
-        checkpoint_bytes: Size of one checkpoint.
+    It follows a checkpoint in the middle of the second epoch, after that epoch's end.
     """
-    timed, lengths = report.timed, report.lengths
-    if timed is None or lengths is None:
+    if end < 2:
         return None
-    step = timed.seconds / max(1, timed.steps)
-    if report.listening:
-        # Callbacks that listen to every batch end the blocks of steps, and take time themselves.
-        step = max(step, report.follow_seconds / max(1, report.end))
-    validation = _validation_seconds(timed, lengths)
-    steps = lengths.steps
-    trial = study = None
-    if steps is not None:
-        trial = startup_seconds + settings.epochs * steps * step
-        trial += report.validations * validation
-        study = trial * math.ceil(settings.trials / workers)
-    kept = checkpoints_kept(settings, steps, trial)
-    return Estimate(
-        steps_per_epoch=steps,
-        seconds_per_step=step,
-        validation_seconds=validation,
-        startup_seconds=startup_seconds,
-        trial_seconds=trial,
-        study_seconds=study,
-        workers=workers,
-        trial_bytes=timed.memory,
-        memory_bytes=timed.memory * min(workers, settings.trials),
-        checkpoint_bytes=checkpoint_bytes,
-        checkpoints_kept=kept,
-        disk_bytes=checkpoint_bytes * kept * settings.trials,
-    )
+    if end <= steps:
+        return Kill(end // 2, end // 2 + 1)
+    return Kill(min(steps + steps // 2, end - 1), min(end, 2 * steps + 1))
 
 
-def checkpoints_kept(
-    settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
-) -> int:
-    """Return the maximum number of checkpoints that a finished trial keeps."""
-    taken = _taken(settings, steps_per_epoch, trial_seconds)
-    keep: Mapping[str, Any] = settings.keep
-    if keep.get("when") is not None:
-        wanted: float = math.inf
-    else:
-        wanted = keep.get("last", 1) + keep.get("best", 0)
-        if keep.get("every_epochs") is not None:
-            wanted += settings.epochs // keep["every_epochs"]
-        if keep.get("every_hours") is not None:
-            wanted += (trial_seconds or 0.0) // (3600 * keep["every_hours"])
-    most = min(wanted, taken, keep.get("at_most") or math.inf)
-    return 1 if math.isinf(most) else max(1, int(most))
+@dataclass
+class Drawn:
+    """Parameters of one of a study's first trials, drawn on request without a database.
 
+    Attributes:
+        spec: Sampler or grid of the study.
+        number: The trial's number; for a grid with fewer points, the last point is used.
+        values: The parameters that were requested.
+    """
 
-def _taken(
-    settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
-) -> float:
-    every = settings.checkpoint_every
-    if every == "epoch":
-        return settings.epochs
-    if not isinstance(every, Mapping):
-        return math.inf
-    counts = [1.0]
-    if every.get("epochs") is not None:
-        counts.append(math.ceil(settings.epochs / every["epochs"]))
-    if every.get("steps") is not None and steps_per_epoch is not None:
-        counts.append(math.ceil(settings.epochs * steps_per_epoch / every["steps"]))
-    if every.get("seconds") is not None and trial_seconds is not None:
-        counts.append(math.ceil(trial_seconds / every["seconds"]))
-    return sum(counts)
+    spec: SamplerSpec
+    number: int
+    values: Params = field(default_factory=dict)
+    _session: SearchSession | None = None
 
+    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """Return the value of ``name``.
 
-def _validation_seconds(timed: Timed, lengths: Lengths) -> float:
-    ran, seconds = timed.validation_batches, timed.validation_seconds
-    if not ran or not lengths.validation_batches:
-        return seconds
-    return seconds * max(1.0, lengths.validation_batches / ran)
+        Raises:
+            ParameterError: There is none.
+        """
+        if self._session is None:
+            number, spec = self.number, self.spec
+            if spec.grid is not None:
+                number = min(number, grid_size(spec.grid) - 1)
+            # No trial of a check may wait for another one's result.
+            window = None if spec.window is None else max(number + 1, spec.window)
+            self._session = open_search(replace(spec, window=window, pruner=None), number)
+        value = self._session.suggest(name, distribution)
+        self.values = {**self.values, name: value}
+        return value
 
 
 def check_study(
@@ -174,21 +120,14 @@ def check_study(
         ExecutionError: A process could not be started.
     """
     began = time.monotonic()
-    with (
-        scratch_directory("check") as directory,
-        _servers(target) as opened,
-    ):
-        check = _Check(opened, Path(directory), tell)
-        tell("building the trial and training some steps, twice")
-        check.rehearse()
-        report = check.report(workers)
-    seconds = {**(report.seconds or {}), "total": time.monotonic() - began}
-    return dataclasses.replace(report, seconds=seconds)
+    with scratch_directory("check") as directory, _servers(target) as opened:
+        report = _Check(opened, Path(directory), tell).report(workers)
+    return replace(report, seconds={"total": time.monotonic() - began})
 
 
 @dataclass(frozen=True)
 class _Opened:
-    """A loaded study, with one launcher for each lane."""
+    """A loaded study, with the launchers of two servers."""
 
     settings: StudySettings
     search: SamplerSpec
@@ -202,11 +141,9 @@ class _Opened:
 def _servers(target: str) -> Iterator[_Opened]:
     source = target_source(target)
     with contextlib.ExitStack() as held:
-        servers = []
-        for _ in range(2):
-            server = WarmServer(source)
+        servers = [WarmServer(source) for _ in range(2)]
+        for server in servers:
             held.callback(server.close)
-            servers.append(server)
         loaded, _ = (server.loaded() for server in servers)
         settings = loaded.settings
         if settings.sampler == "grid":
@@ -214,22 +151,18 @@ def _servers(target: str) -> Iterator[_Opened]:
         definition: StudyDefinition | None = None
         if needs_definition(settings):
             definition = load_source(source)
-        search = search_spec(settings, definition)
-        launchers: list[Launcher] = []
-        for server in servers:
-            launcher = choose_launcher(server, loaded, "auto")
+        launchers = [choose_launcher(server, loaded, "auto") for server in servers]
+        for launcher in launchers:
             held.callback(launcher.close)
-            launchers.append(launcher)
         location = target.rpartition(":")[0] or target
         files = (Path(each).resolve() for each in (target, location))
-        file = next((str(each) for each in files if each.is_file()), None)
         yield _Opened(
             settings,
-            search,
+            search_spec(settings, definition),
             (launchers[0], launchers[1]),
             loaded.cannot_fork,
             loaded.imported_by_trials,
-            file,
+            next((str(each) for each in files if each.is_file()), None),
         )
 
 
@@ -237,254 +170,188 @@ class _Check:
     def __init__(self, opened: _Opened, directory: Path, tell: Callable[[str], None]) -> None:
         self._opened = opened
         self._settings = opened.settings
+        self._short = replace(
+            opened.settings, epochs=min(SHORT_EPOCHS, opened.settings.epochs), budget=None
+        )
         self._directory = directory
         self._tell = tell
         self._stopping = threading.Event()
-        self._trained = (Replayed(), Replayed())
-        self._read: dict[str, Replayed] = {}
-        self._validation: Finding | None = None
-        self._resumed: tuple[Resumed, ...] = ()
-        self._meets_in_files = False
-        self._files: list[Finding] = []
+        self._kept: dict[Position, Path] = {}
         self._created: set[str] = set()
-        self._alone = threading.Lock()
-
-    def rehearse(self) -> None:
-        """Run both lanes to their ends.
-
-        Raises:
-            SweeperError: A process could not be started.
-        """
-        first = self._train(0)
-        self._compare_files(first)
-        with ThreadPoolExecutor(2) as pool:
-            try:
-                trained = pool.submit(self._train, 1)
-                wait_for_all([trained])
-                self._trained = (first, trained.result())
-                if not all(report.complete for report in self._reports()):
-                    return
-                reading = pool.submit(self._read_trials)
-                killed = [
-                    pool.submit(self._interrupt, interruption, lane)
-                    for lane, interruption in zip((1, 0), self._interruptions(), strict=False)
-                ]
-                together = pool.submit(self._rehearse, 1, "together", Rehearsal("together"))
-                wait_for_all([reading, *killed, together])
-                reading.result()
-                self._read["together"] = together.result()
-                self._resumed = tuple(each.result() for each in killed)
-            except BaseException:
-                self._stopping.set()
-                raise
-
-    def _reports(self) -> list[RehearsalReport]:
-        """Return the reports of the processes that trained; fewer than two where one died."""
-        return [each.report for each in self._trained if each.report is not None]
+        self._findings: list[Finding] = []
+        self._held: list[str] = []
 
     def report(self, workers: int) -> CheckReport:
-        """Return the report of both lanes."""
-        trained = self._reports()
-        alone = {name: each for name, each in self._read.items() if name != "together"}
-        findings = [*self._of_settings(), *self._files]
-        for outcome in (*self._trained, *alone.values()):
-            findings += () if outcome.report is None else outcome.report.findings
-            findings += self._of_death(outcome)
-        judgement = Judgement()
-        if len(trained) == 2:
-            judgement = judge_runs(
-                trained[0],
-                trained[1],
-                (self._data_of("trial 0"), self._data_of("together")),
-                deterministic=self._settings.deterministic,
-            )
-            self._judge_more(trained, judgement)
-            self._judge_trials(trained[0], judgement)
-        findings += judgement.findings
-        metrics = next((report.metrics for report in trained if report.metrics), ())
-        findings += self._of_objectives(metrics, trained)
-        known = [*trained, *filter(None, map(self._report_of, self._read))]
+        """Run both replays, and return the report.
+
+        Raises:
+            ExecutionError: A process could not be started.
+        """
+        self._look_at_settings()
+        self._tell("training the first trial for some short epochs")
+        trained = self._train(0, "first", seen=self._keep)
+        replayed = [trained]
+        if not isinstance(trained.end, Failed) and trained.end is not None:
+            self._look_at_files(trained)
+            self._held += self._promises(trained)
+            compared = self._resume(trained)
+            if compared is not None:
+                level: Level = "error" if self._settings.deterministic else "warning"
+                findings, held = judge(trained, compared, self._kill(trained), level)
+                self._findings += findings
+                self._held += held
+                replayed += [each for each in (compared.replayed, compared.again) if each]
         return CheckReport(
             study=self._settings.name,
-            findings=ranked(findings),
-            held=(*self._held(trained, findings), *judgement.held),
-            metrics=metrics,
-            estimate=self._estimate(workers),
-            seconds=self._seconds(known),
-            steps=sum(report.steps for report in known),
-            inline="" if any(each.level == "error" for each in findings) else self._inline(),
+            findings=ranked(self._findings),
+            held=tuple(self._held),
+            metrics=tuple(
+                dict.fromkeys(n for epoch in trained.epochs.values() for n in epoch.metrics)
+            ),
+            estimate=estimate(self._settings, trained, workers=workers),
+            steps=sum(getattr(each.end, "step", 0) for each in replayed),
         )
 
-    def _report_of(self, name: str) -> RehearsalReport | None:
-        return self._read.get(name, Replayed()).report
+    def _find(self, level: Level, check: str, message: str, line: Line | None) -> None:
+        self._findings.append(Finding(level, check, message, line))
 
-    def _data_of(self, name: str) -> DataDigests | None:
-        report = self._report_of(name)
-        return None if report is None else report.data
-
-    def _judge_trials(self, trained: RehearsalReport, judgement: Judgement) -> None:
-        second = self._report_of("trial 1")
-        if second is None or not judgement.repeats:
-            return
-        judge_trials(trained, second, judgement)
-        judgement.findings += () if self._validation is None else (self._validation,)
-
-    def _inline(self) -> str:
-        """Return what would make trials in one process dependent."""
-        outcome, alone = self._read.get("together"), self._report_of("trial 1")
-        report = None if outcome is None else outcome.report
-        if report is None:
-            return ""
-        shared = [finding for finding in report.findings if finding.level == "error"]
-        if shared:
-            first, *more = shared
-            at = "" if first.line is None else f"{first.line}: "
-            return f"{at}{first.message}{f' (and {len(more)} more)' if more else ''}"
-        if alone is None or not report.complete:
-            return ""
-        for what, factory, differs in (
-            ("weights", report.code.model, alone.built != report.built),
-            ("data", report.code.data, alone.data != report.later_data),
-        ):
-            if differs:
-                at = "" if factory.line is None else f"{factory.line}: "
-                return (
-                    f"{at}trial 1 begins with different {what} if trial 0 was built before it: "
-                    f"{factory.name} uses state that an earlier call left behind; make everything "
-                    "inside the factory"
-                )
-        return ""
-
-    def _estimate(self, workers: int) -> Estimate | None:
-        report = self._trained[1].report
-        if report is None:
-            return None
-        return estimate(
-            self._settings,
-            report,
-            workers=workers,
-            startup_seconds=self._startup_seconds(report),
-            checkpoint_bytes=self._checkpoint_bytes(report),
+    def _order(self, number: int) -> ReplayOrder:
+        """Return the order of a shortened trial."""
+        return ReplayOrder(
+            settings=self._short,
+            number=self._settings.numbering.number(number, 0),
+            answers=Drawn(self._opened.search, number),
+            checkpoints=None,
+            short=True,
+            when_stopped="the check was stopped",
         )
 
-    def _train(self, lane: int) -> Replayed:
-        return self._rehearse(lane, f"train-{lane}", Rehearsal("train"))
-
-    def _read_trials(self) -> None:
-        """Build two trials in separate processes; compare their validation data."""
-        for number in (0, 1):
-            name = f"trial {number}"
-            self._read[name] = self._rehearse(0, name, Rehearsal("read", number))
-        self._validation = validation_compares(
-            self._report_of("trial 0"), self._report_of("trial 1"), self._build_alike
-        )
-
-    def _build_alike(self, rehearsal: Rehearsal) -> RehearsalReport | None:
-        alike = self._read["trial 1 like 0"] = self._rehearse(0, "alike", rehearsal)
-        return alike.report
-
-    def _rehearse(self, lane: int, directory: str, rehearsal: Rehearsal) -> Replayed:
-        with self._apart():
-            replayed = rehearse(
-                self._opened.launchers[lane],
-                self._settings,
-                self._directory / directory,
-                rehearsal,
-                self._opened.search,
-                stopping=self._stopping,
-            )
-            self._set_aside(replayed, directory)
+    def _train(
+        self,
+        number: int,
+        directory: str,
+        *,
+        seen: Callable[[CheckpointCommitted], None] = lambda _: None,
+    ) -> Replayed:
+        """Train a shortened trial; report its error and its warnings."""
+        order = replace(self._order(number), seen=seen)
+        launchers, below = self._opened.launchers, self._directory / directory
+        try:
+            replayed = run_again(order, launchers[:1], below, lambda _: None, self._stopping)
+        except ReplayDiedError as died:
+            replayed = died.replayed
+            if not isinstance(replayed.end, Failed):
+                what = "after its factories ran" if replayed.authors else "in its factories"
+                message = f"the process of trial {number} {died.how} {what}"
+                self._find("error", "build", message, self._argument("model"))
+        if isinstance(replayed.end, Failed):
+            self._findings.append(finding_of_failure(replayed.end, self._argument))
+        for message in replayed.warnings[False]:
+            self._find("warning", "independence", message, self._argument("model"))
+        for message in replayed.warnings[True]:
+            self._find("note", "capture", message, None)
+        self._set_aside(replayed, directory)
         return replayed
 
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """Context manager of a process that must not meet another one in the user's files."""
-        with self._alone if self._meets_in_files else contextlib.nullcontext():
-            yield
-
     def _set_aside(self, replayed: Replayed, directory: str) -> None:
-        """Set aside what a process created, so that the next one begins as the first one did."""
+        """Set aside what a replay created, so that the next one begins as the first one did."""
         # A killed process reports nothing, so what earlier ones created is looked for, too.
         self._created |= {
             use.path for use in uses_from_json(replayed.files) if use.wrote and not use.existed
         }
         set_aside(self._created, self._directory / "aside" / directory)
 
-    def _compare_files(self, first: Replayed) -> None:
+    def _look_at_files(self, first: Replayed) -> None:
         """Compare what trial 0 wrote outside of its directory with what other trials write there.
 
         Trials 1 to `_COMPARED` are trained only if trial 0 wrote there. None of them is offered the files of
         another. Several are needed because two trials may have the decisive parameter in common.
         """
         uses = uses_from_json(first.files)
-        self._meets_in_files = any(use.wrote for use in uses)
-        if not self._meets_in_files:
+        if not any(use.wrote for use in uses):
             return
         ours = TrialUses("trial 0", uses)
         kept = {use.path for use in uses if use.existed}
-        for number in range(
-            1, min(_COMPARED, self._settings.trials // self._settings.repeats - 1) + 1
-        ):
+        trials = self._settings.trials // self._settings.repeats
+        for number in range(1, min(_COMPARED, trials - 1) + 1):
             self._tell(f"training trial {number} without the files that trial 0 wrote")
-            other = self._rehearse(0, f"files-{number}", Rehearsal("train", number))
+            other = self._train(number, f"files-{number}")
             theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
             found = list(in_a_check(ours, theirs, left=kept))
-            self._files = [
-                Finding("error" if each.level == "error" else "note", "files", each.message)
-                for each in found
-            ]
+            for each in found:
+                self._find(
+                    "error" if each.level == "error" else "note", "files", each.message, None
+                )
             if any(each.level == "error" for each in found):
                 return
 
-    def _interruptions(self) -> tuple[Interruption, ...]:
-        report = self._trained[1].report
-        if report is None or not report.complete or report.end < 2:
-            return ()
-        self._tell("killing the trial at several steps, and resuming it")
-        return interruptions(report.end, report.epoch_steps)
+    def _keep(self, committed: CheckpointCommitted) -> None:
+        """Keep a checkpoint of the first replay for the comparison."""
+        path = self._directory / "kept" / str(len(self._kept)) / Path(committed.path).name
+        link_checkpoint(Path(committed.path), path)
+        self._kept[committed.step, committed.epoch] = path
 
-    def _interrupt(self, interruption: Interruption, lane: int) -> Resumed:
-        report = self._trained[1].report
-        if report is None or report.lengths is None:
-            msg = "no trial could be rehearsed, so none was killed and resumed"
-            raise ValueError(msg)
-        end = (report.end, report.epochs)
-        order = ReplayOrder(
-            settings=self._settings,
-            number=0,
-            answers=Drawn(self._opened.search),
-            checkpoints=(end,),
-            kills=interruption.kills,
-            ends_at=end,
-            lengths=report.lengths,
-            when_stopped="the check was stopped",
+    def _kill(self, trained: Replayed) -> Kill | None:
+        return kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
+
+    def _resume(self, trained: Replayed) -> ReplayComparison | None:
+        """Run the replay that is killed and resumed; None if it could not be compared."""
+        kill = self._kill(trained)
+        self._tell(
+            "training it again"
+            if kill is None
+            else f"training it again, killed after step {kill.after} and resumed"
         )
-        first, other = self._opened.launchers[lane], self._opened.launchers[1 - lane]
-        directory = self._directory / interruption.directory
+        order = replace(
+            self._order(0), checkpoints=tuple(self._kept), kills=() if kill is None else (kill,)
+        )
+        runs = []
+
+        def prepare(directory: Path) -> ReplayOrder:
+            self._set_aside(Replayed(), f"before-{directory.name}")
+            runs.append(directory)
+            return replace(order, answers=Drawn(self._opened.search, 0))
+
+        files = RunPaths(self._directory / "first", self._short.name).trial_files(order.number)
+        replay = ComparedReplay(
+            prepare=prepare,
+            directory=self._directory / "resumed",
+            references={at: Reference(path, str(files)) for at, path in self._kept.items()},
+            launchers=self._opened.launchers[::-1],
+            stopping=self._stopping,
+            objectives=[objective.name for objective in self._settings.objectives],
+            epochs={epoch: record.metrics for epoch, record in trained.epochs.items()},
+        )
         try:
-            with self._apart():
-                replayed = run_again(
-                    order, (first, other), directory, lambda _: None, self._stopping
-                )
-                self._set_aside(replayed, interruption.directory)
+            compared = replay.run()
         except ReplayDiedError as died:
-            return Resumed(interruption, died.replayed, report.end, died.how)
-        return Resumed(interruption, replayed, report.end)
+            message = (
+                f"the resumed trial did not reach step {getattr(trained.end, 'step', 0)}, which the "
+                f"same trial without a kill reached: its process {died.how}"
+            )
+            self._find("error", "resume", message, self._argument("model"))
+            return None
+        finally:
+            self._set_aside(Replayed(), f"after-{len(runs)}")
+        failed = compared.replayed.end
+        if isinstance(failed, Failed):
+            what = "resumed" if len(compared.replayed.processes) > 1 else "trained again"
+            message = f"the trial that was {what} failed: {failed.error}"
+            self._find("error", "resume", message, failed.line or self._argument("model"))
+            return None
+        return compared
 
-    def _judge_more(self, reports: list[RehearsalReport], judgement: Judgement) -> None:
-        paths = [Path(each.checkpoint) for each in reports if each.checkpoint is not None]
-        if not judgement.repeats or len(paths) < len(reports):
-            return
-        authors = reports[0].code
-        whole, second = paths
-        objectives = [objective.name for objective in self._settings.objectives]
-        anyway = judge_ends(whole, second, authors, objectives, judgement)
-        judge_interruptions(whole, self._resumed, anyway, authors, judgement, objectives=objectives)
+    def _promises(self, trained: Replayed) -> Iterator[str]:
+        """Yield what a trained trial shows."""
+        yield "a trial begins anew: its factories make its model, optimizer and callbacks"
+        yield "everything that training changes can be captured"
+        names = [objective.name for objective in self._settings.objectives]
+        if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
+            yield f"the objective {', '.join(map(repr, names))} is among the metrics of an epoch"
 
-    def _of_settings(self) -> Iterator[Finding]:
-        settings = self._settings
-        if not settings.deterministic:
-            yield Finding(
+    def _look_at_settings(self) -> None:
+        if not self._settings.deterministic:
+            self._find(
                 "warning",
                 "settings",
                 "deterministic=False: kernels may give different bits each time, so exactness is "
@@ -492,7 +359,7 @@ class _Check:
                 self._argument("deterministic"),
             )
         if self._opened.cannot_fork:
-            yield Finding(
+            self._find(
                 "note",
                 "settings",
                 "every trial starts a new Python, which takes some seconds, because "
@@ -500,7 +367,7 @@ class _Check:
                 self._argument("name"),
             )
         elif self._opened.imported_by_trials:
-            yield Finding(
+            self._find(
                 "note",
                 "settings",
                 "every trial imports the study in its own process, because "
@@ -509,83 +376,7 @@ class _Check:
                 self._argument("name"),
             )
 
-    def _of_objectives(
-        self, metrics: tuple[str, ...], reports: list[RehearsalReport]
-    ) -> Iterator[Finding]:
-        if not metrics or not any(report.epochs for report in reports):
-            return
-        for objective in self._settings.objectives:
-            if objective.name not in metrics:
-                yield Finding(
-                    "error",
-                    "objective",
-                    f"the objective {objective.name!r} was not reported at the end of an epoch; "
-                    f"the reported metrics are {', '.join(map(repr, metrics))}",
-                    self._argument("objective"),
-                )
-
-    def _of_death(self, outcome: Replayed) -> Iterator[Finding]:
-        if outcome.report is not None:
-            return
-        if isinstance(outcome.end, Failed):
-            shown = f"{outcome.stage} failed: {outcome.end.error}"
-        else:
-            how = "ended" if outcome.status is None else outcome.status.describe()
-            shown = f"the process of the trial {how} while {outcome.stage}"
-        yield Finding("error", "build", shown, self._argument("model"))
-
-    def _held(self, trained: list[RehearsalReport], findings: list[Finding]) -> Iterator[str]:
-        wrong = {finding.check for finding in findings if finding.level == "error"}
-        if not trained:
-            return
-        report = trained[0]
-        if "independence" not in wrong and report.owned is not None:
-            yield (
-                f"a trial begins anew: its factories make its model, optimizer and callbacks "
-                f"({report.owned} objects that training changes)"
-            )
-        if "capture" not in wrong and report.trace is not None:
-            yield "everything that training changes can be captured"
-        names = [objective.name for objective in self._settings.objectives]
-        if "objective" not in wrong and set(names) <= set(report.metrics):
-            yield f"the objective {', '.join(map(repr, names))} is among the metrics of an epoch"
-
     def _argument(self, argument: str) -> Line | None:
         if self._opened.file is None:
             return None
         return line_of_argument(self._opened.file, self._settings.name, argument)
-
-    def _processes(self) -> list[tuple[ReplayProcess, int]]:
-        """Return the processes that were killed or resumed, and the steps that each ran."""
-        return [
-            pair
-            for each in self._resumed
-            for pair in zip(each.replayed.processes, each.steps, strict=False)
-        ]
-
-    def _startup_seconds(self, report: RehearsalReport) -> float:
-        started = [process.started_after for process, _ in self._processes()]
-        known = [seconds for seconds in started if seconds is not None]
-        return known[0] if known else report.seconds.startup
-
-    def _checkpoint_bytes(self, report: RehearsalReport) -> int:
-        for process, _ in self._processes():
-            if process.bytes:
-                return process.bytes
-        if report.checkpoint is None:
-            return 0
-        return sum(file.stat().st_size for file in Path(report.checkpoint).iterdir())
-
-    def _seconds(self, reports: list[RehearsalReport]) -> dict[str, float]:
-        """Return the seconds of each part of the check, summed over the processes."""
-        seconds = {
-            name: sum(getattr(report.seconds, name) for report in reports)
-            for name in ("startup", "steps", "work")
-        }
-        timed = None if self._trained[1].report is None else self._trained[1].report.timed
-        for process, steps in self._processes():
-            if process.started_after is not None and timed is not None:
-                seconds["startup"] += process.started_after
-                seconds["work"] += process.seconds - process.started_after
-                seconds["steps"] += steps * timed.seconds / max(1, timed.steps)
-        return seconds

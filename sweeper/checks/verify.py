@@ -34,16 +34,13 @@ from sweeper.errors import MixedStudyError, SweeperError
 from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
 from sweeper.records.results import TrialRecord
 from sweeper.records.status import none_complete
-from sweeper.replay.reports import StudyAuthors
 from sweeper.run.compared_replays import ComparedReplay, ReplayComparison
 from sweeper.run.launch.launchers import open_launcher
-from sweeper.run.launch.sources import load_source, recall_source
+from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.rehearsals import read_authors
 from sweeper.run.replays import Answers, Kill, ReplayOrder
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
-from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import RunPaths, scratch_directory
 from sweeper.train.fingerprint import differences
@@ -191,16 +188,13 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
 
         with open_launcher(source, request.isolation, notice) as (launcher, loaded):
             settings = unchanged_settings(repository, row, loaded)
-            definition = load_source(source) if needs_definition(settings) else None
-            search = search_spec(settings, definition, row.window)
-            return verify_with(request, repository, settings, search, launcher)
+            return verify_with(request, repository, settings, launcher)
 
 
 def verify_with(
     request: VerifyRequest,
     repository: Repository,
     settings: StudySettings,
-    search: SamplerSpec,
     launcher: Launcher,
 ) -> StudyVerification:
     """Verify with a loaded study; see `verify_study` for the errors.
@@ -209,7 +203,6 @@ def verify_with(
         request: The request.
         repository: The study's database.
         settings: The study's settings, equal in the database and the file.
-        search: The study's search.
         launcher: Starts the replays' processes.
     """
     chosen, passed_over = choose(repository, request.study, request.which)
@@ -219,7 +212,7 @@ def verify_with(
         with telling:
             request.listener(event)
 
-    verifier = _Verifier(request, repository, settings, search, launcher, tell)
+    verifier = _Verifier(request, repository, settings, launcher, tell)
     tell(_opened(request, settings, len(chosen)))
     trials = verifier.verify(chosen) if chosen else ()
     codes = repository.status(request.study).codes
@@ -253,7 +246,6 @@ class _Verifier:
     request: VerifyRequest
     repository: Repository
     settings: StudySettings
-    search: SamplerSpec
     launcher: Launcher
     tell: Listener
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -367,7 +359,6 @@ class _Verifier:
                 references=references(stored.kept, str(own.trial_files(record.number))),
                 launchers=[self.launcher],
                 stopping=self.stopping,
-                authors=lambda: self._authors,
                 objectives=stored.objectives,
                 epochs={each.epoch: each.metrics for each in record.epochs},
                 sides=("in the kept checkpoint", "in the replay"),
@@ -389,11 +380,6 @@ class _Verifier:
     def _level(self) -> Level:
         """Return the level of findings that only the replay contradicts."""
         return "error" if self.settings.deterministic else "warning"
-
-    @functools.cached_property
-    def _authors(self) -> StudyAuthors | None:
-        """Return the user's code, read once."""
-        return read_authors(self.launcher, self.settings, self.search)
 
     def _undisturbed(self, stored: StoredTrial) -> Finding:
         """Return whether a replay without a kill also differs, in a sentence."""

@@ -37,9 +37,9 @@ from sweeper.cli.output import (
     print_json,
     print_table,
     say_beginning,
-    strict,
 )
 from sweeper.errors import Interrupted, SweeperError, UsageError
+from sweeper.records.printing import finite_json
 
 if TYPE_CHECKING:
     from sweeper.api.evaluating import StudyEvaluation
@@ -312,7 +312,7 @@ def verify(
 def _write(path: Path, found: "StudyVerification") -> None:
     import json
 
-    text = json.dumps(strict(found.to_json()), allow_nan=False, ensure_ascii=False, indent=2)
+    text = json.dumps(finite_json(found.to_json()), allow_nan=False, ensure_ascii=False, indent=2)
     try:
         path.write_text(f"{text}\n", encoding="utf-8")
     except OSError as error:

@@ -126,11 +126,7 @@ def export(
     checkpoints: Checkpoints = None,
 ) -> None:
     """Write a trial's model for other tools, with a description beside it."""
-    from sweeper.api.exporting import ExportRequest, export_apart
-    from sweeper.api.models import StudyModels
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
-
+    # A mistake in the command is an error before anything large is imported.
     if max_to_keep is not None and form != "tf-checkpoint":
         msg = (
             f"--max-to-keep applies only to --format tf-checkpoint, and {form} holds one model; "
@@ -140,6 +136,11 @@ def export(
     from sweeper.models.formats import check_format
 
     check_format(form, str(output))
+    from sweeper.api.exporting import ExportRequest, export_apart
+    from sweeper.api.models import StudyModels
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
     settings = read_settings(storage, runs_dir, checkpoints)
     if trial is None:
         with Database.open(settings.storage, create=False) as database:

@@ -7,7 +7,6 @@ written as ``null``.
 import csv
 import io
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import typer
 
 from sweeper.errors import UsageError
+from sweeper.records.printing import finite_json
 from sweeper.records.results import StudyStatus, TrialRecord
 from sweeper.support.shown import shown_text
 
@@ -62,17 +62,6 @@ def open_reader(settings: "Settings") -> Iterator[Reader]:
         yield Repository(database)
 
 
-def strict(value: Any) -> Any:
-    """Return ``value`` with every float that is not finite replaced by None, at any depth."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    return value
-
-
 def say_beginning(study: str) -> None:
     """Print to standard error that TensorFlow and the study are being imported."""
     typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
@@ -80,7 +69,7 @@ def say_beginning(study: str) -> None:
 
 def print_json(value: Any) -> None:
     """Print one JSON value, indented, in UTF-8, on standard output."""
-    typer.echo(json.dumps(strict(value), allow_nan=False, ensure_ascii=False, indent=2))
+    typer.echo(json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2))
 
 
 def check_one_form(*, as_json: bool, as_csv: bool) -> None:

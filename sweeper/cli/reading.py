@@ -287,12 +287,12 @@ def dashboard(
     storage: Storage = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Serve optuna-dashboard and sweeper's own pages for the database until Ctrl-C.
+    """Serve sweeper's page and optuna-dashboard for the database until Ctrl-C.
 
-    Its URL is printed; sweeper's pages are below it, at sweeper/.
+    Its URL is printed; sweeper's page is below it, at sweeper/.
     """
-    from sweeper.views.dashboard.server import is_loopback, open_dashboard
-    from sweeper.views.pages.content import Advice
+    from sweeper.views.page.dashboard import is_loopback, open_dashboard
+    from sweeper.views.page.payload import Advice
 
     settings = read_settings(storage, runs_dir)
     server = open_dashboard(
@@ -304,19 +304,18 @@ def dashboard(
             lambda status: next_commands(status, settings),
             lambda trial: trial_commands(trial, settings),
         ),
-        notice=lambda message: typer.echo(f"warning: {message}", err=True),
     )
     if not is_loopback(host):
         typer.echo(
             f"warning: the dashboard has no login, and everyone who can reach {host} can read the "
-            "studies and edit their notes; to prevent this, use 127.0.0.1 and an SSH tunnel",
+            "studies; to prevent this, use 127.0.0.1 and an SSH tunnel",
             err=True,
         )
     server.serve(_announce)
 
 
 def _announce(url: str) -> None:
-    typer.echo(f"Attempts, checkpoints and verification: {url}sweeper/", err=True)
+    typer.echo(f"The page of each study: {url}sweeper/", err=True)
     typer.echo("Ctrl-C stops it.", err=True)
     typer.echo(url)
 
@@ -527,12 +526,15 @@ def report(
     runs_dir: RunsDir = None,
 ) -> None:
     """Write a study's report: one HTML file with figures; it needs no network."""
-    from sweeper.views.pages.report import ReportRequest, make_report
+    from sweeper.views.page.payload import Advice
+    from sweeper.views.page.report import ReportRequest, make_report
 
+    settings = read_settings(storage, runs_dir)
     written = make_report(
         ReportRequest(
             study=study,
-            settings=read_settings(storage, runs_dir),
+            settings=settings,
+            advice=Advice(trial=lambda trial: trial_commands(trial, settings)),
             output=output,
             compare=compare,
             png=png,

@@ -367,6 +367,7 @@ def finish(
     )
     if ending.result is not None:
         optuna_rows.finish_trial(connection, trial.optuna_trial_id, ending.result, values)
+    _show_ending(connection, trial, ending)
     if ending.result == "pruned":
         skip_remaining(connection, trial.study_id, trial.number)
     if ending.outcome == "paused":
@@ -377,6 +378,22 @@ def finish(
             raise StorageError(msg)
         reach(connection, trial.id, ending.rung, ending.value, ending.digest)
     return settle(connection, trial.study_id, trial.number) if decides else ()
+
+
+_LONGEST_REASON = 300
+
+
+def _show_ending(connection: Connection, trial: Any, ending: Ending) -> None:
+    """Store what Optuna's tables have no columns for as user attributes, once a trial ends or pauses.
+
+    No sampler, pruner or record reads them.
+    """
+    if ending.result is None and ending.outcome != "paused":
+        return
+    lines = (ending.error or "").strip().splitlines() or ["see its log"]
+    reason = lines[-1][:_LONGEST_REASON] if ending.result == "failed" else None
+    shown = {"attempts": trial.attempt, "digest": ending.digest, "failed because": reason}
+    optuna_rows.set_attributes(connection, trial.optuna_trial_id, shown)
 
 
 def differing_parameters(connection: Connection, token: int) -> str | None:

@@ -29,6 +29,8 @@ _Studies: Any = models.StudyModel.__table__
 _Directions: Any = models.StudyDirectionModel.__table__
 _Trials: Any = models.TrialModel.__table__
 _Params: Any = models.TrialParamModel.__table__
+_StudyAttributes: Any = models.StudySystemAttributeModel.__table__
+_Attributes: Any = models.TrialUserAttributeModel.__table__
 _Values: Any = models.TrialValueModel.__table__
 _Intermediate: Any = models.TrialIntermediateValueModel.__table__
 
@@ -80,8 +82,10 @@ def study_names(connection: Connection) -> tuple[str, ...]:
     return tuple(connection.scalars(sa.select(_Studies.c.study_name)))
 
 
-def create_study(connection: Connection, name: str, directions: Sequence[Direction]) -> int:
-    """Insert a study with an objective for each direction; return Optuna's id of it."""
+def create_study(
+    connection: Connection, name: str, directions: Sequence[Direction], objectives: Sequence[str]
+) -> int:
+    """Insert a study with an objective for each direction and name; return Optuna's id of it."""
     study_id = _inserted(connection, sa.insert(_Studies).values(study_name=name))
     for index, direction in enumerate(directions):
         connection.execute(
@@ -89,6 +93,10 @@ def create_study(connection: Connection, name: str, directions: Sequence[Directi
                 study_id=study_id, objective=index, direction=StudyDirection[direction.upper()]
             )
         )
+    names = {"study_id": study_id, "key": "study:metric_names"}
+    connection.execute(
+        sa.insert(_StudyAttributes).values(**names, value_json=json.dumps(objectives))
+    )
     return study_id
 
 
@@ -171,12 +179,24 @@ def set_parameter(
 
 
 def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:
-    """Store user attributes of a new trial, which Optuna's tools show."""
-    table: Any = models.TrialUserAttributeModel.__table__
+    """Store user attributes of a trial, which Optuna's tools show; None deletes one."""
     connection.execute(
-        sa.insert(table),
-        [{"trial_id": trial_id, "key": k, "value_json": json.dumps(v)} for k, v in values.items()],
+        sa.delete(_Attributes).where(
+            _Attributes.c.trial_id == trial_id, _Attributes.c.key.in_(list(values))
+        )
     )
+    rows = [
+        {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
+        for key, value in values.items()
+        if value is not None
+    ]
+    if rows:
+        connection.execute(sa.insert(_Attributes), rows)
+
+
+def parameter_count(trial_id: Any) -> sa.ScalarSelect[int]:
+    """Return the number of parameters of the trial in a column of the enclosing query, as a subquery."""
+    return sa.select(sa.func.count()).where(_Params.c.trial_id == trial_id).scalar_subquery()
 
 
 def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, str] | None:

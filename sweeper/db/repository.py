@@ -12,7 +12,6 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
 from sweeper.db import attempts, claims, leases, requests, stored_results, studies
-from sweeper.db.annotations import Annotations
 from sweeper.db.attempts import Ending, FoundCheckpoint
 from sweeper.db.audits import Audits, AuditVerdict
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
@@ -22,6 +21,7 @@ from sweeper.db.leases import LostAttempt
 from sweeper.db.lengths import Lengths
 from sweeper.db.requests import Removing, Restarts, StopRequest
 from sweeper.db.rungs import DecidedRung
+from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
 from sweeper.db.verdicts import Verdicts
 from sweeper.records.results import StudyResults
@@ -57,12 +57,13 @@ class Repository(Statements):
         restarts: Restarts of studies with a changed definition.
         evaluations: Evaluations of checkpoints.
         removal: Deletion and renaming of studies.
-        annotations: Attributes for Optuna's tools.
         lengths: Extensions of trials.
     """
 
     accept_definition = writing(studies.accept_definition)
     study_names = reading(studies.study_names)
+    optuna_ids = reading(studies.optuna_ids)
+    stamps = reading(read_stamps)
     raise_target = writing(studies.raise_target)
     set_target = writing(studies.set_target)
 
@@ -104,7 +105,6 @@ class Repository(Statements):
         self.restarts = Restarts(database)
         self.evaluations = Evaluations(database)
         self.removal = Removing(database)
-        self.annotations = Annotations(database)
         self.lengths = Lengths(database)
 
     def with_patience(self, seconds: float) -> Repository:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -181,9 +181,12 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
     return records[0]
 
 
-def read_trials(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun with all details, by number."""
-    return _records(connection, find_study(connection, name), sa.true())
+def read_trials(
+    connection: Connection, name: str, numbers: Collection[int] | None = None
+) -> tuple[TrialRecord, ...]:
+    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given."""
+    wanted = sa.true() if numbers is None else Trial.number.in_(list(numbers))
+    return _records(connection, find_study(connection, name), wanted)
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
@@ -196,14 +199,15 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
     study = find_study(connection, name)
     hosts: defaultdict[str, list[str]] = defaultdict(list)
     for row in connection.execute(
-        sa.select(Attempt.fingerprint, Attempt.host)
+        sa.select(Attempt.fingerprint, Attempt.host, sa.func.count().label("attempts"))
         .join(Trial, Trial.id == Attempt.trial_id)
         .where(Trial.study_id == study.id)
-        .order_by(Attempt.id)
+        .group_by(Attempt.fingerprint, Attempt.host)
+        .order_by(sa.func.min(Attempt.id))
     ):
         known = json.loads(row.fingerprint) if row.fingerprint is not None else {}
         kept = {part: known[part] for part in _SURROUNDINGS if part in known}
-        hosts[json.dumps(kept)].append(row.host)
+        hosts[json.dumps(kept)] += [row.host] * row.attempts
     return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
 
 

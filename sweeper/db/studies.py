@@ -77,6 +77,12 @@ class StudyRow:
         further = self.definition.get("further_objectives", ())
         return (self.direction, *(direction for _name, direction in further))
 
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """Return the metric of every objective, in order."""
+        further = self.definition.get("further_objectives", ())
+        return (self.objective, *(name for name, _direction in further))
+
 
 def row_of(study: AnyRow) -> StudyRow:
     """Return the record of a study's columns."""
@@ -208,7 +214,7 @@ def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool =
             "give this study another name, or use another database (--storage)"
         )
         raise DefinitionError(msg)
-    optuna_study_id = optuna_rows.create_study(connection, row.name, row.directions)
+    optuna_study_id = optuna_rows.create_study(connection, row.name, row.directions, row.objectives)
     connection.execute(
         sa.insert(Study).values(
             name=row.name,
@@ -294,6 +300,12 @@ def lock_study(connection: Connection, name: str) -> AnyRow:
         )
         raise StorageError(msg)
     return study
+
+
+def optuna_ids(connection: Connection) -> dict[str, int]:
+    """Return the number in Optuna's tables, and in optuna-dashboard's addresses, of each study."""
+    rows = connection.execute(sa.select(Study.name, Study.optuna_study_id))
+    return {row.name: row.optuna_study_id for row in rows}
 
 
 def study_names(connection: Connection) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Setting aside of files that one rehearsed trial created, before the next one begins.
+"""Setting aside of files that one trial created, before the next one begins.
 
 Files that were there before are the user's, and stay where they are.
 """
@@ -14,7 +14,7 @@ _DESCRIBE = frozenset({"dataset_spec.pb", "saved_model.pb", "snapshot.metadata"}
 
 
 def set_aside(created: Iterable[str], directory: Path) -> None:
-    """Move files that a rehearsed trial created into a directory.
+    """Move files that a trial created into a directory.
 
     Args:
         created: Their paths; those that do not exist are passed over.

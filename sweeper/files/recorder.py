@@ -291,14 +291,15 @@ def _watch_lookups() -> None:
 
 
 def _decides() -> bool:
-    """Return whether a look-up may decide what a factory does; not one of Keras or TensorFlow.
+    """Return whether a look-up may decide what a factory does; not one of Keras, TensorFlow or sweeper.
 
-    Keras looks for each file that it is about to overwrite.
+    Keras looks for each file that it is about to overwrite, and sweeper for one that it truncates.
     """
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_LOOKING):
         frame = frame.f_back
-    return not any(library in frame.f_code.co_filename for library in ("/keras/", "/tensorflow/"))
+    libraries = ("/keras/", "/tensorflow/", _PACKAGE)
+    return not any(library in frame.f_code.co_filename for library in libraries)
 
 
 def _watch_tensorflow() -> None:

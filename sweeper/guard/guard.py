@@ -123,15 +123,11 @@ class Earlier:
     Args:
         inline: Whether the trials are trained in this process, so that they must not share a
             callback, an iterator or a reshuffled dataset. False if they are only built.
-        let_pass: Called with each refusal instead of raising; None to raise.
     """
 
-    def __init__(
-        self, *, inline: bool = True, let_pass: Callable[[IndependenceError], None] | None = None
-    ) -> None:
+    def __init__(self, *, inline: bool = True) -> None:
         self._kept: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
         self.inline = inline
-        self.let_pass = let_pass
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
         """Record the objects of ``trial``, as long as they exist."""
@@ -249,11 +245,8 @@ class Guard:
             or (what != "data" and _must_be_fresh(each, owned) and not _only_draws(each, owned))
         }
         if taken:
-            error = self._refusal(what, outermost(taken))
-            if earlier is None or earlier.let_pass is None:
-                raise error
-            earlier.let_pass(error)
-        self._owned.update({key: each for key, each in owned.items() if key not in taken})
+            raise self._refusal(what, outermost(taken))
+        self._owned.update(owned)
 
     def _refusal(self, what: What, ends: list[Owned]) -> IndependenceError:
         before = f"an object that existed before {self._call(what)} was called"

@@ -1,7 +1,6 @@
-"""Presentation of results: plain tables for pandas, a terminal and a notebook, and figures.
+"""Presentation of results: plain tables for pandas, a terminal and a notebook.
 
-The module of the records imports this one to print them, so their types are not imported here. The
-object that draws figures is set by the caller that returns results to the user.
+The module of the records imports this one to print them, so their types are not imported here.
 """
 
 from __future__ import annotations
@@ -9,16 +8,11 @@ from __future__ import annotations
 import html
 import shutil
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any
 
-from sweeper.errors import UsageError
 from sweeper.records.configurations import ConfigurationRecord, leader_sentence
 from sweeper.records.printing import json_fields, value_shown
 from sweeper.records.status import StudyStatus, ranked
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
 
 TrialRecord = Any
 """Type `sweeper.records.results.TrialRecord`, whose module imports this one."""
@@ -98,14 +92,22 @@ def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
 
 
 def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
-    headers, rows = _table(status, trials, most)
+    headers, rows, first = _table(status, trials, most)
     lines = [_headline(status)]
     if rows:
         sizes = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-        for row in (headers, *rows):
-            cells = (cell.rjust(size) for cell, size in zip(row, sizes, strict=True))
-            line = "  ".join(cells)
-            lines.append(line if len(line) <= width else f"{line[: width - 1]}…")
+        shown = list(range(len(headers)))
+        # Parameters are left out before the counts of epochs and attempts, which are the last two.
+        order = [*reversed(range(first, len(headers) - 2)), len(headers) - 1, len(headers) - 2]
+        for column in order:
+            if sum(sizes[each] + 2 for each in shown) - 2 > width:
+                shown.remove(column)
+        lines += [
+            "  ".join(row[each].rjust(sizes[each]) for each in shown) for row in (headers, *rows)
+        ]
+        names = ", ".join(name for each, name in enumerate(headers) if each not in shown)
+        if names:
+            lines.append(f"too wide to show: {names}; results.to_dataframe() has them")
     left = len(trials) - len(rows)
     if left:
         lines.append(f"and {left} more: results.trials, or results.to_dataframe()")
@@ -131,7 +133,8 @@ def _headline(status: StudyStatus) -> str:
 
 def _table(
     status: StudyStatus, trials: Sequence[TrialRecord], most: int
-) -> tuple[list[str], list[list[str]]]:
+) -> tuple[list[str], list[list[str]], int]:
+    """Return the headers, the rows, and the number of columns before those of the parameters."""
     chosen = ranked(trials, status)[:most]
     objectives = [objective.name for objective in status.objectives] or [status.objective]
     names = list(dict.fromkeys(name for trial in chosen for name in trial.params))
@@ -152,98 +155,9 @@ def _table(
         ]
         for t in chosen
     ]
-    return [*first, *parameter_headers(names, {*first, *last}), *last], rows
+    return [*first, *parameter_headers(names, {*first, *last}), *last], rows, len(first)
 
 
 def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:
     """Return a header for each parameter: its name, or ``params_NAME`` if the name is taken."""
     return [f"params_{name}" if name in taken else name for name in names]
-
-
-class FigureSource(Protocol):
-    """Interface of an object that draws results; see `sweeper.views.figures`."""
-
-    def learning_curves(self, results: Any, metric: str | None, *, compared: Any) -> Figure:
-        """Draw a metric of every trial over its epochs."""
-
-    def parallel_coordinates(self, results: Any) -> Figure:
-        """Draw every trial over its parameters."""
-
-    def importances(
-        self,
-        results: Any,
-        objective: str | None,
-        *,
-        method: Literal["ped-anova", "fanova"],
-        seed: int,
-    ) -> Figure:
-        """Draw the importance of each parameter."""
-
-    def attempts_timeline(self, results: Any) -> Figure:
-        """Draw the attempts of every trial over time."""
-
-
-class HasFigures:
-    """Base class of results that can be drawn if they are from a study."""
-
-    status: StudyStatus
-    figures: FigureSource | None
-
-    def plot_learning_curves(
-        self, metric: str | None = None, *, compared: HasFigures | None = None
-    ) -> Figure:
-        """Draw a metric of every trial over its epochs, with resumes marked, as a Plotly figure.
-
-        Args:
-            metric: A key of the epoch logs; the (first) objective by default.
-            compared: Another study's results, drawn in the background; none by default.
-
-        Raises:
-            UsageError: No trial reported ``metric``, or Plotly is not installed.
-        """
-        return self._figures().learning_curves(self, metric, compared=compared)
-
-    def plot_parallel_coordinates(self) -> Figure:
-        """Draw every trial as a line over its parameters to its objectives, as a Plotly figure.
-
-        Raises:
-            UsageError: Plotly is not installed.
-        """
-        return self._figures().parallel_coordinates(self)
-
-    def plot_importances(
-        self,
-        objective: str | None = None,
-        *,
-        method: Literal["ped-anova", "fanova"] = "ped-anova",
-        seed: int = 0,
-    ) -> Figure:
-        """Draw how much each parameter matters, as a Plotly figure; it takes 10 complete trials.
-
-        Args:
-            objective: One of the study's objectives; the first one by default.
-            method: Optuna's evaluator; ``"fanova"`` needs scikit-learn.
-            seed: Seed of fANOVA; 0 by default.
-
-        Raises:
-            UsageError: No such objective or method, or a package is not installed.
-        """
-        return self._figures().importances(self, objective, method=method, seed=seed)
-
-    def plot_attempts(self) -> Figure:
-        """Draw every trial's attempts over time, with how each ended, as a Plotly figure.
-
-        Raises:
-            UsageError: Plotly is not installed.
-        """
-        return self._figures().attempts_timeline(self)
-
-    def _figures(self) -> FigureSource:
-        if self.figures is None:
-            msg = (
-                f"these results of study {self.status.study!r} were not read from a study, so "
-                "they cannot be drawn; use those of Study.run, Study.results or "
-                "load_study(name).results()"
-            )
-            raise UsageError(msg)
-        return self.figures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
@@ -37,6 +38,17 @@ def json_fields(record: Any, *names: str) -> dict[str, Any]:
     """Return attributes of a record as JSON, by name; without names, all fields of the dataclass."""
     chosen = names or [field.name for field in fields(record)]
     return {name: _json(getattr(record, name)) for name in chosen}
+
+
+def finite_json(value: Any) -> Any:
+    """Return ``value`` with every float that is not finite replaced by None, at any depth."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: finite_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_json(item) for item in value]
+    return value
 
 
 def _json(value: Any) -> Any:

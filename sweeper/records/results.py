@@ -27,8 +27,6 @@ from sweeper.records.exactness import (
 from sweeper.records.lengths import LengthRecord, RungRecord
 from sweeper.records.model_source import HasModel, ModelSource
 from sweeper.records.presentation import (
-    FigureSource,
-    HasFigures,
     attempt_rows,
     configuration_rows,
     epoch_rows,
@@ -305,7 +303,7 @@ class TrialRecord(HasModel):
 
 
 @dataclass(frozen=True, repr=False)
-class StudyResults(HasFigures):
+class StudyResults:
     """Result of `Study.run`: every trial of the study, in the order of their numbers.
 
     Iteration yields its trials, ``len`` is their number, and ``results[3]`` is the trial with number 3.
@@ -314,7 +312,6 @@ class StudyResults(HasFigures):
     Attributes:
         status: Numbers of trials by state, and the best trial.
         trials: All trials with their details.
-        figures: Object that draws the results; None in results that are not from a study.
 
     Examples:
         >>> results = study.results()
@@ -327,7 +324,6 @@ class StudyResults(HasFigures):
 
     status: StudyStatus
     trials: tuple[TrialRecord, ...] = field(default=(), repr=False)
-    figures: FigureSource | None = field(default=None, repr=False, compare=False)
 
     def __iter__(self) -> Iterator[TrialRecord]:
         return iter(self.trials)
@@ -421,12 +417,11 @@ class StudyResults(HasFigures):
         """Return all evaluations of checkpoints on held-out data, by trial; `Study.evaluate` ranks them."""
         return tuple(record for trial in self.trials for record in trial.evaluations)
 
-    def with_models(self, source: ModelSource, figures: FigureSource | None = None) -> StudyResults:
-        """Return the same results with a source of models and an object that draws figures.
+    def with_models(self, source: ModelSource) -> StudyResults:
+        """Return the same results with a source of models.
 
         Args:
             source: Opens the study and its files when a model is loaded.
-            figures: Object that draws the results; None to keep the present one.
         """
         status = self.status
         best = None if status.best is None else replace(status.best, source=source)
@@ -434,7 +429,6 @@ class StudyResults(HasFigures):
         return StudyResults(
             replace(status, best=best, pareto=pareto),
             tuple(replace(trial, source=source) for trial in self.trials),
-            figures or self.figures,
         )
 
     def to_dataframe(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -83,7 +83,7 @@ def excuse(found: Iterable[Difference], anyway: Iterable[Difference]) -> list[Di
 def judge(
     found: Iterable[Difference],
     anyway: Iterable[Difference],
-    authors: Callable[[], StudyAuthors | None],
+    authors: StudyAuthors | None,
 ) -> list[Difference]:
     """Return ``found``, the most severe first, with excused differences as notes.
 
@@ -92,12 +92,10 @@ def judge(
     Args:
         found: Differences between a trial and its replay.
         anyway: Differences between two equal runs, which excuse the same paths.
-        authors: Returns the user's code, with the values that are computed from a clock. Called
-            only if an error is left.
+        authors: The user's code, with the values that are computed from a clock; None if unknown.
     """
     left = excuse(found, anyway)
-    written = authors() if errors(left) else None
-    return left if written is None else excuse_measured(left, written.measured)
+    return left if authors is None else excuse_measured(left, authors.measured)
 
 
 def excuse_measured(

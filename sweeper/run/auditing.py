@@ -16,7 +16,7 @@ import functools
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -37,11 +37,9 @@ from sweeper.records.events import Notice
 from sweeper.records.exactness import AuditOutcome
 from sweeper.records.results import TrialRecord
 from sweeper.replay.findings import Difference, errors
-from sweeper.replay.reports import StudyAuthors
 from sweeper.run.compared_replays import ComparedReplay, Reference, ReplayComparison
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import Failed
-from sweeper.run.rehearsals import read_authors
 from sweeper.run.replays import Answers, Replayed, ReplayOrder
 from sweeper.run.worker.checkpoints import locate, origin_of
 from sweeper.run.worker.gpus import SlotDevice
@@ -106,7 +104,6 @@ class IntervalReplay:
         launcher: Launcher of the replay's processes.
         stopping: Event that ends the replay when it is set.
         devices: GPUs that are visible to the processes; None for all.
-        authors: Function that returns the user's own code; it returns None if that cannot be read.
     """
 
     trial: TrialRecord
@@ -116,7 +113,6 @@ class IntervalReplay:
     launcher: Launcher
     stopping: Stopping
     devices: str | None = None
-    authors: Callable[[], StudyAuthors | None] = lambda: None
 
     def outcome(self) -> Outcome:
         """Replay the interval, and return the comparison.
@@ -154,7 +150,6 @@ class IntervalReplay:
             references={position: Reference(end.path, str(self.files))},
             launchers=[self.launcher],
             stopping=self.stopping,
-            authors=self.authors,
             objectives=[objective.name for objective in self.settings.objectives],
         ).run()
 
@@ -247,14 +242,8 @@ class FoundDifference:
 
 
 def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
-    """Return the report of an ``outcome`` with differences.
-
-    One separate process reads the study's code, to name the user's own callbacks.
-
-    Raises:
-        Interrupted: The replay was stopped.
-    """
-    interval, authors = replay.interval, replay.authors()
+    """Return the report of an ``outcome`` with differences."""
+    interval, authors = replay.interval, outcome.comparison.replayed.authors
     found, repeats = errors(outcome.comparison.differences), outcome.comparison.repeats
     shown = _shown(found)
     begins = f"resumed from its checkpoint of step {interval.from_step}"
@@ -307,7 +296,6 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
             launcher,
             context.stopping,
             device.visible,
-            functools.cache(lambda: read_authors(launcher, settings, context.study.search)),
         )
         began, report = time.monotonic(), None
         try:

@@ -1,6 +1,7 @@
 """Replays of a trial or an interval, compared with the kept checkpoints.
 
-`sweeper verify` compares a finished trial, and an audit one interval between two of its checkpoints. A value
+`sweeper verify` compares a finished trial, an audit one interval between two of its checkpoints, and
+`sweeper check` a shortened trial with the same one, killed and resumed. A value
 that differs may be a measured time, which differs in every run. So if the first replay differs in
 values that may be excused, a second replay runs up to the last checkpoint that differs. Values in
 which the two replays differ are excused, by their paths. The second replay also shows whether the trial
@@ -18,7 +19,6 @@ from sweeper.checkpoint.reading import read_manifest
 from sweeper.records.events import Event
 from sweeper.replay.comparison import compare_checkpoints, compare_epochs, tensor_entries
 from sweeper.replay.findings import Difference, errors, judge, ranked
-from sweeper.replay.reports import StudyAuthors
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
@@ -96,7 +96,6 @@ class ComparedReplay:
         references: Kept checkpoints by position; None if only a checkpoint's digest is known.
         launchers: Launchers of the processes, used in turn.
         stopping: Event that ends a replay when it is set.
-        authors: Function that returns the user's own code; it returns None if that cannot be read.
         objectives: Names of the study's objectives.
         epochs: The stored metrics; None not to compare metrics.
         sides: Names of the trial and its replay in messages.
@@ -108,7 +107,6 @@ class ComparedReplay:
     references: Mapping[Position, Reference | None]
     launchers: Sequence[Launcher]
     stopping: Stopping
-    authors: Callable[[], StudyAuthors | None]
     objectives: Sequence[str]
     epochs: Epochs | None = None
     sides: tuple[str, str] = ("undisturbed", "resumed")
@@ -142,7 +140,7 @@ class ComparedReplay:
             anyway += self._compare_epochs(_metrics(replayed), again)
 
         def judged(found: Sequence[Difference]) -> list[Difference]:
-            return judge(found, anyway, self.authors)
+            return judge(found, anyway, replayed.authors)
 
         return ReplayComparison(
             replayed,

@@ -3,8 +3,7 @@
 A replay runs in an ordinary trial process over the ordinary channel, in a directory of its own, with
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
 or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed by SIGKILL, once or
-several times; the next process then resumes it as any trial is resumed. A replay that ends with a
-report instead of a trained model is a rehearsal.
+several times; the next process then resumes it as any trial is resumed.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import EpochRecord, Outcome, Params
-from sweeper.replay.reports import Lengths, RehearsalReport
+from sweeper.replay.reports import Lengths, StudyAuthors
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
@@ -50,10 +49,8 @@ from sweeper.run.protocol.messages import (
     PausedHere,
     Preparing,
     PrunedHere,
-    Rehearsal,
-    Rehearsed,
-    Rehearsing,
     Replay,
+    ReplayBuilt,
     Started,
     StepsReached,
     StoppedHere,
@@ -147,35 +144,31 @@ class ReplayOrder:
     """Order to run a trial, or an interval of it, again.
 
     Attributes:
-        checkpoints: Step and number of finished epochs of each checkpoint to take.
+        checkpoints: Step and number of finished epochs of each checkpoint to take; None for those after
+            the first step and at each epoch's end.
         prune_after: The epoch after which the trial was pruned; None if it was not.
-        kills: Kills of the replay's processes, in order.
+        kills: Kills of the replay's processes, in order. A checkpoint after a kill's is taken by the
+            resumed process alone.
         seen: Receives each checkpoint of ``checkpoints`` before it is deleted.
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
-        lengths: Lengths of epochs and validations; None for the study's own.
+        short: Whether long epochs and validations are shortened.
         when_stopped: Message of the error if the replay is stopped on request.
-        rehearsal: Rehearsal to carry out in place of the whole training; None to train.
-        announced: Receives a rehearsal's next activity.
-        patience: Seconds after which a process is killed; None for no limit.
     """
 
     settings: StudySettings
     number: int
     answers: Answering
-    checkpoints: tuple[tuple[int, int], ...] = ()
+    checkpoints: tuple[tuple[int, int], ...] | None = ()
     prune_after: int | None = None
     kills: tuple[Kill, ...] = ()
     seen: Callable[[CheckpointCommitted], None] = lambda _: None
     starts_from: Location | None = None
     ends_at: tuple[int, int] | None = None
     devices: str | None = None
-    lengths: Lengths | None = None
+    short: bool = False
     when_stopped: str = "the replay was stopped"
-    rehearsal: Rehearsal | None = None
-    announced: Callable[[Rehearsing], None] = lambda _: None
-    patience: float | None = None
 
 
 @dataclass
@@ -187,12 +180,16 @@ class ReplayProcess:
         started_after: Seconds from the launch to the first step; None if training did not start.
         seconds: Seconds from the launch to the end.
         bytes: Size of its largest checkpoint in bytes.
+        epoch_seconds: Seconds of each epoch that it ended.
+        built: Whether its trial was built.
     """
 
     start: int | None = None
     started_after: float | None = None
     seconds: float = 0.0
     bytes: int = 0
+    epoch_seconds: list[float] = field(default_factory=list)
+    built: bool = False
 
 
 @dataclass
@@ -209,9 +206,10 @@ class Replayed:
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
         log: The last lines of its log if it failed.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
-        report: Report of a rehearsal; None if there is none.
-        stage: Last activity of a rehearsal.
-        status: Exit status of the last process.
+        authors: The user's code; None if the trial was not built.
+        weights: Digest of the weights from the model factory, of a shortened trial.
+        lengths: Lengths of a shortened trial; None for the study's own.
+        warnings: Warnings of its processes until their trial was built, and afterwards.
     """
 
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
@@ -224,9 +222,10 @@ class Replayed:
     steps_per_epoch: int = 0
     log: str = ""
     files: Mapping[str, Any] = field(default_factory=dict)
-    report: RehearsalReport | None = None
-    stage: str = "starting"
-    status: ExitStatus | None = None
+    authors: StudyAuthors | None = None
+    weights: str = ""
+    lengths: Lengths | None = None
+    warnings: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     @property
     def starts(self) -> list[int]:
@@ -261,7 +260,7 @@ def run_again(
         _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
             launchers[index % len(launchers)]
         )
-        if order.rehearsal or replayed.end is not None or replayed.reached is not None:
+        if replayed.end is not None or replayed.reached is not None:
             break
     return replayed
 
@@ -296,14 +295,10 @@ class _Attempt(WithoutDatabase):
         self.replayed.processes.append(self.process)
         status = converse(launcher, self._assignment(), self)
         self.process.seconds = time.monotonic() - self._began
-        self.replayed.status = status
-        if self.order.rehearsal is None:
-            self._conclude(status)
+        self._conclude(status)
 
     def is_enough(self) -> bool:
-        patience = self.order.patience
-        late = patience is not None and time.monotonic() - self._began > patience
-        return late or self.replayed.reached is not None
+        return self.replayed.reached is not None
 
     def is_pruned(self, question: Judge) -> bool:
         return bool(question.values) and question.values[-1][0] == self.order.prune_after
@@ -325,11 +320,11 @@ class _Attempt(WithoutDatabase):
                 replayed.fingerprint = message.fingerprint
             case FilesUsed():
                 replayed.files = message.files
-            case Rehearsing():
-                replayed.stage = message.stage
-                self.order.announced(message)
-            case Rehearsed():
-                replayed.report = message.report
+            case ReplayBuilt():
+                replayed.authors, replayed.lengths = message.authors, message.lengths
+                # Those of the first process, which the others can only repeat.
+                replayed.weights = replayed.weights or message.weights
+                self.process.built = True
             case PausedHere(step=step, epochs=epochs, value=value, digest=digest):
                 # The decision of this rung has ended the trial that is replayed.
                 replayed.end = PrunedHere(step, epochs - 1, value, digest)
@@ -360,6 +355,7 @@ class _Attempt(WithoutDatabase):
             case EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:
+                    self.process.epoch_seconds.append(message.seconds)
                     last = message.epochs[-1]
                     self.tell(
                         EpochFinished(
@@ -369,6 +365,7 @@ class _Attempt(WithoutDatabase):
             case CheckpointCommitted():
                 self._committed(message)
             case Warned():
+                replayed.warnings[self.process.built].append(message.message)
                 self.tell(Notice(f"replay of trial {number}: {message.message}"))
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
@@ -381,7 +378,7 @@ class _Attempt(WithoutDatabase):
         if committed.path == str(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
-        if position in self.order.checkpoints:
+        if self.order.checkpoints is None or position in self.order.checkpoints:
             self.order.seen(committed)
         if position == self.order.ends_at:
             self.replayed.reached = committed
@@ -440,16 +437,17 @@ class _Attempt(WithoutDatabase):
             assignment,
             known=() if order.starts_from is None else (str(order.starts_from),),
             end=assignment.end if order.ends_at is None else None,
-            pruning=assignment.pruning and order.rehearsal is None,
             checkpoint_every=_AT_NO_STEP,
             devices=order.devices,
             pause_after=pause_after,
             replay=Replay(
-                tuple(at for at in order.checkpoints if kill is None or at[0] < kill.after),
+                order.checkpoints
+                and tuple(
+                    at for at in order.checkpoints if kill is None or at[0] <= kill.checkpoint
+                ),
                 also_after=None if kill is None else kill.checkpoint,
                 die_after=None if kill is None else kill.after,
                 aside=order.ends_at is not None,
-                lengths=order.lengths,
-                rehearsal=order.rehearsal,
+                short=order.short,
             ),
         )

@@ -259,7 +259,7 @@ _SETTLING = 60.0
 def scratch_directory(what: str) -> Iterator[Path]:
     """Context manager for a temporary directory.
 
-    After a SIGKILL a rehearsal or replay leaves gigabytes of checkpoints. So each directory has a
+    After a SIGKILL a replay leaves gigabytes of checkpoints. So each directory has a
     lock, which the system releases with its last process; every new directory first removes the
     user's directories whose lock is free.
 

@@ -30,7 +30,7 @@ from sweeper.records.presentation import parameter_headers
 from sweeper.records.results import StudyStatus, TrialStatus
 from sweeper.records.status import ranked
 from sweeper.spec.repeating import confirmation_name
-from sweeper.views.figures.drawing import status_objectives
+from sweeper.spec.searching import Objective
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
 
 _ANY_WIDTH = 100_000
@@ -344,6 +344,11 @@ SHOWN_TRIALS = 20
 """Maximum number of finished trials on a terminal; a pipe gets all."""
 
 _UNFINISHED = ("waiting", "running", "interrupted", "paused")
+
+
+def status_objectives(status: StudyStatus) -> tuple[Objective, ...]:
+    """Return a study's objectives in order, one or several."""
+    return status.objectives or (Objective(status.objective, status.direction),)
 
 
 def objectives_text(status: StudyStatus) -> str:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -14,19 +15,20 @@ from rich.text import Text
 
 from sweeper.records.diagnoses import Diagnosis
 from sweeper.records.evaluations import EvaluationRecord
-from sweeper.records.results import StudyStatus, TrialRecord
+from sweeper.records.printing import counted
+from sweeper.records.results import AttemptRecord, CheckpointRecord, StudyStatus, TrialRecord
 from sweeper.replay.reports import CheckReport, Estimate, Finding, Level
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
     choice_text,
+    last_line,
     objective_first,
     one_line,
+    params_text,
     size_text,
     time_text,
     value_text,
 )
-from sweeper.views.pages.content import Cell, Page
-from sweeper.views.pages.content import Table as PageTable
 from sweeper.views.tables import (
     STATE_STYLES,
     WholeColumns,
@@ -101,8 +103,12 @@ def sparkline(
 
 
 _DIGEST_SHOWN = 12
+_SHOWN_EPOCHS = 30
+_SHOWN_FILES = 5
 _LEAST_COLUMNS = 2
 _MARK = "*"
+
+_Cells = Sequence[Sequence[str]]
 
 
 def trial_on_terminal(
@@ -112,52 +118,188 @@ def trial_on_terminal(
 
     Epochs are counted from 1; the epoch of a checkpoint is the last finished one.
     """
-    # It imports Optuna, which the other verbs do not need.
-    from sweeper.views.pages.trial import trial_page
-
-    page = trial_page(trial, study.objective, now=datetime.now(UTC))
-    parts: list[RenderableType] = [
-        Text(page.heading, style="bold"),
-        Text(page.lead),
-        _page_facts(page),
+    now = datetime.now(UTC)
+    worked = [_seconds(attempt, now) for attempt in trial.attempts]
+    pauses = [
+        None if b.ended_at is None else (a.started_at - b.ended_at).total_seconds()
+        for b, a in pairwise(trial.attempts)
     ]
-    if page.error:
-        parts += [Text(""), Text(page.error.rstrip("\n"), style="red")]
-    for table in (each for section in page.sections for each in section.tables if each.rows):
-        parts.append(Text(""))
-        if table.cut:
-            parts.append(Text(table.cut, style="dim"))
-        parts.append(_page_table(table))
+    lead = f"{len(trial.epochs)} epochs · {time_text(sum(filter(None, worked)))} of work in "
+    lead += counted(len(trial.attempts), "attempt")
+    if pauses:
+        lead += f", {time_text(sum(filter(None, pauses)))} of pauses between them"
+    parts: list[RenderableType] = [
+        Text(f"Trial {trial.number} of {trial.study}", style="bold"),
+        Text(lead),
+        _facts(trial, study.objective),
+    ]
+    if trial.error:
+        parts += [Text(""), Text(trial.error.rstrip("\n"), style="red")]
+    attempts = [
+        [
+            *(str(each.number), f"{each.host}:{'?' if each.pid is None else each.pid}"),
+            _step(each.start_step) + (" (resumed)" if _resumes(trial, each) else ""),
+            _step(each.end_step),
+            ("at most " if each.outcome == "lost" else "") + time_text(seconds),
+            f"{each.started_at:%Y-%m-%d %H:%M:%S}",
+            time_text(pause),
+            _ending(each, left=each.number <= trial.anew_after),
+        ]
+        for each, seconds, pause in zip(trial.attempts, worked, [None, *pauses], strict=False)
+    ]
+    headers = ["attempt", "where", "from step", "to step", "worked", "began (UTC)", "pause before"]
+    parts += _own_table([*headers, "how it ended"], attempts)
+    parts += _own_table(["after epoch", study.objective, "decision", "compared"], _rungs(trial))
+    if trial.earlier_lengths:
+        lengths = [
+            *(
+                [
+                    *(str(each.epochs), str(each.trained), each.state),
+                    params_text(each.values) if each.values else value_text(each.value, 6),
+                    (each.digest or "-")[:_DIGEST_SHOWN],
+                ]
+                for each in trial.lengths
+            )
+        ]
+        parts += _own_table(["length", "epochs trained", "state", "value", "digest"], lengths)
+    shown = trial.epochs[-_SHOWN_EPOCHS:]
+    hidden = len(trial.epochs) - len(shown)
+    reported = dict.fromkeys((name for epoch in shown for name in epoch.metrics), 0.0)
+    names = objective_first(reported, study.objective)
+    epochs = [
+        [str(e.epoch + 1), *(value_text(e.metrics.get(name), 6) for name in names)] for e in shown
+    ]
+    cut = f"{hidden} earlier epochs: use --json or --csv" if hidden else ""
+    parts += _own_table(["epoch", *names], epochs, wraps=False, cut=cut)
+    checkpoints = [
+        [
+            *(str(each.step), str(each.epoch), size_text(each.bytes), each.digest[:_DIGEST_SHOWN]),
+            next((str(a.number) for a in trial.attempts if _wrote(a, each)), "-"),
+            each.path,
+        ]
+        for each in trial.checkpoints
+    ]
+    headers = ["step", "after epoch", "size", "digest", "attempt", "path"]
+    parts += _own_table(headers, checkpoints)
+    parts += _own_table(["how", "found", "when (UTC)", "what was said"], _verified(trial))
+    evaluations = [
+        [
+            *(each.data, str(each.step), str(each.epoch), "no" if each.path is None else "yes"),
+            params_text(each.metrics),
+        ]
+        for each in trial.evaluations
+    ]
+    parts += _own_table(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
     return Group(*parts, Text(""), exactness_line(study.exactness), *next_lines(commands))
 
 
-def _page_facts(page: Page) -> Table:
+def _facts(trial: TrialRecord, objective: str) -> Table:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column(overflow="fold")
-    for name, value in page.facts:
-        style = STATE_STYLES.get(value.text, "") if value.kind == "state" else ""
-        grid.add_row(Text(name), Text(_cell_text(value), style=style))
+    grid.add_row("state", Text(trial.state, style=STATE_STYLES.get(trial.state, "")))
+    measured: Mapping[str, float | None] = trial.values or {objective: trial.value}
+    facts = [(name, value_text(value, 6)) for name, value in measured.items()]
+    facts += [(name, choice_text(value)) for name, value in trial.params.items()]
+    facts += [("seed", str(trial.seed)), ("digest", trial.digest or "-")]
+    facts.append(("code", trial.code or "-"))
+    if trial.value_of is not None:
+        facts.append(("value of", trial.value_of))
+    if trial.output_only:
+        facts.append(("not captured", f"{', '.join(trial.output_only)} (output only)"))
+    for name, used in (("files read", "read"), ("files written", "written")):
+        if paths := [str(file["path"]) for file in trial.files[used]]:
+            more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
+            facts.append((name, f"{', '.join(paths[:_SHOWN_FILES])}{more}"))
+    facts += [("noticed", notice) for notice in trial.files["notices"]]
+    if trial.warm_start:
+        report = trial.warm_start
+        left = len(report["mismatches"])
+        rest = f", {left} that did not fit" if left else ""
+        said = f"{report['path']} ({report['kind']}, {report['digest'][:8]})"
+        facts.append(("began from", f"{said}: {len(report['matched'])} variables{rest}"))
+    for name, value in facts:
+        grid.add_row(Text(name), Text(value))
     return grid
 
 
-def _page_table(table: PageTable) -> WholeColumns:
-    """Return the columns of a table that fit, with a last text column wrapped."""
-    headers = [column.header for column in table.columns]
-    rows = [[_cell_text(cell, most=_DIGEST_SHOWN) for cell in row] for row in table.rows]
-    if table.columns[-1].number:
-        return WholeColumns(headers, rows, _LEAST_COLUMNS)
+def _own_table(
+    headers: Sequence[str], rows: _Cells, *, wraps: bool = True, cut: str = ""
+) -> list[RenderableType]:
+    """Return the columns of a table that fit, with a last text column wrapped; empty without rows."""
+    if not rows:
+        return []
+    parts: list[RenderableType] = [Text("")]
+    if cut:
+        parts.append(Text(cut, style="dim"))
+    if not wraps:
+        return [*parts, WholeColumns(headers, rows, _LEAST_COLUMNS)]
     folded = (headers[-1], [row[-1] for row in rows])
-    return WholeColumns(headers[:-1], [row[:-1] for row in rows], _LEAST_COLUMNS, folded)
+    return [
+        *parts,
+        WholeColumns(headers[:-1], [row[:-1] for row in rows], _LEAST_COLUMNS, folded),
+    ]
 
 
-def _cell_text(cell: Cell | str, *, most: int | None = None) -> str:
-    """Return the full text of a cell; only the first ``most`` characters of a digest."""
-    if isinstance(cell, str):
-        return cell
-    text = cell.text[:most] if cell.kind == "digest" else cell.text
-    words = (text, ", ".join(link.text for link in cell.links), cell.note and f"({cell.note})")
-    return " ".join(word for word in words if word)
+def _seconds(attempt: AttemptRecord, now: datetime) -> float | None:
+    end = attempt.ended_at or (now if attempt.outcome is None else None)
+    return None if end is None else (end - attempt.started_at).total_seconds()
+
+
+def _step(step: int | None) -> str:
+    return "-" if step is None else str(step)
+
+
+def _resumes(trial: TrialRecord, attempt: AttemptRecord) -> bool:
+    return attempt.number > max(trial.anew_after, 1) and bool(attempt.start_step)
+
+
+def _wrote(attempt: AttemptRecord, checkpoint: CheckpointRecord) -> bool:
+    return f"/attempt-{attempt.number:02d}/" in checkpoint.path
+
+
+def _ending(attempt: AttemptRecord, *, left: bool) -> str:
+    why = last_line(attempt.error or "").partition("; its output is in ")[0]
+    said = {
+        None: "running",
+        "interrupted": "interrupted: it was asked to stop, and wrote a checkpoint",
+        "paused": "paused: it reached a rung of the study's budget",
+        "lost": f"lost: its worker on {attempt.host} is gone",
+        "crashed": f"crashed: {why or 'its process died'}",
+        "failed": f"failed: {why or 'its log has why'}",
+    }.get(attempt.outcome, str(attempt.outcome))
+    return f"{said}; not resumed, because the definition changed" if left else said
+
+
+def _rungs(trial: TrialRecord) -> _Cells:
+    decided = {None: "waits for the others", True: "promoted", False: "ended here"}
+    rows = []
+    for rung in trial.rungs:
+        said = ""
+        if rung.decision is not None:
+            promoted = [each for each in rung.decision.compared if each.promoted]
+            names = ", ".join(f"{t.number} ({value_text(t.value, 6)})" for t in promoted[:8])
+            said = f"{counted(len(rung.decision.compared), 'trial')}; promoted: {names or 'none'}"
+        rows.append(
+            [str(rung.epochs), value_text(rung.value, 6), decided[rung.promoted], said or "-"]
+        )
+    return rows
+
+
+def _verified(trial: TrialRecord) -> _Cells:
+    found, rows = trial.verification, []
+    if found is not None:
+        how = "killed and resumed" if found.mode == "interrupt" else "replayed"
+        said = str(found.report.get("message") or "-")
+        rows.append([how, found.verdict, f"{found.checked_at:%Y-%m-%d %H:%M:%S}", said])
+    rows += [
+        [
+            f"audited from step {audit.from_step} to {audit.to_step}",
+            *(audit.outcome or "waits", "-", audit.message or "-"),
+        ]
+        for audit in trial.audits
+    ]
+    return rows
 
 
 @dataclass(frozen=True)
@@ -362,9 +504,6 @@ def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> Rend
         parts += [Text(""), Text.assemble(("metrics  ", "dim"), names)]
     if report.estimate is not None:
         parts += [Text(""), _estimate(report.estimate)]
-    if report.inline:
-        said = f"with isolation='inline' trials would not be independent: {one_line(report.inline)}"
-        parts += [Text(""), Text(said, style="dim")]
     return Group(*parts, *next_lines(next_commands))
 
 
@@ -381,22 +520,16 @@ def _estimate(estimate: Estimate) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    step = f"{estimate.seconds_per_step * 1000:.3g} ms a step"
     if estimate.steps_per_epoch is None:
-        table.add_row("time", f"{step}; how many steps an epoch has, only its end tells")
+        table.add_row("time", "unknown: how many steps an epoch has, only its end tells")
     else:
         table.add_row(
             "time",
             f"about {time_text(estimate.study_seconds)} with {estimate.workers} "
             f"worker{'' if estimate.workers == 1 else 's'}, {time_text(estimate.trial_seconds)} a "
-            f"trial ({step}, {estimate.steps_per_epoch:,} steps an epoch, "
-            f"{time_text(estimate.validation_seconds)} a validation, "
-            f"{time_text(estimate.startup_seconds)} to start)",
+            f"trial ({time_text(estimate.epoch_seconds)} an epoch of {estimate.steps_per_epoch:,} "
+            f"steps, {time_text(estimate.startup_seconds)} to start)",
         )
-    table.add_row(
-        "memory",
-        f"about {size_text(estimate.memory_bytes)} at once, {size_text(estimate.trial_bytes)} a trial",
-    )
     table.add_row(
         "disk",
         f"at most {size_text(estimate.disk_bytes)}: {size_text(estimate.checkpoint_bytes)} a "

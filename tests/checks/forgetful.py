@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rehearsals import PLAIN, UNVALIDATED
+from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 
 RATES = """

@@ -4,67 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from corpus import (
-    ALLOWED,
-    INLINE,
-    PITFALLS,
-    REFUSED,
-    UNDONE,
-    refused_in_a_process,
-    rehearsed_by_default,
-)
-from rehearsals import PLAIN, UNVALIDATED, rehearsed
+from corpus import PITFALLS
+from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import Swept, sweep, trials_in
 
 from sweeper.errors import IndependenceError
 from sweeper.records.events import Notice
-from sweeper.replay.reports import Finding, RehearsalReport
-
-REPEATED = {"training_step_made_once", "thread_local"}
-"""Checked early on request only: by default `test_check_rehearsal` builds them, and here their like,
-which is refused to the first trial or made by it, is checked."""
 
 ONE_EPOCH = 'objective="loss", epochs=1, trials=2, sampler="random", audit="off"'
-
-
-def checked_by_default(files: list[Path]) -> list[Any]:
-    """As `rehearsed_by_default`, and those of `REPEATED` by request, too."""
-    marks = pytest.mark.whole
-    return [
-        pytest.param(f, marks=marks) if isinstance(f, Path) and f.stem in REPEATED else f
-        for f in rehearsed_by_default(files)
-    ]
-
-
-def of_sharing(report: RehearsalReport) -> list[Finding]:
-    return [f for f in report.findings if f.level == "error"]
-
-
-@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize(
-    "file", checked_by_default([*REFUSED, *INLINE]), ids=lambda file: file.stem
-)
-def test_what_a_process_of_its_own_makes_the_trials_is_no_finding_and_all_else_an_error(
-    file: Path, tmp_path: Path
-) -> None:
-    message = refused_in_a_process(file)
-    found = of_sharing(rehearsed(file, tmp_path, "build"))
-    assert [(f.level, f.check, f.message) for f in found] == (
-        [("error", "independence", message)] if message else []
-    )
-    assert all(f.line is not None for f in found)
-
-
-@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
-@pytest.mark.parametrize(
-    "file", checked_by_default([*ALLOWED, *UNDONE]), ids=lambda file: file.stem
-)
-def test_a_sound_study_is_neither_refused_nor_warned_of(file: Path, tmp_path: Path) -> None:
-    assert of_sharing(rehearsed(file, tmp_path, "build")) == []
 
 
 SLOW = StudyText(

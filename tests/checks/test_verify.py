@@ -35,7 +35,6 @@ from sweeper.run import compared_replays
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import StudySource
-from sweeper.search.spec import search_spec
 
 STUDY = StudyText(
     head="""
@@ -139,7 +138,7 @@ class Copy:
                 runs_dir=self.runs,
                 listener=lambda _: None,
             )
-            found = verify_with(request, repository, settings, search_spec(settings), self.launcher)
+            found = verify_with(request, repository, settings, self.launcher)
             stored = repository.trial("small", number).verification
         (trial,) = found.trials
         assert stored is not None

@@ -12,14 +12,11 @@ from sweeper.replay.reports import CheckReport, Estimate, Finding, Line
 
 ESTIMATE = Estimate(
     steps_per_epoch=43,
-    seconds_per_step=0.00025,
-    validation_seconds=0.01,
+    epoch_seconds=0.15,
     startup_seconds=0.5,
     trial_seconds=2.0,
     study_seconds=16.0,
     workers=2,
-    trial_bytes=400 << 20,
-    memory_bytes=800 << 20,
     checkpoint_bytes=1 << 20,
     checkpoints_kept=2,
     disk_bytes=32 << 20,
@@ -67,8 +64,10 @@ def test_a_study_that_holds_exits_with_0_and_says_what_to_type_next(
     assert lines[0] == "digits  holds  1 note"
     assert "note [data] s.py:7" in lines
     assert "holds    two trials share none" in lines
-    assert any("about 16s with 2 workers, 2.0s a trial" in line for line in lines)
-    assert any("800.0 MiB at once, 400.0 MiB a trial" in line for line in lines)
+    assert any(
+        "about 16s with 2 workers, 2.0s a trial (150ms an epoch of 43 steps" in line
+        for line in lines
+    )
     assert any("at most 32.0 MiB: 1.0 MiB a checkpoint, 2 kept" in line for line in lines)
     assert lines[-1] == "  sweeper run s.py --workers 3"
     assert list(bare_directory.iterdir()) == []

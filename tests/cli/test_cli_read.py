@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call, FakeReader, status_of, trial_record
 
-from sweeper.cli.output import strict
+from sweeper.records.printing import finite_json
 from sweeper.records.results import EpochRecord, StudyResults, StudyStatus
 from sweeper.support.paths import RunPaths
 
@@ -73,7 +73,7 @@ def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> Non
 
 def test_strict_leaves_what_json_has() -> None:
     value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
-    assert strict(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
+    assert finite_json(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
 
 
 def rows(text: str) -> list[dict[str, str]]:

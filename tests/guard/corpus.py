@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,26 +28,6 @@ INLINE = sorted((PITFALLS / "inline").glob("*.py"))
 UNDONE = sorted((PITFALLS / "undone").glob("*.py"))
 """Accepted: what an inline trial changes there is undone at its end."""
 ALLOWED = sorted((PITFALLS / "allowed").glob("*.py"))
-
-REHEARSED = {
-    # Refused to the first trial: one of a factory, found in a module; a step; and a layer that says
-    # that it is like any other.
-    *("registry", "training_step_made_once", "liar"),
-    # Harmless to trials with a process each: by cache, by thread, and by what the first of them
-    # made; a metric and an iterator of the module.
-    *("memoized", "thread_local", "lazy_global", "loss_tracker", "used_up_iterator"),
-    # Sound: data made once, what looks like a pitfall, and what is warned of.
-    *("cached_data", "frozen_teacher", "initializer_used_twice", "results_kept"),
-    "training_step_of_its_own",
-}
-"""What is rehearsed by default; the guard itself is tested on every file, which costs less."""
-
-
-def rehearsed_by_default(files: list[Path]) -> list[Any]:
-    """The files as parameters of a test; all but those of `REHEARSED` by request."""
-    assert {file.stem for file in (*REFUSED, *INLINE, *UNDONE, *ALLOWED)} >= REHEARSED
-    marks = pytest.mark.whole
-    return [f if f.stem in REHEARSED else pytest.param(f, marks=marks) for f in files]
 
 
 @dataclass

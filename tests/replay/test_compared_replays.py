@@ -40,12 +40,13 @@ class Ran:
 
     checkpoints: Sequence[Sequence[Path]]
     metrics: Sequence[Mapping[str, float]]
+    authors: StudyAuthors
     orders: list[ReplayOrder] = field(default_factory=list)
 
     def __call__(self, order: ReplayOrder, *_more: object) -> Replayed:
         number = len(self.orders)
         self.orders.append(order)
-        replayed = Replayed()
+        replayed = Replayed(authors=self.authors)
         for epoch, path in enumerate(self.checkpoints[number], start=1):
             replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[number])
             done = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
@@ -70,16 +71,15 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comparing:
         stored: Mapping[str, float] | None = None,
         measured: frozenset[str] = frozenset(),
     ) -> tuple[ReplayComparison, Ran]:
-        ran = Ran([[each or whole for each in replay] for replay in replays], metrics)
+        authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
+        ran = Ran([[each or whole for each in replay] for replay in replays], metrics, authors)
         monkeypatch.setattr(compared_replays, "run_again", ran)
-        authors = StudyAuthors(NOBODY, NOBODY, NOBODY, (Authored("Count", measured=measured),))
         found = ComparedReplay(
             prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1), (16, 2))),
             directory=tmp_path / "replays",
             references={(8, 1): Reference(whole, ""), (16, 2): Reference(whole, "")},
             launchers=(),
             stopping=threading.Event(),
-            authors=lambda: authors,
             objectives=["val_loss"],
             epochs=None if stored is None else {0: stored, 1: stored},
         ).run()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sweeper.definition.definition import StudyDefinition
-from sweeper.replay.reports import Lengths, RehearsalReport, Spent
+from sweeper.replay.reports import Authored, Lengths, StudyAuthors
 from sweeper.run import replays
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import (
@@ -21,10 +21,9 @@ from sweeper.run.protocol.messages import (
     Failed,
     Finished,
     Message,
-    Rehearsal,
-    Rehearsed,
-    Rehearsing,
+    ReplayBuilt,
     Started,
+    Warned,
 )
 from sweeper.run.replays import Answers, Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
 
@@ -85,8 +84,7 @@ def ran(
 def test_each_kill_is_a_process_and_the_launchers_take_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lengths = Lengths(100, 0, 20, None)
-    order = replace(ORDER, kills=(Kill(10, 21), Kill(30, 41)), ends_at=(42, 2), lengths=lengths)
+    order = replace(ORDER, kills=(Kill(10, 21), Kill(30, 41)), ends_at=(42, 2), short=True)
     replayed, told = ran(order, tmp_path, monkeypatch)
     assert [launcher for launcher, _ in told] == ["one", "other", "one"]
     orders = [assignment.replay for _, assignment in told if assignment.replay is not None]
@@ -96,7 +94,7 @@ def test_each_kill_is_a_process_and_the_launchers_take_turns(
         (None, None),
     ]
     assert [len(assignment.checkpoints) for _, assignment in told] == [1, 2, 3]
-    assert all(each.aside and each.lengths == lengths for each in orders)
+    assert all(each.aside and each.short for each in orders)
     assert replayed.reached is not None
     assert (replayed.reached.step, replayed.reached.epoch) == (42, 2)
     assert replayed.starts == [0, 0, 0]
@@ -145,47 +143,29 @@ def test_a_failure_ends_the_replay_and_is_reported_to_whoever_ordered_an_interva
     assert (replayed.end, replayed.reached, len(told)) == (failed, None, 1)
 
 
-def test_a_rehearsal_is_one_process_that_ends_with_a_report_or_says_how_it_ended(
+def test_a_short_replay_reports_what_was_built_and_every_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It asks for each trial's parameters, and neither its death nor its failure is an error here."""
-    heard: list[Rehearsing] = []
-    order = ReplayOrder(
-        ORDER.settings, 0, Answers({}, {}), rehearsal=Rehearsal("build"), announced=heard.append
-    )
-    stage = Rehearsing("building trial 1", 1)
-    reported = RehearsalReport(
-        complete=True,
-        code=None,
-        findings=(),
-        seconds=Spent(),
-        steps=3,  # type: ignore[arg-type]
-    )
-    for number, (messages, status) in enumerate(
-        [
-            ((stage, Rehearsed(reported)), ExitStatus(0)),
-            ((stage, Failed("MemoryError", fault="memory")), ExitStatus(0)),
-            ((stage,), ExitStatus(-signal.SIGSEGV)),
-        ]
-    ):
-        script: Script = lambda _, m=messages, s=status: (m, s)  # type: ignore[misc]  # noqa: E731
-        replayed, told = ran(order, tmp_path / str(number), monkeypatch, script)
-        [(_, assignment)] = told
+    authors = StudyAuthors(Authored("build_model"), Authored("load_data"))
+    lengths = Lengths(100, 0, 6, None)
+
+    def script(assignment: Assignment) -> tuple[Sequence[Message], ExitStatus]:
         assert assignment.replay is not None
-        assert (assignment.replay.rehearsal, assignment.pruning) == (Rehearsal("build"), False)
-        assert (replayed.stage, replayed.status) == ("building trial 1", status)
-        assert replayed.report is (reported if number == 0 else None)
-        assert isinstance(replayed.end, Failed) == (number == 1)
-    assert heard == [stage] * 3
+        assert (assignment.replay.checkpoints, assignment.replay.short) == (None, True)
+        directory = assignment.checkpoints[-1]
+        return [
+            Warned("the model is shared"),
+            ReplayBuilt(authors, "weights", lengths),
+            Warned("the data are read again"),
+            Started(0, 0, 6),
+            committed(directory, 1, 0),
+            committed(directory, 6, 1),
+            Finished(6, 0.5, "digest"),
+        ], ExitStatus(0)
 
-
-def test_a_rehearsal_is_ended_when_its_patience_is_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    order = ReplayOrder(
-        ORDER.settings, 0, Answers({}, {}), rehearsal=Rehearsal("build"), patience=0.0
-    )
-    replayed, _ = ran(
-        order, tmp_path, monkeypatch, lambda _: ([Rehearsing("x", 0)] * 2, ExitStatus(0))
-    )
-    assert (replayed.report, replayed.status) == (None, KILLED)
+    seen: list[CheckpointCommitted] = []
+    order = replace(ORDER, checkpoints=None, short=True, seen=seen.append)
+    replayed, _ = ran(order, tmp_path, monkeypatch, script)
+    assert (replayed.authors, replayed.weights, replayed.lengths) == (authors, "weights", lengths)
+    assert replayed.warnings == (["the model is shared"], ["the data are read again"])
+    assert [each.step for each in seen] == [1, 6]

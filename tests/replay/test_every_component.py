@@ -18,25 +18,23 @@ import pytest
 from checkpoints_on_disk import Planted, write
 
 from sweeper.checkpoint.reading import read_manifest
-from sweeper.checks.interrupted_runs import Interruption, judge_interruptions
-from sweeper.checks.judging import Judgement
+from sweeper.checks.check_findings import judge
 from sweeper.checks.kept_checkpoints import KeptCheckpoint, references
 from sweeper.checks.verify_differences import checkpoint_findings
 from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import TrialRecord
-from sweeper.replay.comparison import compare_checkpoints
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import compared_replays
 from sweeper.run.auditing import Interval, IntervalReplay
-from sweeper.run.compared_replays import ComparedReplay
+from sweeper.run.compared_replays import ComparedReplay, Position, Reference, ReplayComparison
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
 from sweeper.spec import checkpointing
 
 OBJECTIVES = ("val_accuracy",)
 NOBODY = Authored("nobody")
-AUTHORS = StudyAuthors(NOBODY, NOBODY, NOBODY, (Authored("Count"),))
+AUTHORS = StudyAuthors(NOBODY, NOBODY, (Authored("Count"),))
 
 USERS = ("user_state", "changed")
 EXACT, EXCUSABLE = False, True
@@ -139,29 +137,6 @@ Caller = Callable[[Path, Path, Path, Path], Said]
 """Judges: the undisturbed checkpoint, the resumed one, and two of runs that were treated alike."""
 
 
-def by_check(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
-    class Resumed:
-        interruption = Interruption("interrupted", "in the middle", (Kill(4, 6),))
-        checkpoint, end = resumed, 8
-
-    anyway = compare_checkpoints(one, other, objectives=OBJECTIVES)
-    judgement = Judgement()
-    judge_interruptions(
-        whole,
-        [Resumed()],  # type: ignore[list-item]
-        anyway,
-        AUTHORS,
-        judgement,
-        objectives=OBJECTIVES,
-    )
-    assert bool(judgement.held) != bool(judgement.findings)
-    return (
-        (judgement.findings[0].level, judgement.findings[0].message)
-        if judgement.findings
-        else ("", "")
-    )
-
-
 def running(resumed: Path, one: Path, other: Path) -> Any:
     """Stand for the engine: a replay ends as ``resumed``, and a second one as two like runs differ."""
     ends = iter([resumed, resumed if one == other else other])
@@ -169,7 +144,7 @@ def running(resumed: Path, one: Path, other: Path) -> Any:
     def run(order: ReplayOrder, *_more: Any) -> Replayed:
         done = CheckpointCommitted(8, 1, "", 1, str(next(ends)))
         order.seen(done)
-        return Replayed(reached=done)
+        return Replayed(reached=done, authors=AUTHORS)
 
     return mock.patch.object(compared_replays, "run_again", run)
 
@@ -199,21 +174,36 @@ def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
     return (found[0].level, str(found[0])) if found else ("", "")
 
 
-def by_verify(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
-    kept = KeptCheckpoint(8, 1, None, whole, read_manifest(whole))
+def compared(
+    resumed: Path, one: Path, other: Path, references: dict[Position, Reference | None]
+) -> ReplayComparison:
+    """Compare a replay with what is kept, as `sweeper check` and `sweeper verify` do."""
     order = ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1),))
     with running(resumed, one, other):
-        comparison = ComparedReplay(
+        return ComparedReplay(
             prepare=lambda _: order,
-            directory=one.parents[2] / f"verify-{one == other}",
-            references=references([kept], ""),
+            directory=one.parents[2] / f"compared-{one == other}",
+            references=references,
             launchers=(),
             stopping=threading.Event(),
-            authors=lambda: AUTHORS,
             objectives=OBJECTIVES,
         ).run()
-    seen = comparison.checkpoints[8, 1]
-    findings = list(checkpoint_findings(kept, seen, "error", reported=False))
+
+
+def by_check(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+    comparison = compared(resumed, one, other, {(8, 1): Reference(whole, "")})
+    found, held = judge(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
+    told = [each for each in found if each.level != "note"]
+    assert bool(held) != bool(told)
+    return (told[0].level, told[0].message) if told else ("", "")
+
+
+def by_verify(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+    kept = KeptCheckpoint(8, 1, None, whole, read_manifest(whole))
+    comparison = compared(resumed, one, other, references([kept], ""))
+    findings = list(
+        checkpoint_findings(kept, comparison.checkpoints[8, 1], "error", reported=False)
+    )
     told = [each for each in findings if each.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 

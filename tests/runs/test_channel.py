@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sweeper.errors import ExecutionError
 from sweeper.records.results import EpochRecord
-from sweeper.replay.reports import Lengths, RehearsalReport
+from sweeper.replay.reports import Lengths, Line, StudyAuthors
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
@@ -35,14 +35,11 @@ from sweeper.run.protocol.messages import (
     Judged,
     Message,
     ModelExported,
-    Part,
     PausedHere,
     Preparing,
     PrunedHere,
-    Rehearsal,
-    Rehearsed,
-    Rehearsing,
     Replay,
+    ReplayBuilt,
     Started,
     StepsReached,
     Stop,
@@ -72,17 +69,15 @@ sources = st.builds(
     st.none() | words,
     st.lists(words).map(tuple),
 )
-rehearsals = st.builds(Rehearsal, st.sampled_from(get_args(Part)), counts, st.none() | counts)
 replays = st.builds(
     Replay,
-    st.lists(st.tuples(counts, counts)).map(tuple),
+    st.none() | st.lists(st.tuples(counts, counts)).map(tuple),
     st.none() | counts,
     st.none() | counts,
     st.booleans(),
-    st.none()
-    | st.builds(Lengths, st.none() | counts, counts, st.none() | counts, st.none() | counts),
-    st.none() | rehearsals,
+    st.booleans(),
 )
+lengths = st.builds(Lengths, st.none() | counts, counts, st.none() | counts, st.none() | counts)
 
 candidates = st.builds(Candidate, words, counts, counts, words)
 evaluations = st.builds(
@@ -143,11 +138,7 @@ MESSAGES = {
     Judged: st.builds(Judged, st.booleans(), st.none() | words),
     PausedHere: st.builds(PausedHere, counts, counts, numbers, words),
     PrunedHere: st.builds(PrunedHere, counts, counts, numbers, words),
-    Rehearsing: st.builds(Rehearsing, words, counts),
-    # NaN equals nothing, itself included; it has a test of its own below.
-    Rehearsed: st.builds(
-        Rehearsed, st.from_type(RehearsalReport).filter(lambda report: "nan" not in repr(report))
-    ),
+    ReplayBuilt: st.builds(ReplayBuilt, st.from_type(StudyAuthors), words, st.none() | lengths),
     StoppedHere: st.builds(StoppedHere, counts),
     CheckpointEvaluated: st.builds(
         CheckpointEvaluated, candidates, words, words, st.dictionaries(words, numbers)
@@ -156,7 +147,12 @@ MESSAGES = {
     Evaluated: st.builds(Evaluated, st.none() | words, words),
     ModelExported: st.builds(ModelExported, st.dictionaries(words, words | st.lists(words))),
     Failed: st.builds(
-        Failed, words, words, st.booleans(), st.sampled_from(["trial", "memory", "environment"])
+        Failed,
+        words,
+        words,
+        st.booleans(),
+        st.sampled_from(["trial", "memory", "environment"]),
+        st.none() | st.builds(Line, words, counts),
     ),
 }
 
@@ -195,9 +191,9 @@ def test_a_message_arrives_as_it_was_sent(kind: type[Message], examples: int) ->
     def arrives(message: Message) -> None:
         received = carried(message)
         assert received == message
-        # 1 and 1.0 and True are equal, and as parameters they are not the same. A report has none,
+        # 1 and 1.0 and True are equal, and as parameters they are not the same. A replay has none,
         # and sets, which print in any order.
-        assert kind is Rehearsed or repr(received) == repr(message)
+        assert kind is ReplayBuilt or repr(received) == repr(message)
 
     arrives()
 

@@ -23,7 +23,7 @@ FATES = (
     *("orphan", "killed", "server killed", "terminated", "survivor"),
     *("segfault", "exit", "sys.exit", "raise", "memory"),
 )
-"""The first is rehearsed, too, and the rehearsal dies of it. Those that survive stand first."""
+"""Those that survive stand first."""
 
 UNDISTURBED = FATES.index("survivor") + 1
 """How many trials the second sweep has."""

@@ -163,11 +163,7 @@ def with_head(head: str, directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def observe(watched: Path) -> Callable[[str], Observed]:
-    """Trials 0 and 1 forked; 2 spawned, or importing a study itself that has threads; all three inline.
-
-    A study that goes on is not rehearsed, and each rehearsal is another import of TensorFlow where
-    it is spawned.
-    """
+    """Trials 0 and 1 forked; 2 spawned, or importing a study itself that has threads; all three inline."""
     known: dict[str, Observed] = {}
 
     def run(isolation: str) -> Observed:

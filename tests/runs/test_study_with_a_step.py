@@ -1,4 +1,4 @@
-"""A study's step factory: run, refused, fingerprinted and rehearsed like the other factories."""
+"""A study's step factory: run, refused, fingerprinted and replayed like the other factories."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import keras
 import numpy as np
 import pytest
 from corpus import PITFALLS, judge
-from rehearsals import rehearsed
+from short_trials import failure, trained
 from study_files import StudyText
 
 import sweeper
 from sweeper import Data, FactoryError, Study, TrainingStep
+from sweeper.run.protocol.messages import Finished
 
 STEP = StudyText(
     head="""
@@ -75,18 +76,14 @@ def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path: Path) -
         )
 
 
-def test_a_rehearsal_trains_by_the_step_and_names_its_line(tmp_path: Path) -> None:
-    sound = rehearsed(STEP.write(tmp_path / "sound.py"), tmp_path / "a")
-    assert sound.complete, sound.findings
-    assert sound.findings == ()
+def test_a_replay_trains_by_the_step_and_names_its_error(tmp_path: Path) -> None:
+    assert isinstance(trained(STEP.write(tmp_path / "sound.py"), tmp_path / "a")[-1], Finished)
     broken = tmp_path / "broken.py"
     broken.write_text(
         (tmp_path / "sound.py").read_text().replace("return self.share *", "self.share *")
     )
-    report = rehearsed(broken, tmp_path / "b")
-    (finding,) = report.findings
-    assert finding.message == (
-        "Half.per_example_loss(targets, predictions) returned None; expected one loss for each "
+    assert failure(broken, tmp_path / "b").error == (
+        "FactoryError: Half.per_example_loss(targets, predictions) returned None; expected one loss for each "
         "example, of shape (examples, …) (does it end with `return`?)"
     )
 

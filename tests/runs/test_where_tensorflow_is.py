@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rehearsals import PLAIN, UNVALIDATED
+from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import python
 

@@ -10,16 +10,15 @@ import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
 import sweeper
+from sweeper.checks.check_findings import finding_of_failure
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import StudyResults
-from sweeper.replay.authorship import StudyCode
 from sweeper.replay.reports import CheckReport, Finding
-from sweeper.run.trial.link import error_line
+from sweeper.run.trial.link import error_line, failure_of
 from sweeper.search.spec import check_sampler
 from sweeper.support.installation import (
     _EXTRAS,
@@ -28,9 +27,8 @@ from sweeper.support.installation import (
     install_command,
     missing_package,
 )
-from sweeper.views.figures.drawing import plotly
-from sweeper.views.pages.pictures import write_png
-from sweeper.views.pages.report import file_of
+from sweeper.views.page.pictures import write_png
+from sweeper.views.page.report import file_of, page_template
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -100,15 +98,13 @@ def test_what_the_readme_installs_has_what_its_commands_need() -> None:
 def test_what_draws_names_the_package_that_is_missing_and_its_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(UsageError, match=r"'plotly', which is not installed: .*\[plots\]'"):
-        plotly()
     monkeypatch.setitem(sys.modules, "jinja2", None)
+    page_template.cache_clear()
     with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
-        file_of(cast("Any", None), "")
-    monkeypatch.setitem(sys.modules, "kaleido", None)
-    with pytest.raises(UsageError, match=r"'kaleido', which is not installed: .*\[plots\]'"):
-        write_png([], tmp_path)
+        file_of("study", "{}", "")
+    monkeypatch.setitem(sys.modules, "choreographer.browsers", None)
+    with pytest.raises(UsageError, match=r"'choreographer', which is not installed: .*\[plots\]'"):
+        write_png(tmp_path / "page.html", tmp_path)
 
 
 def test_no_text_tells_to_install_somebody_elses_package() -> None:
@@ -171,7 +167,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
 ) -> None:
     assert advice in (missing_package(error) or "")
     assert advice in error_line(error, where=False)
-    finding = StudyCode.finding_of(_authors(), error, "training some steps", "build")
+    finding = finding_of_failure(failure_of(error), lambda _: None)
     assert finding.check == "installation"
     assert advice in finding.message
     assert _report(finding).lacks_packages
@@ -183,7 +179,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
 def test_an_error_that_is_no_missing_package_is_judged_as_before() -> None:
     for error in (ValueError("x"), ImportError("cannot import name", name="numpy")):
         assert missing_package(error) is None
-        assert StudyCode.finding_of(_authors(), error, "x", "build").check == "build"
+        assert finding_of_failure(failure_of(error), lambda _: None).check == "build"
 
 
 def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
@@ -195,12 +191,6 @@ def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
         StudyResults.to_dataframe(object.__new__(StudyResults))
-
-
-def _authors() -> StudyCode:
-    authors = object.__new__(StudyCode)
-    authors.model = test_every_extra_that_is_named_is_there
-    return authors
 
 
 def _report(*findings: Finding) -> CheckReport:

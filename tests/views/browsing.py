@@ -72,11 +72,10 @@ class Watched:
             self.elsewhere.append(request.url)
 
     def open(self, path: str) -> Page:
-        """Go to a page of the server and wait until its pictures are drawn."""
+        """Go to a page of the server and wait until it is drawn."""
         self.page.goto(self.origin + path)
-        self.page.wait_for_load_state("networkidle")
-        undrawn = self.page.locator("[data-figure]:not(:has(svg))")
-        expect(undrawn).to_have_count(0, timeout=PATIENCE)
+        drawn = self.page.locator("html[data-drawn=yes], body:not([data-source])")
+        expect(drawn).to_be_attached(timeout=PATIENCE)
         return self.page
 
     def check(self) -> None:

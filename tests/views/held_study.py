@@ -70,6 +70,9 @@ class HeldStudy:
 
     def __enter__(self) -> Self:
         self._wait(lambda t: _held(t, 0, attempts=1) and _held(t, 1, attempts=1))
+        # The disk decides from where a trial resumes; the row of a checkpoint is written later.
+        step = f"runs/{NAME}/trial-00000/attempt-01/checkpoints/step-000000040"
+        self._wait(lambda _: (self.directory / step / "manifest.json").exists())
         pid = self.trials()[0].attempts[-1].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

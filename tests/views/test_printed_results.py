@@ -1,4 +1,4 @@
-"""Results in a terminal, a notebook, pandas and Plotly."""
+"""Results in a terminal, a notebook and pandas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from drawn_studies import NASTY, front, large, results, trial
@@ -111,10 +110,30 @@ def test_many_trials_and_wide_ones_are_cut_and_the_cut_is_said(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     lines = str(large(200, 2)).splitlines()
-    assert len(lines) == 15
-    assert all(len(line) <= 60 for line in lines[1:-1])
-    assert lines[1].endswith("…")
+    assert len(lines) == 16
+    assert all(len(line) <= 60 for line in lines[1:-2])
+    assert lines[1].split()[:4] == ["trial", "state", "score", "rate"]
+    assert lines[1].split()[-2:] == ["epochs", "attempts"]
+    assert (
+        lines[-2] == f"too wide to show: {NASTY}, units, momentum; results.to_dataframe() has them"
+    )
     assert lines[-1].startswith("and 188 more")
+    monkeypatch.setenv("COLUMNS", "20")
+    narrow = str(large(200, 2)).splitlines()
+    assert narrow[1].split() == ["trial", "state", "score"]
+    assert "attempts; results.to_dataframe() has them" in narrow[-2]
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "too wide" not in str(large(200, 2))
+
+
+def test_a_stored_study_prints_in_one_line(stored: StoredStudy, tmp_path: Path) -> None:
+    text = str(stored)
+    assert text.startswith("recorded: 12 of 12 trials finished (10 complete, 1 pruned, 1 failed)")
+    assert "best: trial 11" in text
+    assert "\n" not in text
+    assert len(text) < 400
+    gone = replace(stored, models=replace(stored.models, storage=f"sqlite:///{tmp_path}/none.db"))
+    assert str(gone).startswith("recorded: not found in sqlite:///")
 
 
 def test_a_front_is_printed_with_a_column_an_objective() -> None:
@@ -157,30 +176,6 @@ def test_epochs_and_attempts_are_frames_too(stored: StoredStudy) -> None:
     assert str(attempts.started_at.dtype).startswith("datetime64")
     with pytest.raises(UsageError, match="'trials', 'epochs', 'attempts'"):
         found.to_dataframe("steps")  # type: ignore[arg-type]
-
-
-def test_a_study_read_by_its_name_draws_every_figure(stored: StoredStudy) -> None:
-    found: Any = stored.results()
-    assert found.plot_learning_curves("loss").data
-    assert found.plot_parallel_coordinates().data
-    assert found.plot_importances().data
-    assert found.plot_attempts().data
-
-
-def test_without_plotly_the_command_that_installs_it_is_said(
-    stored: StoredStudy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = stored.results()
-    for name in [name for name in sys.modules if name.partition(".")[0] == "plotly"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "plotly", None)
-    with pytest.raises(UsageError, match=r"need the package 'plotly'.*pip install .*\[plots\]"):
-        found.plot_attempts()
-
-
-def test_results_that_no_study_gave_say_where_to_get_them() -> None:
-    with pytest.raises(UsageError, match=r"load_study\(name\)\.results\(\)"):
-        results(trial(0, [0.1])).plot_attempts()
 
 
 def test_reading_results_imports_no_plotly(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from sweeper.db.repository import Claim, Ending, Repository, StudyRow, WorkerIde
 from sweeper.records.presentation import parameter_headers
 from sweeper.records.status import are, none_complete
 from sweeper.spec.settings import load_settings
-from sweeper.views.figures.curves import _not_finite
 
 NAN = "Traceback\nNonFiniteError: the loss is nan"
 MISTAKE = "Traceback\nValueError: no such layer"
@@ -56,11 +54,6 @@ def test_without_a_complete_trial_the_first_error_is_said() -> None:
 def test_a_parameters_column_has_a_name_of_its_own() -> None:
     headers = parameter_headers(["trial", "rate", "value"], {"trial", "state", "value"})
     assert headers == ["params_trial", "rate", "params_value"]
-
-
-def test_a_curve_without_a_number_is_no_point_at_0() -> None:
-    trial: object = None
-    assert list(_not_finite(trial, "loss", [(1, math.nan), (2, math.inf)])) == []  # type: ignore[arg-type]
 
 
 def test_the_verb_goes_by_the_count() -> None:

@@ -1,6 +1,6 @@
 """Trial process as its supervisor sees it: channel, conversation and exit status.
 
-A worker, a replay and a rehearsal all start a trial process, receive its messages, answer its requests,
+A worker, a replay and an evaluation all start a trial process, receive its messages, answer its requests,
 and kill everything that it leaves running. They differ in their `TrialSupervisor`, which decides what a
 message means and when the process has to stop.
 """
@@ -27,7 +27,6 @@ from sweeper.run.protocol.messages import (
     Message,
     ModelExported,
     Preparing,
-    Rehearsed,
     StepsReached,
     Suggest,
     Suggested,
@@ -271,7 +270,7 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
             answer = supervisor.handle(message)
             if answer is not None:
                 send(process, answer)
-        if gone or isinstance(message, LastMessage | Rehearsed | Evaluated | ModelExported):
+        if gone or isinstance(message, LastMessage | Evaluated | ModelExported):
             return True
 
 

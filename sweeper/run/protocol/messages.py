@@ -11,14 +11,8 @@ study's own interval, which may depend on the clock.
 A replay that is to be killed sends itself SIGKILL at an exact step, because a signal from outside would
 arrive at a different moment each time.
 
-A rehearsal is a replay that ends with a report: of what was built and read, or of each step of a short
-training. `sweeper check` orders rehearsals.
-
 An evaluation runs in a process like a trial's, started by the same launcher, and requests the trial's
 stored parameters in the same way.
-
-An audited trial pins the checkpoints that an audit needs, and reports their paths; its worker stores
-them.
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ from pydantic import (
 from sweeper.checkpoint.identity import Origin
 from sweeper.errors import ParameterError
 from sweeper.records.results import EpochRecord
-from sweeper.replay.reports import Lengths, RehearsalReport
+from sweeper.replay.reports import Lengths, Line, StudyAuthors
 from sweeper.spec.checkpointing import Keep
 from sweeper.spec.repeating import Numbering
 from sweeper.spec.searching import At, Direction
@@ -265,61 +259,35 @@ KEEP_ALL = Keep(last=1 << 40)
 _NEVER = 1 << 30
 
 
-Part = Literal["build", "read", "together", "train"]
-"""
-Part of a study that a rehearsal covers.
-
-- ``"build"``: build one trial, as a process of a run would, and read its validation data.
-- ``"read"``: the same; then read its training data, and create the variables that the first batch creates.
-- ``"together"``: build several trials in one process, as ``isolation="inline"`` would, after the first
-  one's data were read; objects that they share are reported and raise no error.
-- ``"train"``: build a trial and train some epochs under observation.
-"""
-
-
-@sendable
-class Rehearsal:
-    """Order to rehearse, sent in place of a trial.
-
-    Attributes:
-        part: See `Part`.
-        number: Number of the trial to build, for ``"build"`` and ``"read"``.
-        like: Number of the trial whose parameters it gets; None for its own.
-    """
-
-    part: Part
-    number: int = 0
-    like: int | None = None
-
-
 @sendable
 class Replay:
     """Order to run a finished trial again, sent with its assignment.
 
     Attributes:
-        checkpoints: Step and number of finished epochs of each checkpoint to take.
+        checkpoints: Step and number of finished epochs of each checkpoint to take; None for those after
+            the first step and at each epoch's end.
         also_after: Step from which on one more checkpoint is taken; None for no other.
         die_after: Step from which on the process kills itself with SIGKILL, after writing its
             checkpoints to disk; None to complete the trial.
         aside: Whether the replayed trial may still be running: then callbacks of Keras write files
             outside of the trial's directory to other paths.
-        lengths: Lengths of epochs and validations; None for the study's own.
-        rehearsal: Rehearsal to carry out in place of the whole training; None to train.
+        short: Whether long epochs and validations are shortened.
     """
 
-    checkpoints: tuple[tuple[int, int], ...]
+    checkpoints: tuple[tuple[int, int], ...] | None
     also_after: int | None = None
     die_after: int | None = None
     aside: bool = False
-    lengths: Lengths | None = None
-    rehearsal: Rehearsal | None = None
+    short: bool = False
 
 
 class ReplaySchedule:
     """Schedule of one `Replay`, followed step by step."""
 
     def __init__(self, replay: Replay) -> None:
-        self._wanted = frozenset(replay.checkpoints)
+        self._wanted = frozenset(replay.checkpoints or ((1, 0),))
+        self._each_epoch = replay.checkpoints is None
+        self._epoch = 0
         self._also_after = replay.also_after
         self._die_after = replay.die_after
 
@@ -333,37 +301,15 @@ class ReplaySchedule:
         also = self._also_after is not None and step >= self._also_after
         if also:
             self._also_after = None
-        return also or (step, epoch) in self._wanted
+        ended = self._each_epoch and epoch > self._epoch
+        self._epoch = epoch
+        return also or ended or (step, epoch) in self._wanted
 
     def die_if_due(self, step: int, flush: Callable[[], None]) -> None:
         """Kill this process if the order says so at this step; ``flush`` waits for the writer first."""
         if self._die_after is not None and step >= self._die_after:
             flush()
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-@sendable
-class Rehearsing:
-    """Report of a rehearsal's next activity; the next requests for parameters are for trial ``number``.
-
-    Attributes:
-        stage: The activity.
-        number: Number of its trial.
-        sound: Whether the trial is known not to be refused.
-    """
-
-    stage: str
-    number: int
-    sound: bool = False
-    kind: Literal["rehearsing"] = "rehearsing"
-
-
-@sendable
-class Rehearsed:
-    """Last report of a rehearsal."""
-
-    report: RehearsalReport
-    kind: Literal["rehearsed"] = "rehearsed"
 
 
 Count = Annotated[int, Field(ge=0, lt=1 << 63)]
@@ -382,7 +328,7 @@ class Assignment:
         devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it unchanged.
         memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
         source: The definition, for a process that has not loaded it yet.
-        replay: The order if a trial is replayed or rehearsed; None otherwise.
+        replay: The order if a trial is replayed; None otherwise.
         evaluation: The order if a trial's checkpoints are evaluated; None otherwise.
         further_objectives: Metrics that epochs must report in addition to the objective.
         pruning: Whether to request the pruner's decision after each epoch except the last.
@@ -449,6 +395,22 @@ class Surroundings:
 
     fingerprint: dict[str, Any]
     kind: Literal["surroundings"] = "surroundings"
+
+
+@sendable
+class ReplayBuilt:
+    """Report of a replay whose parts are made, and whose training is next.
+
+    Attributes:
+        authors: The user's code.
+        weights: Digest of the weights that the model factory returned.
+        lengths: Lengths of epochs and validations; None for the study's own.
+    """
+
+    authors: StudyAuthors
+    weights: str
+    lengths: Lengths | None = None
+    kind: Literal["replay_built"] = "replay_built"
 
 
 @sendable
@@ -596,12 +558,14 @@ class Failed:
             once the cause is fixed. ``"definition"``: the study's code has changed, so nothing was
             run.
         of_study: Whether every other trial would fail with the same error.
+        line: The innermost line of the user's code that raised it; None if there is none.
     """
 
     error: str
     traceback: str = ""
     of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
+    line: Line | None = None
     kind: Literal["failed"] = "failed"
 
 
@@ -615,6 +579,7 @@ Message = (
     | Judge
     | Judged
     | Surroundings
+    | ReplayBuilt
     | FilesUsed
     | Stop
     | Preparing
@@ -629,8 +594,6 @@ Message = (
     | PausedHere
     | StoppedHere
     | Failed
-    | Rehearsing
-    | Rehearsed
     | CheckpointEvaluated
     | CheckpointPassedOver
     | Evaluated

@@ -18,12 +18,14 @@ import re
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
 from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
 from sweeper.inspection.sources import is_users
+from sweeper.replay.lines import line_of_error
 from sweeper.run.protocol.channel import Channel, GarbledError
 from sweeper.run.protocol.messages import (
     Failed,
@@ -34,7 +36,6 @@ from sweeper.run.protocol.messages import (
     Message,
     PausedHere,
     PrunedHere,
-    Rehearsed,
     Started,
     Stop,
     StoppedHere,
@@ -69,7 +70,7 @@ _NO_REASON = re.compile(
 )
 
 
-_LAST = (Finished, PrunedHere, PausedHere, StoppedHere, Failed, Rehearsed)
+_LAST = (Finished, PrunedHere, PausedHere, StoppedHere, Failed)
 
 
 class ChannelLink:
@@ -150,6 +151,10 @@ def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
         asked: Whether the trial had requested a parameter or begun to train. If not, every other trial
             would fail in the same way.
     """
+    return replace(_failure_of(error, asked=asked), line=line_of_error(error))
+
+
+def _failure_of(error: BaseException, *, asked: bool) -> Failed:
     if isinstance(error, CheckpointError):
         return Failed(_text_of(error), fault="environment")
     if isinstance(error, DefinitionChangedError):

@@ -54,11 +54,7 @@ def serve_trial(
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
-        if assignment.replay is not None and assignment.replay.rehearsal is not None:
-            from sweeper.run.trial.rehearsal import rehearse
-
-            rehearse(definition, assignment, assignment.replay.rehearsal, link)
-        elif assignment.evaluation is not None:
+        if assignment.evaluation is not None:
             from sweeper.run.trial.evaluation import evaluate
 
             evaluate(definition, assignment, link)

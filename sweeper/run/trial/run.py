@@ -31,6 +31,7 @@ from sweeper.guard.guard import Earlier
 from sweeper.guard.owned import name_of
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
+from sweeper.replay.authors import authors_of
 from sweeper.replay.digests import shortened, validation_rows
 from sweeper.replay.lines import line_of
 from sweeper.run.protocol.channel import Link
@@ -42,6 +43,7 @@ from sweeper.run.protocol.messages import (
     PausedHere,
     Preparing,
     PrunedHere,
+    ReplayBuilt,
     ReplaySchedule,
     StoppedHere,
     Surroundings,
@@ -55,6 +57,7 @@ from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
+from sweeper.train.loop.delivered import weights_digest
 from sweeper.train.loop.logs import check_rung
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
@@ -139,7 +142,7 @@ def run_trial(
         tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
     )
-    plan = _as_assigned(plan, assignment, link)
+    plan = _as_assigned(definition, plan, assignment, link)
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
     known = [parse_location(location) for location in assignment.known]
@@ -209,14 +212,21 @@ def _last_message(
     return Finished(end.step, first, digest, tuple(further), found.value_of)
 
 
-def _as_assigned(plan: TrainingPlan, assignment: Assignment, link: Link) -> TrainingPlan:
+def _as_assigned(
+    definition: StudyDefinition, plan: TrainingPlan, assignment: Assignment, link: Link
+) -> TrainingPlan:
     """Return the plan with the pruner's judge; for a replay also with its lengths and file paths."""
     plan = replace(plan, judge=_judge(assignment, link))
     replay = assignment.replay
-    if replay is not None and replay.lengths is not None:
-        plan = shortened(plan, replay.lengths.epoch_steps, replay.lengths.validation_steps)[0]
-    if replay is not None and replay.aside:
+    if replay is None:
+        return plan
+    lengths, weights = None, ""
+    if replay.short:
+        weights = weights_digest(plan.model)
+        plan, lengths = shortened(plan)
+    if replay.aside:
         redirect_files(plan.callbacks, Path(assignment.files))
+    link.send(ReplayBuilt(authors_of(definition, plan), weights, lengths))
     return plan
 
 

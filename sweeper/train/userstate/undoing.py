@@ -7,10 +7,14 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sweeper.inspection.walk import MOST, ObjectPath
+from sweeper.inspection.sorts import Sort, sort_of
+from sweeper.inspection.walk import MOST, ObjectPath, cached_values
 from sweeper.train.codec.form import UnplaceableError
 from sweeper.train.userstate.values import Cache
 from sweeper.train.userstate.walk import Walk
+
+_GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
+"""Sorts of results that the guard refuses to the next trial, which would otherwise be hidden from it."""
 
 
 @contextmanager
@@ -20,7 +24,8 @@ def changes_undone(
     """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
-    `functools` that was empty is cleared, because training may have changed the results in it.
+    `functools` that was empty is cleared, because training may have changed the results in it, unless
+    the guard refuses them.
 
     Args:
         factories: The study's factories, each with its name.
@@ -61,7 +66,7 @@ def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
         if isinstance(holder, Cache):
             if id(holder) in filled:
                 yield holder.path
-            else:
+            elif _GUARDED.isdisjoint(map(sort_of, cached_values(holder.thing))):
                 holder.thing.cache_clear()
             continue
         try:

@@ -316,6 +316,8 @@ class ProgressModel:
         self._began = clock()
         self._study: StudyOpened | None = None
         self._counted: StudyCounted | None = None
+        self._elsewhere = 0
+        self._most_here = 0
         self._running: dict[int, Attempt] = {}
         self._states: dict[int, TrialState] = {}
         self._resumed: set[int] = set()
@@ -339,9 +341,7 @@ class ProgressModel:
             study, attempts = self._study, [self._running[n] for n in sorted(self._running)]
             counts = self._counts()
             target = study.target if study else 0
-            elsewhere = 0
-            if self._counted is not None:
-                elsewhere = max(0, self._counted.running - len(attempts))
+            elsewhere = self._elsewhere
             done = sum(counts[state] for state in _RESULTS)
             if self._verified is not None:
                 done = self._verified.done
@@ -404,6 +404,9 @@ class ProgressModel:
                 self._evaluation(event)
             case StudyCounted():
                 self._counted = event
+                # It was counted since the last time, when up to so many of these were this worker's.
+                self._elsewhere = max(0, event.running - self._most_here)
+                self._most_here = len(self._running)
                 if event.best is not None:
                     self._lead(event.best)
             case CheckpointKept():
@@ -435,6 +438,7 @@ class ProgressModel:
                 self._doing = None
                 attempt = Attempt(event.trial, event.attempt, began=now)
                 self._running[event.trial] = attempt
+                self._most_here = max(self._most_here, len(self._running))
                 if event.attempt > 1 and event.trial not in self._states:
                     self._resumed.add(event.trial)
                 self._states[event.trial] = "running"

@@ -17,6 +17,7 @@ from sweeper.records.events import (
     EpochFinished,
     Notice,
     StepsDone,
+    StudyCounted,
     StudyOpened,
     TrainingStarted,
 )
@@ -324,3 +325,17 @@ def test_a_users_text_is_drawn_as_it_is() -> None:
     assert "[b]loss" in drawn(run.snapshot, 120)
     assert "[b]loss" in drawn(run.snapshot, 80)
     assert "kind=[red]x[/red]" in drawn(run.snapshot, 80)
+
+
+def test_a_trial_that_ended_after_it_was_counted_does_not_run_elsewhere() -> None:
+    """The count is older than the events: a sweep's last trial would be said to run on another worker."""
+    run = Run(target=2)
+    for number in (0, 1):
+        run.start(number)
+    for number in (0, 1):
+        run.end(number, "complete", 0.5)
+    run.model.apply(StudyCounted(0, 0, 0, 0, 2))
+    seen = run.snapshot
+    assert (seen.done, seen.elsewhere, seen.study and seen.study.target) == (2, 0, 2)
+    run.model.apply(StudyCounted(2, 0, 0, 0, 1))
+    assert run.snapshot.elsewhere == 1, "now it is another worker's"

@@ -1,0 +1,479 @@
+"""Server of the dashboard: optuna-dashboard at ``/``, sweeper's page at ``/sweeper/``.
+
+It listens on 127.0.0.1 by default. A SQLite file must be in WAL mode: with a rollback journal a
+reader blocks the workers' writes, and the study fails with "database is locked" (optuna-dashboard
+issue 545).
+
+optuna-dashboard has no login and can delete studies. Deleting or renaming a study, or setting a
+trial's result, would break records that running workers rely on, so such requests are refused. A
+web page elsewhere may let its name resolve to 127.0.0.1 (DNS rebinding), so a request must name
+this machine.
+
+An open page asks every two seconds for what has changed since the version that it has; the answer to a
+page that lacks nothing is 304. Names, parameters and errors come from users: the page shows them as text,
+and its Content Security Policy allows only scripts and styles of this server.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+import signal
+import socket
+import socketserver
+import sqlite3
+import threading
+import urllib.parse
+import wsgiref.simple_server
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from sweeper.errors import (
+    DatabaseUnavailableError,
+    ExecutionError,
+    StorageError,
+    SweeperError,
+    UnknownStudyError,
+    UsageError,
+)
+from sweeper.records.printing import finite_json
+from sweeper.support.installation import install_command
+from sweeper.support.shown import shown_url, without_secrets
+from sweeper.views.page.payload import Advice, LivePayloads, log_tail
+from sweeper.views.page.report import asset, page_template
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from sweeper.db.repository import Repository
+
+_PATIENCE = 10.0
+"""Seconds that a page waits for a busy database."""
+
+
+class OpenedRepository:
+    """Opener of a database's repository; safe for several threads.
+
+    A database may contain only Optuna's studies at first, and get sweeper's tables while the
+    dashboard runs.
+    """
+
+    def __init__(self, storage: str) -> None:
+        self._storage = storage
+        self._lock = threading.Lock()
+        self._opened: Repository | None = None
+
+    def __call__(self) -> Repository:
+        """Return the repository.
+
+        Raises:
+            DatabaseUnavailableError: It has no study of sweeper.
+            DatabaseVersionError: Another version wrote it.
+        """
+        from sweeper.db.database import Database
+        from sweeper.db.repository import Repository
+
+        with self._lock:
+            if self._opened is None:
+                database = Database.open(self._storage, create=False, patience=_PATIENCE)
+                self._opened = Repository(database)
+            return self._opened
+
+    def close(self) -> None:
+        """Close its connections."""
+        with self._lock:
+            if self._opened is not None:
+                self._opened.database.close()
+                self._opened = None
+
+
+_NOT_SENT = ("access-control-allow-origin",)
+"""Headers of optuna-dashboard that would allow any web page to read a study's artifacts."""
+
+_ADDED = [
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "SAMEORIGIN"),
+    ("Referrer-Policy", "no-referrer"),
+]
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach a server that listens on ``host``."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+class FencedApplication:
+    """A WSGI application that passes only reads on to ``application``.
+
+    With ``local_only``, a request's ``Host`` must be a name of this machine.
+    """
+
+    def __init__(self, application: WSGIApplication, *, local_only: bool) -> None:
+        self._application = application
+        self._local_only = local_only
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        reason = self._refusal(environ)
+        if reason is None:
+            return self._application(environ, _with_headers(start_response))
+        body = json.dumps({"reason": reason}).encode()
+        start_response(
+            "403 Forbidden",
+            [("Content-Type", "application/json"), ("Content-Length", str(len(body)))],
+        )
+        return [body]
+
+    def _refusal(self, environ: WSGIEnvironment) -> str | None:
+        host = urllib.parse.urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
+        if self._local_only and not is_loopback(host):
+            return f"this dashboard answers on localhost only, not as {host!r}"
+        if environ.get("REQUEST_METHOD") in {"GET", "HEAD"}:
+            return None
+        return "this dashboard is read-only, because workers rely on the data"
+
+
+PREFIX = "/sweeper"
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    # plotly.js creates images from its drawings.
+    "img-src 'self' data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+_NAME = r"(?P<name>[^/]{1,120})"
+_TRIAL = r"trials/(?P<number>\d{1,9})"
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_STATIC = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "plotly.min.js": "text/javascript; charset=utf-8",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a request; without a body, the browser has it already."""
+
+    body: bytes | None
+    kind: str = _HTML
+    status: HTTPStatus = HTTPStatus.OK
+    tag: str = ""
+    lasting: bool = False
+
+
+class PageApplication:
+    """The WSGI application of sweeper's page."""
+
+    def __init__(
+        self, repository: Callable[[], Repository], advice: Advice, runs_dir: Path | None = None
+    ) -> None:
+        self._repository = repository
+        self._runs_dir = runs_dir
+        self._payloads = LivePayloads(advice)
+        self._routes: tuple[tuple[re.Pattern[str], Callable[..., Answer]], ...] = (
+            (re.compile(r"/?"), self._studies),
+            (re.compile(r"/studies\.json"), self._studies_data),
+            (re.compile(rf"/studies/{_NAME}/?"), self._study),
+            (re.compile(rf"/studies/{_NAME}/data\.json"), self._study_data),
+            (re.compile(rf"/studies/{_NAME}/{_TRIAL}/?"), self._trial),
+            (re.compile(rf"/studies/{_NAME}/{_TRIAL}/log\.json"), self._log),
+            (re.compile(r"/static/(?P<file>[a-z.]+)"), self._static),
+        )
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        answer = self._answer(environ)
+        tag = f'"{answer.tag or xxhash.xxh3_128_hexdigest(answer.body or b"")}"'
+        headers = [
+            ("Content-Security-Policy", POLICY),
+            ("Cache-Control", "max-age=86400" if answer.lasting else "no-cache"),
+            ("ETag", tag),
+        ]
+        asked = environ.get("HTTP_IF_NONE_MATCH")
+        if answer.status is HTTPStatus.OK and (answer.body is None or asked == tag):
+            start_response("304 Not Modified", headers)
+            return []
+        body = answer.body or b""
+        headers += [("Content-Type", answer.kind), ("Content-Length", str(len(body)))]
+        if answer.status is HTTPStatus.FOUND:
+            headers.append(("Location", answer.tag))
+        start_response(f"{answer.status.value} {answer.status.phrase}", headers)
+        return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
+
+    def _answer(self, environ: WSGIEnvironment) -> Answer:
+        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "These pages are for reading only.")
+        # WSGI has the path as Latin-1 text of its UTF-8 bytes.
+        path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
+        path = path.removeprefix(PREFIX)
+        since = urllib.parse.parse_qs(environ.get("QUERY_STRING", "")).get("since", [""])[0]
+        try:
+            for pattern, answer in self._routes:
+                found = pattern.fullmatch(path)
+                if found is not None:
+                    more = {"since": since} if answer == self._study_data else {}
+                    return answer(**found.groupdict(), **more)
+        except UnknownStudyError as error:
+            return _problem(HTTPStatus.NOT_FOUND, str(error))
+        except StorageError as error:
+            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+        return _problem(HTTPStatus.NOT_FOUND, f"There is no page {PREFIX}{path[:200]} here.")
+
+    def _studies(self) -> Answer:
+        self._repository()
+        return _page("Studies", f"{PREFIX}/studies.json")
+
+    def _studies_data(self) -> Answer:
+        repository = self._repository()
+        ids = repository.optuna_ids()
+        studies = [
+            {
+                **status.to_json(),
+                "address": _study_at(status.study),
+                "elsewhere": f"/dashboard/studies/{ids[status.study]}",
+            }
+            for status in reversed(repository.statuses(each=False))
+        ]
+        text = json.dumps(finite_json(studies))
+        version = xxhash.xxh3_64_hexdigest(text.encode())
+        body = f'{{"studies": {text}, "version": "{version}"}}'.encode()
+        return Answer(body, _JSON, tag=version)
+
+    def _study(self, name: str) -> Answer:
+        self._repository().study(name)
+        return _page(name, f"{_study_at(name)}/data.json")
+
+    def _study_data(self, name: str, since: str) -> Answer:
+        repository = self._repository()
+        more = {"elsewhere": f"/dashboard/studies/{repository.optuna_ids().get(name)}"}
+        version, data = self._payloads.answer(repository, name, since, more)
+        return Answer(None if data is None else data.encode(), _JSON, tag=version)
+
+    def _trial(self, name: str, number: str) -> Answer:
+        address = f"{_study_at(name)}#trial-{int(number)}"
+        return Answer(b"", status=HTTPStatus.FOUND, tag=address)
+
+    def _log(self, name: str, number: str) -> Answer:
+        trial = self._repository().trial(name, int(number))
+        return Answer(json.dumps({"log": log_tail(self._runs_dir, trial)}).encode(), _JSON)
+
+    def _static(self, file: str) -> Answer:
+        if file not in _STATIC:
+            return _problem(HTTPStatus.NOT_FOUND, f"There is no file {file} here.")
+        return Answer(asset(file).encode(), _STATIC[file], lasting=file == "plotly.min.js")
+
+
+def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplication:
+    """Return one application: the page below ``/sweeper``, and the dashboard for all other paths."""
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        ours = path == PREFIX or path.startswith(f"{PREFIX}/")
+        return (pages if ours else dashboard)(environ, start_response)
+
+    return application
+
+
+def _study_at(name: str) -> str:
+    return f"{PREFIX}/studies/{urllib.parse.quote(name, safe='')}"
+
+
+def _page(title: str, source: str, message: str = "", status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    text = page_template().render(
+        title=title, source=source, message=message, file=None, prefix=PREFIX
+    )
+    return Answer(text.encode(), status=status)
+
+
+_WHAT_IS_HERE = (
+    "The links above lead to all studies of this database and to optuna-dashboard. A study is shown here "
+    "once `sweeper run FILE` has started it; `sweeper ls` lists the studies."
+)
+
+
+def _problem(status: HTTPStatus, message: str) -> Answer:
+    text = f"{message[:1].upper()}{message[1:].rstrip('.')}. {_WHAT_IS_HERE}"
+    return _page(status.phrase, "", text, status)
+
+
+def _with_headers(start_response: StartResponse) -> StartResponse:
+    def start(
+        status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
+    ) -> Callable[[bytes], object]:
+        sent = [(name, value) for name, value in headers if name.lower() not in _NOT_SENT]
+        if exc_info is None:
+            return start_response(status, [*sent, *_ADDED])
+        return start_response(status, [*sent, *_ADDED], exc_info)
+
+    return start
+
+
+_NO_ADVICE = Advice()
+
+
+class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
+    """Server with one thread for each request, so that a slow plot does not block others."""
+
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        """Bind without a reverse lookup of the host's name, which can take many seconds."""
+        socketserver.TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+class _QuietRequests(wsgiref.simple_server.WSGIRequestHandler):
+    """Request handler without a log in the user's terminal."""
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's
+        pass
+
+
+class DashboardServer:
+    """A listening dashboard; ``serve`` answers requests until it is stopped.
+
+    Attributes:
+        url: URL of optuna-dashboard; sweeper's pages are at ``sweeper/`` below it.
+    """
+
+    def __init__(self, server: _Server, host: str, release: Callable[[], None]) -> None:
+        self._server = server
+        self._release = release
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http://{shown}:{server.server_port}/"
+
+    def serve(self, announce: Callable[[str], None]) -> None:
+        """Answer requests until SIGINT or SIGTERM, then close the socket and return.
+
+        ``announce`` receives the URL after the signal handlers are installed.
+        """
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            announce(self.url)
+            self._server.serve_forever()
+        except KeyboardInterrupt:
+            return
+        finally:
+            self.close()
+            signal.signal(signal.SIGTERM, before)
+
+    def close(self) -> None:
+        """Close the socket and the database's connections."""
+        self._server.server_close()
+        self._release()
+
+
+def open_dashboard(
+    storage: str,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    *,
+    runs_dir: Path | None = None,
+    advice: Advice = _NO_ADVICE,
+) -> DashboardServer:
+    """Open the database and start listening; `DashboardServer.serve` then answers requests.
+
+    Args:
+        storage: SQLAlchemy URL of the database.
+        host: Address to listen on.
+        port: Port to listen on; 0 takes a free one.
+        runs_dir: The runs directory, for logs; None for no logs.
+        advice: Next commands on the pages.
+
+    Raises:
+        UsageError: The dashboard's packages are not installed.
+        DatabaseUnavailableError: There is no database, or it has no Optuna tables.
+        DatabaseVersionError: Another version of Optuna wrote it.
+        StorageError: A SQLite database is not in WAL mode.
+        ExecutionError: The address cannot be listened on.
+    """
+    try:
+        from optuna_dashboard import wsgi
+
+        page_template()
+    except ModuleNotFoundError as error:
+        msg = (
+            f"the dashboard needs the package {error.name!r}, which is not installed: "
+            f"{install_command('dashboard')}"
+        )
+        raise UsageError(msg) from None
+    from sweeper.db.faults import parse_url
+    from sweeper.db.schema import optuna_storage
+
+    url = parse_url(storage)
+    if url.get_backend_name() == "sqlite":
+        _check_file(Path(url.database or ""))
+    try:
+        shown = optuna_storage(url, create=False)
+        optunas = wsgi(shown)
+    except SweeperError:
+        raise
+    except Exception as error:
+        msg = (
+            f"the database {shown_url(url)} cannot be shown: {type(error).__name__}: "
+            f"{without_secrets(str(error), storage)}; expected one that `sweeper run` or Optuna has written"
+        )
+        raise DatabaseUnavailableError(msg) from error
+    repository = OpenedRepository(storage)
+    application = mounted(optunas, PageApplication(repository, advice, runs_dir))
+
+    def release() -> None:
+        shown.engine.dispose()
+        repository.close()
+
+    fenced = FencedApplication(application, local_only=is_loopback(host))
+    return DashboardServer(_listen(host, port, fenced), host, release)
+
+
+def _listen(host: str, port: int, application: WSGIApplication) -> _Server:
+    kind = _Server6 if ":" in host else _Server
+    try:
+        return wsgiref.simple_server.make_server(
+            host, port, application, server_class=kind, handler_class=_QuietRequests
+        )
+    except OSError as error:
+        msg = (
+            f"cannot listen on {host} port {port}: {error.strerror or error}; "
+            "choose another with --port, or a free one with --port 0"
+        )
+        raise ExecutionError(msg) from None
+
+
+def _check_file(file: Path) -> None:
+    """Check that the SQLite file exists, because Optuna would create it, and is in WAL mode."""
+    if not file.is_file():
+        msg = (
+            f"there is no database {file}; run a study first (sweeper run FILE), or name another "
+            "one with --storage or --runs-dir"
+        )
+        raise DatabaseUnavailableError(msg)
+    try:
+        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            mode = str(database.execute("PRAGMA journal_mode").fetchone()[0])
+    except sqlite3.Error as error:
+        msg = f"the database {file} cannot be read: {error}; expected a SQLite file"
+        raise DatabaseUnavailableError(msg) from None
+    if mode.lower() != "wal":
+        msg = (
+            f"the database {file} is in journal mode {mode!r}, in which a dashboard can stop a "
+            "running study; expected 'wal'. While nothing uses it, type: python -c "
+            f"\"import sqlite3; sqlite3.connect({str(file)!r}).execute('PRAGMA journal_mode=WAL')\""
+        )
+        raise StorageError(msg)

@@ -1,0 +1,314 @@
+"""Data of the page: the JSON of a study's records, as ``--json`` prints it, and what depends on the place.
+
+A trial is the object of ``show --json`` with its target of epochs, its error and its next commands; the study
+is the object of ``status --json`` without the trials. A dashboard keeps the text of each trial, so that a
+poll reads, converts and sends only the trials that have changed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeper.records.configurations import leader_sentence
+from sweeper.records.printing import finite_json, json_fields
+from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
+from sweeper.search.importance import parameter_importances
+from sweeper.spec.space import Categorical, Distribution, IntRange
+from sweeper.support.paths import RunPaths
+from sweeper.views.formats import value_text
+from sweeper.views.tables import status_objectives
+
+if TYPE_CHECKING:
+    from sweeper.db.repository import Repository
+    from sweeper.db.stamps import Stamps
+
+_LARGEST_NUMBER = 2**53
+"""The largest whole number that a browser reads exactly."""
+
+_LOG_BYTES = 8192
+_ESTIMATED = 300
+"""Number of trials up to which a poll estimates the time left."""
+
+_SETTINGS = (
+    *("epochs", "sampler", "pruner", "budget", "repeats", "concurrency", "seed", "at", "step"),
+    *("deterministic", "threads", "checkpoint_every", "audit"),
+)
+
+
+def _none(_record: object) -> Sequence[str]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Next commands for a study and for a trial, exactly as they must be typed."""
+
+    study: Callable[[StudyStatus], Sequence[str]] = _none
+    trial: Callable[[TrialRecord], Sequence[str]] = _none
+
+
+def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None = None) -> str:
+    """Return the text of a trial for the page."""
+    found = trial.to_json()
+    found |= {
+        "seed": str(trial.seed),
+        "params": {name: _exact(value) for name, value in trial.params.items()},
+        "target": trial.length,
+        "anew_after": trial.anew_after,
+        "error": trial.error,
+        "commands": list(commands),
+    }
+    return _text(found if log is None else found | {"log": log})
+
+
+def study_json(
+    repository: Repository,
+    results: StudyResults,
+    commands: Sequence[tuple[str, str]],
+    now: datetime,
+) -> dict[str, Any]:
+    """Return the study's part of the page.
+
+    Args:
+        repository: The repository of the study's database.
+        results: The study's results; epochs are not needed.
+        commands: Next commands, each with its effect.
+        now: End of the working time of running attempts.
+    """
+    status, name = results.status, results.status.study
+    row, environments = repository.study(name), repository.environments(name)
+    given = {"at": "end", "seed": str(row.seed), **row.definition}
+    space: dict[str, Distribution] = {}
+    for trial in results.trials:
+        space = {**trial.distributions, **space}
+    source = row.source or {}
+    identity = {
+        "fingerprint of definition and code": row.fingerprint,
+        "fingerprint of the code": row.code.digest if row.code else None,
+        "file": ":".join(filter(None, (source.get("location"), source.get("name")))),
+        **{f"digest of trial {trial.number}": trial.digest for trial in results.pareto},
+        **{
+            f"accepted change {number}": text
+            for number, text in enumerate(
+                (text for each in repository.definition_changes(name) for text in each.changes), 1
+            )
+        },
+    }
+    return {
+        "made_at": now.isoformat(),
+        "study": {key: value for key, value in status.to_json().items() if key != "trials"},
+        "answer": answer_text(status),
+        "notices": notices(status, deterministic=row.definition.get("deterministic") is not False),
+        "exactness": status.exactness.line,
+        "seconds_left": status.seconds_left,
+        "settings": {key: _exact(given[key]) for key in _SETTINGS if key in given},
+        "space": {name: range_json(distribution) for name, distribution in space.items()},
+        "workers": [worker.to_json() for worker in repository.workers(name)],
+        "environments": [json_fields(each) for each in environments],
+        "identity": [[name, value] for name, value in identity.items() if value],
+        "commands": [list(each) for each in commands],
+    }
+
+
+def importances(results: StudyResults) -> list[dict[str, Any]]:
+    """Return the importances of parameters for the (first) objective; empty with too few trials."""
+    objective = status_objectives(results.status)[0]
+    shares = parameter_importances(results.trials, objective)
+    if not shares:
+        return []
+    named = {"objective": objective.name, "trials": results.status.complete}
+    return [named | {"shares": [list(share) for share in shares]}]
+
+
+def answer_text(status: StudyStatus) -> str:
+    """Return the study's result as one sentence."""
+    if status.objectives and status.pareto:
+        front = ", ".join(str(trial.number) for trial in status.pareto)
+        return (
+            f"There are several objectives; no trial is better in all of them than trials {front}."
+        )
+    if status.best is None:
+        return "No trial is complete yet."
+    if status.configurations:
+        return f"{leader_sentence(status.configurations)}.".capitalize()
+    return (
+        f"The best trial is {status.best.number}, with {status.objective} "
+        f"{value_text(status.best.value, 6)} ({status.direction})."
+    )
+
+
+def notices(status: StudyStatus, *, deterministic: bool) -> list[str]:
+    """Return the warnings above the numbers."""
+    found = []
+    if status.exactness.warning is not None:
+        found.append(f"{status.exactness.warning[0].upper()}{status.exactness.warning[1:]}.")
+    if not deterministic:
+        found.append(
+            "The study has deterministic=False: a repeated or resumed trial may give other bits."
+        )
+    if len(status.codes) > 1:
+        groups = "; ".join(
+            f"{g.code}{' (the present one)' if g.current else ''}: trials "
+            f"{', '.join(map(str, g.trials))}"
+            for g in status.codes
+        )
+        found.append(
+            f"Trials ran under different definitions or code, and are ranked separately: {groups}."
+        )
+    return found
+
+
+def range_json(distribution: Distribution) -> dict[str, Any]:
+    """Return a parameter's distribution for the page."""
+    if isinstance(distribution, Categorical):
+        return {"kind": "choice", "choices": [_exact(each) for each in distribution.choices]}
+    step = distribution.step if distribution.step != 1 else None
+    whole = isinstance(distribution, IntRange)
+    return {
+        "kind": "number",
+        "whole": whole,
+        **json_fields(distribution, "low", "high", "log"),
+        "step": step,
+    }
+
+
+def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) -> str:
+    """Return the end of the log of a trial's newest attempt; empty if this machine has none."""
+    if runs_dir is None or not trial.attempts:
+        return ""
+    path = RunPaths(runs_dir, trial.study).log(trial.number, trial.attempts[-1].number)
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - most))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        # The trial ran on another machine, or inline.
+        return ""
+    return text if size <= most else text.partition("\n")[2]
+
+
+def joined(study: Mapping[str, Any], trials: Sequence[str]) -> str:
+    """Return the page's data: the study's part with the texts of trials."""
+    return f'{_text(study)[:-1]},"trials":[{",".join(trials)}]}}'
+
+
+def _text(value: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        return json.dumps(finite_json(value), allow_nan=False, separators=(",", ":"))
+
+
+def _exact(value: Any) -> Any:
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST_NUMBER:
+        return str(value)
+    return value
+
+
+@dataclass
+class _Kept:
+    """What is kept of a study between two polls.
+
+    Attributes:
+        token: Prefix of its versions, another one after a restart of the dashboard or of the study.
+        version: Number of changes so far.
+        stamps: State of its rows at the last read; None before the first.
+        texts: The version at which each trial last changed, and its text.
+        slim: The trials without their epochs.
+        study: The study's part of the page.
+        ranked: Number of complete trials of the latest importances of parameters.
+        importance: These importances.
+    """
+
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+    version: int = 0
+    stamps: Stamps | None = None
+    texts: dict[int, tuple[int, str]] = field(default_factory=dict)
+    slim: dict[int, TrialRecord] = field(default_factory=dict)
+    study: dict[str, Any] = field(default_factory=dict)
+    ranked: int = 0
+    importance: list[dict[str, Any]] = field(default_factory=list)
+
+    def follows(self, stamps: Stamps) -> bool:
+        """Return whether the study is the same and has lost no trial since the last read."""
+        before = self.stamps
+        return before is None or (
+            before.identity == stamps.identity and before.trials.keys() <= stamps.trials.keys()
+        )
+
+
+class LivePayloads:
+    """Data of the pages of a dashboard, which answers only with what has changed; safe for threads.
+
+    Importances of parameters take longer than a poll may. So they are computed in a thread, and again
+    once there are a tenth more complete trials.
+    """
+
+    def __init__(self, advice: Advice) -> None:
+        self._advice = advice
+        self._studies: dict[str, _Kept] = {}
+        self._lock = threading.Lock()
+
+    def answer(
+        self, repository: Repository, name: str, since: str, more: Mapping[str, Any]
+    ) -> tuple[str, str | None]:
+        """Return the present version, and the data that a page of the version ``since`` lacks.
+
+        The data are None if it lacks nothing. ``more`` is added to the study's part.
+
+        Raises:
+            UnknownStudyError: There is no such study.
+        """
+        with self._lock:
+            kept = self._read(repository, name)
+            version = f"{kept.token}-{kept.version}"
+            if since == version:
+                return version, None
+            token, _, number = since.partition("-")
+            known = int(number) if token == kept.token and number.isdecimal() else -1
+            changed = [text for at, text in kept.texts.values() if at > known]
+            head = {**kept.study, **more, "importance": kept.importance}
+            head |= {"version": version, "all": known < 0}
+            return version, joined(head, changed)
+
+    def _read(self, repository: Repository, name: str) -> _Kept:
+        stamps = repository.stamps(name)
+        kept = self._studies.setdefault(name, _Kept())
+        if kept.stamps == stamps:
+            return kept
+        if not kept.follows(stamps):
+            kept = self._studies[name] = _Kept()
+        before = kept.stamps
+        changed = None
+        if before is not None:
+            changed = [n for n, stamp in stamps.trials.items() if before.trials.get(n) != stamp]
+        kept.version += 1
+        for trial in repository.trials(name, changed):
+            text = trial_json(trial, self._advice.trial(trial))
+            kept.texts[trial.number] = (kept.version, text)
+            kept.slim[trial.number] = replace(trial, epochs=())
+        # The time left and the configurations need the progress of each trial.
+        each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
+        results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))
+        commands = [(command, "") for command in self._advice.study(results.status)]
+        kept.study = study_json(repository, results, commands, datetime.now(UTC))
+        kept.stamps = stamps
+        if results.status.complete > 1.1 * kept.ranked:
+            kept.ranked = results.status.complete
+            threading.Thread(target=self._rank, args=(kept, results), daemon=True).start()
+        return kept
+
+    def _rank(self, kept: _Kept, results: StudyResults) -> None:
+        found = importances(results)
+        with self._lock:
+            if found != kept.importance:
+                kept.importance = found
+                kept.version += 1

@@ -1,0 +1,298 @@
+"""Report: the page of a study in one file without network access.
+
+The file runs two scripts, Plotly's and its own. A Content Security Policy names both by digest, so no
+other script can run and nothing is loaded. Plotly sets styles as it draws, so inline styles are allowed.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.errors import UsageError
+from sweeper.records.results import StudyResults
+from sweeper.spec.settings import Settings
+from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
+from sweeper.views.page.payload import Advice, importances, joined, log_tail, study_json, trial_json
+from sweeper.views.tables import objectives_text, status_objectives
+
+if TYPE_CHECKING:
+    import jinja2
+
+GENERATOR = '<meta name="generator" content="sweeper '
+"""Marker near the beginning of every report."""
+
+_OWN_STYLE = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
+"""Marker by which plotly.js finds the style for maps, which it would otherwise add and the policy refuse."""
+
+_LOGS_BYTES = 2_000_000
+"""Total size of the ends of logs in a report."""
+
+_LOOKED_AT = 4096
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportRequest:
+    """Options of a report.
+
+    Attributes:
+        output: The file; ``STUDY-report.html`` here by default.
+        compare: Another study of the same database and the same objective.
+        png: A directory for the figures as PNG files; None for none.
+        force: Replace a file that is not a report.
+        patience: Seconds to wait for a busy database.
+        advice: Next commands of trials.
+    """
+
+    study: str
+    settings: Settings
+    output: Path | None = None
+    compare: str | None = None
+    png: Path | None = None
+    force: bool = False
+    patience: float = 10.0
+    advice: Advice = field(default_factory=Advice)
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of a report: the page, and the figures."""
+
+    page: Path
+    pictures: tuple[Path, ...]
+
+
+def make_report(request: ReportRequest) -> Written:
+    """Read the study, and write the page and the figures.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+        UsageError: The studies cannot be compared, a package or browser is missing, or the output
+            is an existing file that is not a report.
+        ExecutionError: The browser that draws PNG files failed.
+        DatabaseUnavailableError: The database cannot be reached.
+    """
+    settings, now = request.settings, datetime.now(UTC)
+    with Database.open(settings.storage, create=False, patience=request.patience) as database:
+        repository = Repository(database)
+        results = repository.results(request.study)
+        other = None if request.compare is None else repository.results(request.compare)
+        if other is not None:
+            check_comparable(results, other)
+        study = study_json(repository, results, _commands(repository, results, settings), now)
+    study |= {"importance": importances(results), "all": True, "version": ""}
+    if results.status.finished < results.status.target:
+        study["notices"].append("The study is not finished; this page shows its present state.")
+    if other is not None:
+        study["compared"] = _compared(other)
+    most = _LOGS_BYTES // max(len(results.trials), 1)
+    data = joined(
+        study,
+        [
+            trial_json(t, request.advice.trial(t), log_tail(settings.runs_dir, t, min(most, 8192)))
+            for t in results.trials
+        ],
+    )
+    page = request.output or Path(f"{request.study}-report.html")
+    write(file_of(request.study, data, f"{now:%Y-%m-%d %H:%M:%S} UTC"), page, force=request.force)
+    if request.png is None:
+        return Written(page, ())
+    from sweeper.views.page.pictures import write_png
+
+    return Written(page, write_png(page, request.png))
+
+
+def file_of(title: str, data: str, made_at: str) -> str:
+    """Return the page as HTML for a file, with its data and scripts.
+
+    Raises:
+        UsageError: Jinja or Plotly is not installed.
+    """
+    try:
+        # A browser digests a script as it reads it, with its line ends made "\n".
+        library = asset("plotly.min.js").replace("\r\n", "\n")
+        from markupsafe import Markup
+
+        template = page_template()
+    except ModuleNotFoundError as error:
+        msg = (
+            f"a report needs the package {(error.name or '').partition('.')[0]!r}, which is not "
+            f"installed: {install_command('plots')}"
+        )
+        raise UsageError(msg) from error
+    own = asset("page.js")
+    policy = (
+        f"default-src 'none'; script-src {_digest(library)} {_digest(own)}; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    for mark in "<>&\u2028\u2029":
+        data = data.replace(mark, f"\\u{ord(mark):04x}")
+    return template.render(
+        title=title,
+        file={
+            "policy": policy,
+            "style": Markup(asset("page.css")),  # noqa: S704 - of this package
+            "data": Markup(data),  # noqa: S704 - JSON in which no "<" is left
+            "library": Markup(library),  # noqa: S704 - of the installed package
+            "own": Markup(own),  # noqa: S704 - of this one
+            "made_at": made_at,
+        },
+        prefix="",
+        source="",
+        message="",
+    )
+
+
+@cache
+def page_template() -> jinja2.Template:
+    """Return the template of every page."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sweeper.views.page", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "version": VERSION,
+        "plotly_version": version("plotly"),
+        "plotly_styles": _OWN_STYLE.findall(asset("plotly.min.js")),
+    }
+    return environment.get_template("page.html")
+
+
+@cache
+def asset(name: str) -> str:
+    """Return a script or style of the page, or Plotly's own script."""
+    if name == "plotly.min.js":
+        return (files("plotly") / "package_data" / name).read_text(encoding="utf-8")
+    return (files("sweeper.views.page") / name).read_text(encoding="utf-8")
+
+
+def _digest(script: str) -> str:
+    found = hashlib.sha256(script.encode()).digest()
+    return f"'sha256-{base64.b64encode(found).decode()}'"
+
+
+def check_comparable(results: StudyResults, other: StudyResults) -> None:
+    """Check that two studies can be compared.
+
+    Raises:
+        UsageError: Their objectives differ, or the second is the first.
+    """
+    ours, theirs = results.status, other.status
+    if ours.study == theirs.study:
+        msg = f"--compare {theirs.study} is the study itself; name another one (`sweeper ls` lists them)"
+        raise UsageError(msg)
+    if status_objectives(ours) != status_objectives(theirs):
+        msg = (
+            f"studies {ours.study!r} and {theirs.study!r} cannot be compared: the first has the "
+            f"objective {objectives_text(ours)!r}, the second {objectives_text(theirs)!r}; their "
+            "values cannot be compared"
+        )
+        raise UsageError(msg)
+
+
+def _compared(other: StudyResults) -> Mapping[str, Any]:
+    """Return the other study for the page, with the curves of its leading trials."""
+    return {
+        "study": {key: each for key, each in other.status.to_json().items() if key != "trials"},
+        "trials": [
+            trial.to_json() | {"target": trial.length, "anew_after": trial.anew_after}
+            for trial in other.pareto
+        ],
+    }
+
+
+def _commands(
+    repository: Repository, results: StudyResults, settings: Settings
+) -> Sequence[tuple[str, str]]:
+    status = results.status
+    environments = repository.environments(status.study)
+    versions = next((dict(e.versions) for e in environments if e.versions), {})
+    python = versions.pop("python", None)
+    pinned = [f"{name}=={version}" for name, version in versions.items()]
+    words = ["pip", "install", f"{DISTRIBUTION}=={VERSION}", *pinned]
+    on = "" if python is None else f", on Python {python}"
+    commands = [(shlex.join(words), f"installs the versions of the first attempts{on}")]
+    if status.finished < status.target:
+        commands.append((settings.command("resume", status.study), "resumes the study"))
+    for trial in results.pareto[:3]:
+        number = str(trial.number)
+        command = settings.command("verify", status.study, "--trial", number)
+        commands.append((command, f"trains trial {number} from scratch and compares every digest"))
+    given = repository.study(status.study).source or {}
+    if given.get("location"):
+        source = ":".join(filter(None, (given["location"], given.get("name"))))
+        again = shlex.join(["sweeper", "run", source, "--runs-dir", "runs-again"])
+        commands.append((again, "runs the whole study again; every digest must be the same"))
+    return commands
+
+
+def write(page: str, path: Path, *, force: bool) -> None:
+    """Write the page under a temporary name, and rename it to ``path``.
+
+    Raises:
+        UsageError: ``path`` is an existing file that is not a report, without ``force``; or it
+            cannot be written.
+    """
+    _check_target(path, force=force)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
+        raise UsageError(msg) from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(page)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        temporary.chmod(0o666 & ~mask)
+        temporary.replace(path)
+    except OSError as error:
+        msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
+        raise UsageError(msg) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _check_target(path: Path, *, force: bool) -> None:
+    if force and not path.is_dir():
+        return
+    if path.is_dir():
+        msg = f"{path} is a directory; name a file with --output FILE.html"
+        raise UsageError(msg)
+    if not path.exists():
+        return
+    try:
+        with path.open("rb") as file:
+            begins = file.read(_LOOKED_AT).decode("utf-8", errors="replace")
+    except OSError as error:
+        msg = f"{path} already exists and cannot be read: {error.strerror or error}; see --output"
+        raise UsageError(msg) from error
+    if GENERATOR not in begins:
+        msg = (
+            f"{path} already exists and is not a report of sweeper; name another file with "
+            "--output, or replace it with --force"
+        )
+        raise UsageError(msg)

@@ -1,0 +1,93 @@
+"""Shortened trials in this process, over a link that answers by itself: no server, no fork, no database."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corpus import forget_modules
+
+from sweeper.definition.loading import load_definition
+from sweeper.run.protocol.messages import Assignment, Failed, Judge, Judged, Message, Replay
+from sweeper.run.trial.link import failure_of
+from sweeper.run.trial.run import run_trial
+from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
+
+PLAIN = """
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(4)])
+model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+return model
+"""
+"""For a study's text whose network is not what is tested: one layer, which is traced soonest."""
+
+UNVALIDATED = "return Data(train=(x, y), batch_size=8)"
+"""As data of such a study."""
+
+
+@dataclass
+class Answering:
+    """A trial's link whose worker gives the first choice or the lowest number, and keeps what it is sent."""
+
+    messages: list[Message] = field(default_factory=list)
+
+    def send(self, message: Message) -> None:
+        self.messages.append(message)
+
+    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        if isinstance(distribution, Categorical):
+            return distribution.choices[0]
+        return distribution.low
+
+    def judge(self, question: Judge) -> Judged:
+        return Judged(False)
+
+    def stop_requested(self) -> bool:
+        return False
+
+
+def trained(file: Path, directory: Path) -> list[Message]:
+    """What a shortened trial of the study in ``file`` reports; its files go below ``directory``."""
+    import keras
+
+    before, link = set(sys.modules), Answering()
+    seed_everything(IMPORT_SEED)
+    try:
+        definition = load_definition(str(file))
+        settings = definition.settings()
+        (directory / "attempt-01").mkdir(parents=True, exist_ok=True)
+        assignment = Assignment(
+            study=settings.name,
+            number=0,
+            attempt=1,
+            seed=settings.seed,
+            epochs=min(3, settings.epochs),
+            objective=settings.objective,
+            deterministic=True,
+            threads=1,
+            checkpoint_every="epoch",
+            files=str(directory / "files"),
+            log=str(directory / "attempt-01" / "log.txt"),
+            checkpoints=(str(directory / "attempt-01" / "checkpoints"),),
+            replay=Replay(None, short=True),
+        )
+        try:
+            run_trial(definition, assignment, link)
+        except Exception as error:
+            # The frame of this file would count as the user's.
+            trace = error.__traceback__ and error.__traceback__.tb_next
+            link.send(failure_of(error.with_traceback(trace)))
+    finally:
+        forget_modules(before, file.parent)
+        keras.backend.clear_session(free_memory=False)
+        gc.unfreeze()
+    return link.messages
+
+
+def failure(file: Path, directory: Path) -> Failed:
+    """The error that ends a shortened trial of the study in ``file``."""
+    last = trained(file, directory)[-1]
+    assert isinstance(last, Failed), last
+    return last

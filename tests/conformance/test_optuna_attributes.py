@@ -1,0 +1,66 @@
+"""What the worker writes for Optuna's tools when a trial ends: read by Optuna, and by no sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import optuna
+import pytest
+
+from sweeper.db.attempts import Ending
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+
+ME = WorkerIdentity.here()
+
+
+@contextmanager
+def as_optuna_has_it(repository: Repository) -> Iterator[optuna.Study]:
+    storage = repository.database.optuna_storage()
+    try:
+        yield optuna.load_study(study_name="digits", storage=storage)
+    finally:
+        storage.remove_session()
+        storage.engine.dispose()
+
+
+def ended(repository: Repository, *endings: Ending) -> None:
+    """Run one trial that ends so, attempt by attempt."""
+    for ending in endings:
+        claim = repository.claim("digits", ME, lambda number: number)
+        assert isinstance(claim, Claim)
+        repository.record_process(claim.token, 1, "fork", 0)
+        repository.finish(claim.token, ending)
+
+
+@pytest.fixture(autouse=True)
+def study(repository: Repository) -> None:
+    more = {"epochs": 3, "further_objectives": [["seconds", "minimize"]]}
+    repository.create_or_open(StudyRow("digits", more, "val_loss", "minimize", 4, None, 0))
+
+
+def test_an_ended_trial_has_its_attempts_digest_and_reason(repository: Repository) -> None:
+    complete = Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,))
+    ended(repository, Ending("crashed", 10, error="killed"), complete)
+    ended(repository, Ending("failed", 5, error="Traceback\n  x\nValueError: no such layer\n"))
+    with as_optuna_has_it(repository) as study:
+        first, second = study.get_trials()
+        assert study.metric_names == ["val_loss", "seconds"]
+    assert first.user_attrs == {"attempts": 2, "digest": "d" * 32}
+    assert second.user_attrs == {"attempts": 1, "failed because": "ValueError: no such layer"}
+
+
+def test_a_trial_that_succeeds_later_keeps_no_reason(repository: Repository) -> None:
+    ended(repository, Ending("failed", 5, error="ValueError: once"))
+    repository.retry("digits", 0)
+    ended(repository, Ending("complete", 30, 0.5, "e" * 32, further_values=(1.0,)))
+    with as_optuna_has_it(repository) as study:
+        [trial] = study.get_trials()
+    assert trial.user_attrs == {"attempts": 2, "digest": "e" * 32}
+
+
+def test_no_sampler_reads_them(repository: Repository) -> None:
+    ended(repository, Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,)))
+    [seen] = repository.finished_before("digits", 4)
+    assert (seen.value, seen.params, seen.intermediate) == (0.5, {}, {})
+    assert "d" * 32 not in repr(seen)

@@ -1,0 +1,472 @@
+"""The page of a report in Chromium: opened from disk without a network, sorted, filtered, brushed, read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import CHROMIUM, Watched, chromium
+from drawn_studies import NASTY
+from kinds_of_studies import write_extended, write_halved, write_repeated
+from playwright.sync_api import Browser, Locator, Page, expect
+from recorded_studies import PARAMETER, database
+
+from sweeper.cli.main import main
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+
+WIDTHS = (390, 1280, 2560)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    storage = database(tmp_path_factory.mktemp("recorded") / "sweeper.db")
+    with Database.open(storage, create=False) as opened:
+        repository = Repository(opened)
+        write_halved(repository)
+        write_extended(repository)
+        write_repeated(repository)
+    return storage
+
+
+def report(url: str, study: str, path: Path, *more: str) -> Path:
+    assert main(["report", study, "--storage", url, "--output", str(path), *more]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def written(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report(url, "recorded", tmp_path_factory.mktemp("report") / "page.html")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser: Browser, written: Path) -> Iterator[Watched]:
+    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+        context.set_offline(True)
+        watched = Watched(context.new_page(), "file://")
+        open_report(watched, written)
+        yield watched
+        watched.check()
+
+
+def open_report(watched: Watched, path: Path) -> Page:
+    watched.page.goto(path.as_uri())
+    watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+    return watched.page
+
+
+def rows(page: Page) -> Locator:
+    return page.locator("#trials-table tbody tr:visible")
+
+
+def trial_numbers(page: Page) -> list[int]:
+    return [
+        int(text) for text in page.locator("#trials-table tbody tr:visible th").all_inner_texts()
+    ]
+
+
+def curves(page: Page) -> Locator:
+    return page.locator("#curves-picture .scatterlayer .trace path.js-line")
+
+
+def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opened: Watched) -> None:
+    page = opened.page
+    for name in ("curves", "scatter", "importance"):
+        assert page.locator(f"#{name}-picture svg.main-svg").count() > 0, name
+    assert page.locator("#parallel-picture path").count() == 11, (
+        "a line for each trial with a value"
+    )
+    assert page.locator("canvas").count() == 0
+    assert opened.errors == []
+    assert opened.elsewhere == []
+
+
+def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened: Watched) -> None:
+    page = opened.page
+    assert trial_numbers(page)[:3] == [11, 10, 9], "the best first"
+    head = page.locator("#trials-table thead th")
+    score = head.filter(has_text="score")
+    expect(score).to_have_attribute("aria-sort", "descending")
+    score.get_by_role("button").click()
+    expect(score).to_have_attribute("aria-sort", "ascending")
+    assert trial_numbers(page)[:2] == [3, 0]
+    assert trial_numbers(page)[-1] == 2, "a failed trial has no value"
+    head.filter(has_text="units").get_by_role("button").click()
+    expect(score).not_to_have_attribute("aria-sort", re.compile("."))
+    assert trial_numbers(page) == sorted(trial_numbers(page)), "units grow with the number"
+    state = head.filter(has_text="state").get_by_role("button")
+    state.focus()
+    page.keyboard.press("Enter")
+    assert trial_numbers(page)[-2:] == [2, 3], "failed, pruned"
+    head.filter(has_text="trial").first.get_by_role("button").click()
+    assert trial_numbers(page) == list(range(12))
+
+
+def test_filters_go_by_state_text_and_range_and_say_how_many(opened: Watched) -> None:
+    page = opened.page
+    page.get_by_label("failed").check()
+    assert trial_numbers(page) == [2]
+    expect(page.locator("#shown")).to_contain_text("1 of 12 trials shown")
+    page.get_by_label("failed").uncheck()
+    page.get_by_role("searchbox").fill("sgd complete")
+    assert set(trial_numbers(page)) == {0, 4, 6, 8, 10}
+    page.get_by_role("button", name="Show all trials").click()
+    expect(page.locator("#shown")).to_contain_text("12 of 12 trials shown")
+    page.get_by_text("Ranges of parameters and objectives").click()
+    units = page.get_by_role("group", name="units")
+    units.get_by_label("least").fill("12")
+    units.get_by_label("greatest").fill("14")
+    units.get_by_label("greatest").press("Enter")
+    assert set(trial_numbers(page)) == {4, 5, 6}
+    page.get_by_role("group", name="optimizer").get_by_label("sgd").uncheck()
+    assert set(trial_numbers(page)) == {5}
+    assert page.locator("#parallel-picture path:not(.left-out)").count() == 1
+    page.get_by_role("button", name="Show all trials").click()
+    expect(rows(page)).to_have_count(12)
+    assert page.locator("#parallel-picture path.left-out").count() == 0
+
+
+def test_a_brush_filters_the_table_and_a_click_ends_it(opened: Watched) -> None:
+    page = opened.page
+    axis = page.locator("[data-axis-brush='param:units']")
+    axis.scroll_into_view_if_needed()
+    box = axis.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"]
+    page.mouse.move(x, y + box["height"] - 5)
+    page.mouse.down()
+    page.mouse.move(x, y + box["height"] * 0.93, steps=4)
+    page.mouse.up()
+    shown = trial_numbers(page)
+    assert 0 in shown
+    assert 11 not in shown
+    page.get_by_text("Ranges of parameters and objectives").click()
+    field = page.get_by_role("group", name="units").get_by_label("greatest")
+    most = float(field.input_value())
+    assert set(shown) == {n for n in range(12) if 8 + n <= most}
+    assert page.locator(".brush").nth(2).evaluate("one => one.height.baseVal.value") > 0
+    axis.click()
+    assert len(trial_numbers(page)) == 12
+    assert field.input_value() == ""
+
+
+def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened: Watched) -> None:
+    page = opened.page
+    assert curves(page).count() == 5, "the leaders at first"
+    for number in (0, 1):
+        page.get_by_label(f"Choose trial {number}", exact=True).check()
+    expect(curves(page)).to_have_count(7)
+    expect(page.locator("#curves-picture .legend")).to_contain_text("trial 1 (resumed 1")
+    expect(page.locator("#curves-picture .legend")).to_contain_text("resumed here")
+    page.get_by_label("Choose trial 0", exact=True).uncheck()
+    expect(curves(page)).to_have_count(6)
+    page.get_by_label("Metric").select_option("loss")
+    expect(page.locator("#curves-text")).to_contain_text("loss of trials 1, 7, 8")
+    page.locator("#curves-axis").select_option("step")
+    expect(page.locator("#curves-picture .xtitle")).to_have_text("steps")
+    ticks = page.locator("#curves-picture .xtick text").all_text_contents()
+    assert ticks
+    assert all(re.fullmatch(r"[\d,]+", tick) for tick in ticks), "whole numbers"
+    page.locator("#curves-axis").select_option("time")
+    expect(page.locator("#curves-picture .xtitle")).to_have_text("training time, seconds")
+    page.get_by_label("Smoothing").fill("0.5")
+    expect(curves(page)).to_have_count(12)
+    page.get_by_role("button", name="Choose leaders and running trials").click()
+    page.get_by_label("Smoothing").fill("0")
+    expect(curves(page)).to_have_count(5)
+    page.get_by_label("failed").check()
+    page.get_by_role("button", name="Choose the trials shown").click()
+    expect(page.locator("#curves-text")).to_contain_text("No chosen trial has finished an epoch")
+
+
+def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened: Watched) -> None:
+    found = opened.page.evaluate(
+        """() => {
+          const trial = store.trials.get(1);
+          const line = curve({ ...trial, epochs: [{ epoch: 0, m: 1 }, { epoch: 1, m: 3 }, { epoch: 2, m: null }] }, "m", "epoch", 0.5);
+          const two = { ...trial, own: { ...trial.own, stepsPerEpoch: 10, spans: [100, 60] }, epochs: new Array(6),
+            attempts: [{ number: 1, start_step: 0, end_step: 40 }, { number: 2, start_step: 30, end_step: 60 }] };
+          const at = positions(two, "time");
+          return [line.y, line.broken, at(20), at(40), at(60), at(30, true)];
+        }"""
+    )
+    assert found[0] == [1, pytest.approx(7 / 3), None]
+    assert found[1] == [3]
+    assert found[2:] == [50, 120, 160, 100], "the second attempt ran the fourth epoch again"
+
+
+def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened: Watched) -> None:
+    page = opened.page
+    page.locator("#trials-table").get_by_role("link", name="trial 1", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Trial 1 of recorded")
+    expect(page.get_by_role("heading", level=1)).to_be_focused()
+    expect(page.locator("#lead")).to_contain_text("6 of 6 epochs")
+    expect(page.locator("#lead")).to_contain_text("in 2 attempts")
+    attempts = page.get_by_role("region", name="Table: Attempts of the trial")
+    assert attempts.locator("tbody tr").count() == 2
+    expect(attempts).to_contain_text(f"Killed: {NASTY}")
+    assert page.locator("#trial-timeline span:not(.pause)").count() == 2
+    expect(page.locator("#trial-picture .legend")).to_contain_text("resumed here")
+    expect(page.get_by_text("runs/step-30")).to_be_visible()
+    expect(page.get_by_text("e" * 32)).to_be_visible()
+    expect(page.locator("#trial-commands")).to_contain_text("sweeper verify recorded --trial 1 ")
+    page.get_by_text("Epochs as a table").click()
+    assert page.locator("#trial-epochs tbody tr").count() == 6
+    page.go_back()
+    expect(page.get_by_role("heading", level=1)).to_have_text("recorded")
+    expect(page.locator("#trials-table a[href='#trial-1']")).to_be_focused()
+    page.evaluate("location.hash = 'trial-2'")
+    expect(page.locator("#trial-error")).to_have_text(f"ValueError: {NASTY}")
+
+
+def test_what_a_user_wrote_is_text_and_nothing_else(opened: Watched, written: Path) -> None:
+    page = opened.page
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.querySelectorAll('[onerror]').length") == 0
+    assert page.get_by_text(NASTY).count() > 0
+    assert "<img" not in written.read_text(encoding="utf-8")
+    expect(page.locator("#scatter-picture .xtitle")).to_have_text(PARAMETER)
+
+
+def test_the_policy_lets_no_other_script_run(opened: Watched) -> None:
+    ran = opened.page.evaluate(
+        """() => {
+            const script = document.createElement("script");
+            script.textContent = "window.foreign = true";
+            document.body.append(script);
+            script.remove();
+            return window.foreign === true;
+        }"""
+    )
+    assert not ran
+    opened.errors.clear()  # the browser's word on what was just refused
+
+
+def status_of(url: str, study: str, capsys: pytest.CaptureFixture[str]) -> Any:
+    capsys.readouterr()
+    assert main(["status", study, "--json", "--storage", url]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("study", ["recorded", "longer", "halved", "repeated"])
+def test_every_number_is_that_of_status(
+    url: str, study: str, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a study with a killed, an extended, a halved and a repeated trial."""
+    path = report(url, study, tmp_path / "page.html")
+    said = status_of(url, study, capsys)
+    with browser.new_context() as context:
+        page = open_report(Watched(context.new_page(), "file://"), path)
+        for state in (
+            "complete",
+            "running",
+            "interrupted",
+            "paused",
+            "pruned",
+            "failed",
+            "waiting",
+        ):
+            expect(page.locator(f"#count-{state}")).to_have_count(1 if said[state] else 0)
+            if said[state]:
+                expect(page.locator(f"#count-{state}")).to_have_text(str(said[state]))
+        shown = {}
+        for row in page.locator("#trials-table tbody tr").all():
+            cells = row.locator("th, td").all_inner_texts()
+            shown[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
+        assert shown == {
+            t["number"]: (
+                t["state"],
+                "-" if t["value"] is None else f"{t['value']:.6g}",
+                f"{t['epoch']} of {t['epochs']}",
+            )
+            for t in said["trials"]
+        }
+        expect(page.locator("#configurations")).to_be_visible(visible=bool(said["configurations"]))
+        assert page.locator("#configurations-table tbody tr").count() == len(said["configurations"])
+
+
+def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(
+    url: str, browser: Browser, tmp_path: Path
+) -> None:
+    path = report(url, "longer", tmp_path / "page.html")
+    with browser.new_context() as context:
+        page = open_report(Watched(context.new_page(), "file://"), path)
+        expect(page.locator("#trials-table-0")).to_contain_text("extended from 2")
+        expect(page.locator("#trials-table-1")).not_to_contain_text("extended")
+        expect(page.locator("#spread")).to_be_hidden()
+        expect(page.locator("#lengths-table tbody tr")).to_have_count(2)
+        expect(page.locator("#importance")).to_be_hidden()
+        expect(page.locator("#scatter")).to_be_hidden()
+        expect(page.locator("#rungs")).to_be_hidden()
+
+
+def test_a_halved_study_has_who_was_promoted(url: str, browser: Browser, tmp_path: Path) -> None:
+    path = report(url, "halved", tmp_path / "page.html")
+    with browser.new_context() as context:
+        page = open_report(Watched(context.new_page(), "file://"), path)
+        first = page.locator("#rungs-table tbody tr").first
+        expect(first).to_contain_text("1 (0.1), 3 (0.2)")
+        expect(page.locator("#interrupted")).to_be_hidden()
+        page.evaluate("location.hash = 'trial-0'")
+        expect(page.locator("#trial-rungs-table")).to_contain_text("ended here")
+        page.evaluate("location.hash = 'trial-1'")
+        expect(page.locator("#trial-rungs-table tbody tr")).to_have_count(2)
+
+
+def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
+    url: str, browser: Browser, tmp_path: Path
+) -> None:
+    path = report(url, "repeated", tmp_path / "page.html")
+    with browser.new_context() as context:
+        page = open_report(Watched(context.new_page(), "file://"), path)
+        expect(page.locator("#answer")).to_contain_text("onfiguration 1 leads with 0.901")
+        first = page.locator("#configurations-table tbody tr").first
+        expect(first).to_contain_text("0.9010 ± 0.0025")
+        assert first.locator("circle").count() == 3
+        expect(first.get_by_role("link")).to_have_text(["3", "4", "5"])
+        expect(page.locator("#spread-table")).to_contain_text("seeds alone")
+        page.locator("#configurations-table thead").get_by_role("button", name="mean").click()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("place", ["", "#trial-1"])
+def test_nothing_keeps_anybody_from_reading_or_reaching(
+    browser: Browser, written: Path, scheme: Any, place: str
+) -> None:
+    with browser.new_context(color_scheme=scheme) as context:
+        watched = Watched(context.new_page(), "file://")
+        watched.page.goto(written.as_uri() + place)
+        watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+        assert watched.serious() == []
+        assert watched.out_of_reach() == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_only_frames_scroll_sideways_and_the_trials_column_stays(
+    browser: Browser, written: Path, width: int
+) -> None:
+    with browser.new_context(viewport={"width": width, "height": 800}) as context:
+        page = open_report(Watched(context.new_page(), "file://"), written)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        frame = page.locator("#trials-table .scrolling")
+        before = page.locator("#trials-table tbody th").first.bounding_box()
+        frame.evaluate("one => { one.scrollLeft = 500; }")
+        assert page.locator("#trials-table tbody th").first.bounding_box() == before
+        page.evaluate("location.hash = 'trial-1'")
+        expect(page.locator("#trial-view")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
+    page = opened.page
+    page.emulate_media(media="print")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    widths = page.evaluate(
+        "[...document.querySelectorAll('svg.main-svg')].map(s => s.getBoundingClientRect().width)"
+    )
+    assert widths
+    assert max(widths) <= 681
+    assert page.pdf(format="A4")[:5] == b"%PDF-"
+
+
+def test_the_first_key_leads_past_the_header(opened: Watched) -> None:
+    page = opened.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "content"
+
+
+def test_another_study_is_put_beside_it_and_one_of_another_objective_refused(
+    url: str, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = report(url, "recorded", tmp_path / "both.html", "--compare", "other")
+    with browser.new_context() as context:
+        page = open_report(Watched(context.new_page(), "file://"), path)
+        expect(page.locator("#compared-table tbody tr").first).to_contain_text("5 of 5")
+        expect(page.locator("#curves-picture .legend")).to_contain_text("other: trial 4")
+    before = path.read_bytes()
+    options = ["--storage", url, "--output", str(path)]
+    assert main(["report", "recorded", "--compare", "unlike", *options]) == 2
+    said = capsys.readouterr().err
+    assert "the first has the objective 'maximize score', the second 'maximize gain'" in said
+    assert main(["report", "recorded", "--compare", "recorded", *options]) == 2
+    assert path.read_bytes() == before
+
+
+def test_only_a_report_is_replaced_unless_it_is_forced(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "thesis.html"
+    path.write_text("my only copy")
+    options = ["report", "other", "--storage", url, "--output", str(path)]
+    assert main(options) == 2
+    assert "is not a report of sweeper" in capsys.readouterr().err
+    assert path.read_text() == "my only copy"
+    assert main([*options, "--force"]) == 0
+    assert main(options) == 0
+    assert [each.name for each in tmp_path.iterdir()] == ["thesis.html"]
+
+
+def test_the_default_name_is_the_studys(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "other", "--storage", url]) == 0
+    assert capsys.readouterr().out == "other-report.html\n"
+    assert (tmp_path / "other-report.html").is_file()
+
+
+def test_pictures_are_written_as_png_and_a_missing_browser_is_said(
+    url: str,
+    tmp_path: Path,
+    browser: Browser,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    options = ["--storage", url, "--output", str(tmp_path / "p.html"), "--png"]
+    monkeypatch.setenv("BROWSER_PATH", str(CHROMIUM))
+    assert main(["report", "recorded", *options, str(tmp_path / "png")]) == 0
+    files = sorted((tmp_path / "png").iterdir())
+    assert [f.name for f in files] == [
+        "curves.png",
+        "importance.png",
+        "parallel.png",
+        "scatter.png",
+    ]
+    assert all(f.read_bytes().startswith(b"\x89PNG") for f in files)
+    monkeypatch.setenv("BROWSER_PATH", str(tmp_path / "no-browser"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    capsys.readouterr()
+    assert main(["report", "other", *options, str(tmp_path / "none")]) == 2
+    assert "--png needs Chrome or Chromium, and none was found" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "choreographer", None)
+    monkeypatch.setitem(sys.modules, "choreographer.browsers", None)
+    options = ["--storage", url, "--output", str(tmp_path / "p.html"), "--png", str(tmp_path)]
+    assert main(["report", "other", *options]) == 2
+    assert "needs the package 'choreographer'" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    from sweeper.views.page.report import page_template
+
+    page_template.cache_clear()
+    assert main(["report", "other", *options]) == 2
+    said = capsys.readouterr().err
+    assert "a report needs the package 'jinja2'" in said
+    assert "[plots]" in said

@@ -1,0 +1,269 @@
+"""The page as it is answered: its data, only what has changed, read-only, without another server's word."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from dashboard_process import make_study
+from written_study import ERROR, SEED, STUDY, write_study
+
+from sweeper.db.attempts import Ending
+from sweeper.db.database import Database
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
+from sweeper.records.results import EpochRecord
+from sweeper.views.page.dashboard import OpenedRepository, PageApplication, mounted
+from sweeper.views.page.payload import Advice
+
+ADVICE = Advice(
+    lambda status: [f"sweeper resume {status.study}"],
+    lambda trial: [f"sweeper logs {trial.study} {trial.number}"],
+)
+PAGES = ("", f"/studies/{STUDY}")
+DATA = f"/studies/{STUDY}/data.json"
+
+
+@dataclass(frozen=True)
+class Answered:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.body)
+
+
+Ask = Callable[..., Answered]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('pages')}/sweeper.db"
+    with Database.open(url, create=True) as database:
+        write_study(Repository(database))
+        write_study(Repository(database), "second", trials=5)
+    return url
+
+
+@pytest.fixture(scope="module")
+def ask(storage: str) -> Iterator[Ask]:
+    repository = OpenedRepository(storage)
+    yield asking(repository)
+    repository.close()
+
+
+def asking(repository: OpenedRepository, runs_dir: Path | None = None) -> Ask:
+    application = PageApplication(repository, ADVICE, runs_dir)
+
+    def ask(path: str, method: str = "GET", **headers: str) -> Answered:
+        environ: dict[str, Any] = {}
+        setup_testing_defaults(environ)
+        path, _, query = path.partition("?")
+        environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query, **headers}
+        answered: list[Any] = []
+        body = b"".join(application(environ, lambda *given: answered.extend(given) or print))  # type: ignore[arg-type, func-returns-value]
+        return Answered(int(answered[0].partition(" ")[0]), dict(answered[1]), body)
+
+    return ask
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_allows_a_browser_this_servers_own_files_alone(ask: Ask, page: str) -> None:
+    found = ask(f"/sweeper{page}")
+    assert found.status == 200
+    policy = found.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert b"<script>" not in found.body
+    assert b" style=" not in found.body
+
+
+def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask: Ask, storage: str) -> None:
+    with Database.open(storage, create=False) as database:
+        repository = Repository(database)
+        shown = [trial.to_json() for trial in repository.trials(STUDY)]
+        status = repository.status(STUDY).to_json()
+    data = ask(f"/sweeper{DATA}").data
+    for trial, record in zip(data["trials"], shown, strict=True):
+        for name, value in record.items():
+            assert trial[name] == (str(value) if name == "seed" else value), name
+        assert set(trial) - set(record) == {"target", "anew_after", "error", "commands"}
+    assert data["study"] == {name: value for name, value in status.items() if name != "trials"}
+    assert data["trials"][0]["seed"] == str(SEED), "a browser's numbers have 53 bits"
+    assert data["trials"][2]["error"] == ERROR
+    assert data["trials"][1]["commands"] == [f"sweeper logs {STUDY} 1"]
+    assert data["commands"] == [[f"sweeper resume {STUDY}", ""]]
+
+
+def test_nan_is_null_as_in_show(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    with Database.open(url, create=True) as database:
+        repository = Repository(database)
+        write_study(repository)
+        token = running_token(repository)
+        repository.record_epochs(token, [EpochRecord(3, {"loss": float("nan")})], {})
+    opened = OpenedRepository(url)
+    trial = asking(opened)(f"/sweeper{DATA}").data["trials"][4]
+    opened.close()
+    assert trial["epochs"][-1] == {"epoch": 3, "loss": None}
+
+
+def running_token(repository: Repository) -> int:
+    import sqlalchemy as sa
+
+    with repository.database._engine.connect() as connection:
+        found = connection.scalar(
+            sa.text("SELECT max(id) FROM sweeper_attempts WHERE outcome IS NULL")
+        )
+    assert isinstance(found, int)
+    return found
+
+
+def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/s.db"
+    opened = OpenedRepository(url)
+    with Database.open(url, create=True) as database:
+        repository = Repository(database)
+        write_study(repository, trials=7)
+        ask = asking(opened)
+        first = ask(f"/sweeper{DATA}").data
+        assert first["all"]
+        assert len(first["trials"]) == 5
+
+        def poll(version: str) -> Answered:
+            return ask(f"/sweeper{DATA}?since={version}", HTTP_IF_NONE_MATCH=f'"{version}"')
+
+        assert poll(first["version"]).status == 304
+        assert poll(first["version"]).body == b""
+        token = running_token(repository)
+        repository.record_epochs(token, [EpochRecord(3, {"loss": 0.25})], {})
+        second = poll(first["version"]).data
+        assert not second["all"]
+        assert [trial["number"] for trial in second["trials"]] == [4]
+        assert second["trials"][0]["epochs"][-1]["loss"] == 0.25
+        repository.finish(token, Ending("complete", 40, 0.99, "d" * 32))
+        new = repository.claim(STUDY, WorkerIdentity.here(), lambda number: number)
+        assert isinstance(new, Claim)
+        third = poll(second["version"]).data
+        assert {trial["number"] for trial in third["trials"]} == {4, new.number}
+        assert third["study"]["complete"] == first["study"]["complete"] + 1
+        # A page that missed a poll gets both changes, and one of another dashboard everything.
+        assert {t["number"] for t in poll(first["version"]).data["trials"]} == {4, new.number}
+        assert poll("another-1").data["all"]
+        repository.verdicts.record(STUDY, 1, "replay", "holds", {"message": "identical"})
+        assert [t["number"] for t in poll(third["version"]).data["trials"]] == [1]
+        repository.finish(new.token, Ending("complete", 40, 0.5, "e" * 32))
+        repository.leave("k" * 32)
+        repository.removal.delete(STUDY)
+        assert ask(f"/sweeper{DATA}").status == 404
+        write_study(repository, trials=7)
+        assert poll(third["version"]).data["all"], "a study of the same name is another study"
+    opened.close()
+
+
+def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str) -> None:
+    log = tmp_path / STUDY / "trial-00001" / "attempt-01" / "log.txt"
+    log.parent.mkdir(parents=True)
+    log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
+    opened = OpenedRepository(storage)
+    ask = asking(opened, tmp_path)
+    found = ask(f"/sweeper/studies/{STUDY}/trials/1/log.json").data["log"]
+    assert found.endswith("last line\n")
+    assert "first line" not in found
+    assert ask(f"/sweeper/studies/{STUDY}/trials/0/log.json").data == {"log": ""}
+    opened.close()
+
+
+def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
+    data = ask("/sweeper/studies.json").data
+    assert [each["study"] for each in data["studies"]] == ["second", STUDY]
+    assert data["studies"][1]["best"]["number"] == 1
+    assert data["studies"][1]["address"] == f"/sweeper/studies/{STUDY}"
+    tag = ask("/sweeper/studies.json").headers["ETag"]
+    assert ask("/sweeper/studies.json", HTTP_IF_NONE_MATCH=tag).status == 304
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/sweeper/studies/none", "no study"),
+        ("/sweeper/studies/none/data.json", "no study"),
+        (f"/sweeper/studies/{STUDY}/trials/99/log.json", "99"),
+        ("/sweeper/nothing", "There is no page /sweeper/nothing"),
+        ("/sweeper/static/secret.txt", "no file secret.txt"),
+        ("/sweeper/studies/<b>x", "no study"),
+    ],
+)
+def test_what_is_not_there_says_what_to_do(ask: Ask, path: str, said: str) -> None:
+    found = ask(path)
+    assert found.status == 404
+    assert said in found.body.decode()
+    assert "<b>" not in found.body.decode()
+    assert "sweeper ls" in found.body.decode()
+
+
+def test_an_address_of_a_trial_leads_to_it_on_the_studys_page(ask: Ask) -> None:
+    found = ask(f"/sweeper/studies/{STUDY}/trials/3")
+    assert found.status == 302
+    assert found.headers["Location"] == f"/sweeper/studies/{STUDY}#trial-3"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_nothing_can_be_sent(ask: Ask, method: str) -> None:
+    assert ask(f"/sweeper/studies/{STUDY}", method).status == 405
+
+
+def test_a_head_has_the_headers_alone(ask: Ask) -> None:
+    found = ask(f"/sweeper{DATA}", "HEAD")
+    assert found.body == b""
+    assert int(found.headers["Content-Length"]) > 1000
+
+
+def test_what_a_browser_has_is_not_sent_again(ask: Ask) -> None:
+    tag = ask("/sweeper/static/page.js").headers["ETag"]
+    assert ask("/sweeper/static/page.js", HTTP_IF_NONE_MATCH=tag).status == 304
+
+
+def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path: Path) -> None:
+    opened = OpenedRepository(make_study(tmp_path / "s.db"))
+    found = asking(opened)("/sweeper/")
+    opened.close()
+    assert found.status == 503
+    assert "sweeper run FILE" in found.body.decode()
+
+
+def test_all_that_is_not_ours_is_the_dashboards() -> None:
+    def answer(name: bytes) -> Any:
+        return lambda environ, start_response: [name]
+
+    both: Any = mounted(answer(b"optuna"), answer(b"page"))
+    for path, name in (
+        ("/", b"optuna"),
+        ("/sweeper", b"page"),
+        ("/sweeper/x", b"page"),
+        ("/sweepers", b"optuna"),
+    ):
+        assert both({"PATH_INFO": path}, None) == [name]
+
+
+def test_importances_come_with_a_later_poll(tmp_path: Path) -> None:
+    from recorded_studies import database
+
+    opened = OpenedRepository(database(tmp_path / "s.db"))
+    ask = asking(opened)
+    path = "/sweeper/studies/recorded/data.json"
+    deadline = time.monotonic() + 60
+    while not (found := ask(path).data["importance"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    opened.close()
+    assert found[0]["objective"] == "score"
+    assert abs(sum(share for _, share in found[0]["shares"]) - 1) < 1e-9
