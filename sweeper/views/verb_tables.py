@@ -211,6 +211,7 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
         if paths := [str(file["path"]) for file in trial.files[used]]:
             more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
             facts.append((name, f"{', '.join(paths[:_SHOWN_FILES])}{more}"))
+    facts += [("noticed", notice) for notice in trial.files["notices"]]
     if trial.warm_start:
         report = trial.warm_start
         left = len(report["mismatches"])
