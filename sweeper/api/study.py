@@ -212,7 +212,8 @@ class Study(StudyDefinition):
         """Train finished trials further, then run the study to its total.
 
         A trial that is extended from 5 epochs to 12 ends bit-identical to one that trained 12 from
-        its beginning; its result at 5 is kept (`TrialRecord.lengths`). After an interruption,
+        its beginning; its result at 5 is kept (`TrialRecord.lengths`). That holds for code that does not depend on the
+        number of epochs; a learning rate that decays over all steps is noticed. After an interruption,
         `resume` continues the extension.
 
         Args:
@@ -226,8 +227,6 @@ class Study(StudyDefinition):
             UsageError: A trial has failed, or trained for more epochs; or trials are running.
             CheckpointError: A trial's last checkpoint is missing; the message lists those that it
                 has.
-            ExactnessError: The study's code depends on the number of epochs, so an extended trial
-                would differ; the places are named. ``accept_inexact`` extends anyway.
             SweeperError: As for `run`.
         """
         return self.run(epochs=asked_extension(epochs, trials, best), **options)

@@ -10,12 +10,10 @@ the beginning. So only objects that certainly do not exist are skipped; all othe
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
-from pathlib import Path
 
 from sweeper.checkpoint.format import (
     MANIFEST_FILE,
@@ -30,7 +28,7 @@ from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.operations import open_regular
 from sweeper.checkpoint.remote_objects import ObjectStore, objects_at
 from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.support.paths import RemotePath
+from sweeper.support.paths import RemotePath, scratch_directory
 
 _FILES = (TENSORS_FILE, STATE_FILE, MANIFEST_FILE)
 _SET_ASIDE = f"{MANIFEST_FILE}.corrupt-"
@@ -142,8 +140,7 @@ def _manifest(path: RemotePath, objects: ObjectStore) -> bytes:
 
 def _downloaded(path: RemotePath, objects: ObjectStore) -> LoadedCheckpoint:
     """Download the checkpoint to a temporary directory, then read and verify it there."""
-    with tempfile.TemporaryDirectory(prefix="sweeper-") as scratch, ExitStack() as stack:
-        local = Path(scratch)
+    with scratch_directory("download") as local, ExitStack() as stack:
         (local / MANIFEST_FILE).write_bytes(_manifest(path, objects))
         for name in (TENSORS_FILE, STATE_FILE):
             objects.download(path / name, local / name)

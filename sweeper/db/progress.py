@@ -287,7 +287,8 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
     """
     rows = connection.execute(
         sa.select(Attempt.trial_id, Attempt.definition, Attempt.start_step)
-        .where(Attempt.trial_id.in_(trial_ids))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Attempt.trial_id.in_(trial_ids), Attempt.number > Trial.anew_after)
         .order_by(Attempt.id)
     )
     trained: dict[int, list[str]] = {}
@@ -313,7 +314,8 @@ def code_groups(
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    ``best`` returns the best of some trials, or None.
+    Empty if all are of the present code, because those of another one began again. ``best`` returns the
+    best of some trials, or None.
     """
     codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
     by_code: dict[str, list[AnyRow]] = {}
@@ -331,4 +333,4 @@ def code_groups(
                 value=None if leader is None else leader.value,
             )
         )
-    return tuple(found)
+    return () if all(group.current for group in found) else tuple(found)

@@ -102,7 +102,7 @@ def read_status(
             return None if several else best_trial(connection, study, group)
 
         codes = code_groups(connection, study, trials, best_of)
-        if not all_code:
+        if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
             ranked = [trial for trial in trials if trial.number in current]
     counts = Counter(trial_state(trial, running=trial.id in live) for trial in trials)
@@ -158,8 +158,8 @@ def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTri
     ).all()
     if is_mixed(connection, study):
         groups = code_groups(connection, study, trials, lambda _: None)
-        current = {number for group in groups if group.current for number in group.trials}
-        trials = [trial for trial in trials if trial.number in current]
+        others = {n for group in groups if not group.current for n in group.trials}
+        trials = [trial for trial in trials if trial.number not in others]
     return leading_trials(connection, study, trials, count)
 
 

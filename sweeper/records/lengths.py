@@ -7,15 +7,12 @@ trials at its rungs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from sweeper.records.printing import counted, json_fields, value_shown, values_shown
-
-LengthKind = Literal["reads", "epochs", "steps"]
-"""Kinds of use of the number of epochs: see `LengthRead`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,32 +91,6 @@ class ExtensionPlan:
 
     def __bool__(self) -> bool:
         return bool(self.reopened or self.lengthened or self.raised)
-
-
-@dataclass(frozen=True, slots=True)
-class LengthRead:
-    """Expression of the user's code that depends, or may depend, on the number of epochs.
-
-    Attributes:
-        where: The part of the code, with its file and line.
-        text: Source text of the expression.
-        kind: "reads" if it reads the number of epochs; "epochs" or "steps" if it contains ``number``,
-            which may be the number of epochs or of their steps.
-        number: The number that it contains; 0 for "reads".
-    """
-
-    where: str
-    text: str
-    kind: LengthKind
-    number: int = 0
-
-    def goes_by(self, epochs: Collection[int], steps: Collection[int]) -> bool:
-        """Return whether the code depends on one of these lengths, given in epochs and in steps."""
-        known = {"reads": (self.number,), "epochs": epochs, "steps": steps}
-        return self.number in known[self.kind]
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.text}"
 
 
 @dataclass(frozen=True, slots=True)

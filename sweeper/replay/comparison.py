@@ -259,34 +259,15 @@ def _content(tensor: Array | None) -> object:
 
 
 def _of_users(saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of the user's objects, by the path of each attribute.
-
-    An object that was made during training is listed at its first place, and as that path at all
-    others.
-    """
-    met: dict[int, str] = {}
-
-    def placed(node: Any, where: str) -> Any:
-        if isinstance(node, list):
-            return [placed(each, where) for each in node]
-        if not isinstance(node, Mapping):
-            return node
-        if node.get("!") != "new":
-            return {key: placed(each, where) for key, each in node.items()}
-        number = node["v"]
-        if number in met:
-            return {"!": "same", "v": met[number]}
-        met[number] = where
-        return placed(saved["new"][number], where)
-
+    """Return the values of the user's objects, by the path of each attribute."""
     found: dict[str, Any] = {}
     for holder, node in saved["changed"].items():
         if "set" not in node:
-            found[holder] = placed(node, holder)
+            found[holder] = node
             continue
         kind = "variable" if holder.startswith("module ") else "attribute"
         for name, value in node["set"].items():
-            found[f"{holder}: {kind} {name!r}"] = placed(value, f"{holder}.{name}")
+            found[f"{holder}: {kind} {name!r}"] = value
         for name in node["gone"]:
             found[f"{holder}: {kind} {name!r}"] = {"!": "nothing"}
     return found

@@ -150,7 +150,7 @@ class PreparedStudy:
         repository = repository or _open_database(options.storage, opened, create=True)
         stored = store_study(repository, code.loaded, source, request)
         if request.extension is not None:
-            extend_study(repository, code.loaded, stored, request)
+            extend_study(repository, stored, request)
         if stops is not None:
             stops.begin(stored.name)
         return cls._completed(repository, source, code, stored, opened)
@@ -272,14 +272,12 @@ def _load(
     look_for_gpus()
     if definition is None:
         definition = import_study(source)
-    from sweeper.inspection.epochs import read_lengths
     from sweeper.run.worker.inline import InlineTrials
 
     if hashes_differ():
         listener(Notice(_OTHER_HASHES))
     given = definition.threads is not None
-    reads = read_lengths(definition.factories())
-    loaded = Loaded(definition.settings(), given, "", definition.code(), length_reads=reads)
+    loaded = Loaded(definition.settings(), given, "", definition.code())
     return _Code(loaded, InlineTrials(definition), definition)
 
 

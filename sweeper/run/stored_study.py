@@ -23,7 +23,6 @@ from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
     DefinitionChangedError,
-    ExactnessError,
     UnknownStudyError,
     UsageError,
 )
@@ -483,36 +482,21 @@ def _may_be(repository: Repository, name: str, source: StudySource) -> bool:
     )
 
 
-_SHOWN = 8
-"""Maximum number of expressions that a message shows."""
-
-
-def extend_study(
-    repository: Repository, loaded: Loaded, stored: StudyRow, request: RunRequest
-) -> ExtensionPlan:
+def extend_study(repository: Repository, stored: StudyRow, request: RunRequest) -> ExtensionPlan:
     """Carry out the extension of ``request``; do nothing if it was already carried out.
 
-    All checks come first: the trials can be extended, the last checkpoint of each finished trial exists
-    (the trial resumes from it), and the study's code does not depend on the number of epochs. Then one
-    transaction changes the database.
+    All checks come first: the trials can be extended, and the last checkpoint of each finished trial
+    exists, from which the trial resumes. Then one transaction changes the database.
 
     Raises:
         UnknownStudyError, UsageError: The study cannot be extended in this way.
         CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
-        ExactnessError: The code depends on the number of epochs, and ``accept_inexact`` was not given.
     """
     asked = request.extension
     if asked is None:
         return ExtensionPlan({}, {}, raised=False)
     study = stored.name
     extension, plan = check_extension(repository, study, asked, request.options)
-    trials = {n: repository.trial(study, n) for n in plan.begun}
-    found = _reads(loaded, stored, plan, trials)
-    if found:
-        message = _depends_on_length(study, extension.epochs, found)
-        if not request.options.accept_inexact:
-            raise ExactnessError(message)
-        request.listener(Notice(message))
     plan = repository.lengths.extend(study, extension)
     if plan:
         request.listener(Notice(_extension_text(study, extension.epochs, plan)))
@@ -598,36 +582,6 @@ def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:
         "--runs-dir or --checkpoints; or extend the other trials with --trial"
     )
     raise CheckpointError(msg)
-
-
-def _reads(
-    loaded: Loaded, stored: StudyRow, plan: ExtensionPlan, trials: dict[int, TrialRecord]
-) -> list[str]:
-    """Return the places where the code depends on the number of epochs; none if no trial has begun."""
-    if not plan.begun:
-        return []
-    epochs = {int(stored.definition["epochs"]), *plan.begun.values()}
-    steps = {a.end_step for n in plan.reopened for a in trials[n].attempts if a.end_step}
-    for trial in trials.values():
-        steps |= {c.step for c in trial.checkpoints if c.epoch == plan.begun[trial.number]}
-    found = [each for each in loaded.length_reads if each.goes_by(epochs, steps)]
-    said = dict.fromkeys((each.where, each.text) for each in found)
-    # An expression that is a part of another one on the same line is left out.
-    return [
-        f"{where}: {text}"
-        for where, text in said
-        if not any(where == w and text != t and text in t for w, t in said)
-    ]
-
-
-def _depends_on_length(study: str, epochs: int, found: list[str]) -> str:
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return (
-        f"the code of study {study!r} depends on the number of epochs, so a trial extended to "
-        f"{epochs} differs from one that trained {epochs} from its beginning: "
-        f"{'; '.join(found[:_SHOWN])}{more}. Make the code independent of the number of epochs, "
-        "or give --accept-inexact (accept_inexact=True) to extend anyway"
-    )
 
 
 def _extension_text(study: str, epochs: int, plan: ExtensionPlan) -> str:

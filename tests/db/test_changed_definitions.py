@@ -193,6 +193,7 @@ def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_an
         (),
     )
     assert trial.seed == 2000
+    assert repository.status("digits").codes == (), "there is one code"
     claim = take(repository)
     assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 9.0), 5.0)

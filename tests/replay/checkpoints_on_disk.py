@@ -31,12 +31,14 @@ STATE: dict[str, Any] = {
     "reachable": ["own/weight"],
     "user_state": {
         "changed": {
-            "callback Count": {"set": {"count": 3, "made": {"!": "new", "v": 0}}, "gone": []},
+            "callback Count": {
+                "set": {"count": 3, "made": {"!": "list", "v": [1, 2]}},
+                "gone": [],
+            },
             "callback Count.inner": {"items": [["took", 0.5], ["epochs", 2]]},
             "module study": {"set": {"seen": 4}, "gone": []},
             "os.environ": {"items": [["MODE", "warm"]]},
         },
-        "new": [{"kind": "list", "values": [1, 2]}],
         "left_out": [["callback Keeps: attribute 'left'", "7"]],
     },
     "tracked": {"counter": {"!": "list", "v": [1]}},

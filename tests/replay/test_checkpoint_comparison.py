@@ -82,8 +82,8 @@ VALUES: list[tuple[list[Any], Any, str]] = [
         "callback Count, attribute 'inner'['epochs']: 2 undisturbed, 5 resumed",
     ),
     (
-        ["user_state", "new"],
-        [{"kind": "list", "values": [1, 5]}],
+        ["user_state", "changed", "callback Count", "set", "made"],
+        {"!": "list", "v": [1, 5]},
         "callback Count, attribute 'made'[1]: 2 undisturbed, 5 resumed",
     ),
     (
@@ -109,12 +109,10 @@ def test_a_value_that_differs_is_named_with_both_values(
 
 
 def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path: Path) -> None:
-    """Objects are numbered in a checkpoint; what one more of them shifts is no value."""
+    """Shared objects are named by their first place; one more of them shifts no other."""
     state = copy.deepcopy(STATE)
     kept = state["user_state"]
-    kept["new"].insert(0, {"kind": "list", "values": [9]})
-    kept["changed"]["callback Count"]["set"]["made"] = {"!": "new", "v": 1}
-    kept["changed"]["callback Another"] = {"set": {"x": {"!": "new", "v": 0}}, "gone": []}
+    kept["changed"]["callback Another"] = {"set": {"x": {"!": "list", "v": [9]}}, "gone": []}
     (found,) = differences(tmp_path, state)
     assert found.name == "callback Another, attribute 'x'"
 

@@ -98,7 +98,7 @@ TABLE: list[tuple[str, list[Any], Any, Any, str, str, bool]] = [
         "error",
         EXCUSABLE,
     ),
-    ("object", ["user_state", "new", 0, "values", 0], 14, 15, "callback Count, attribute 'made'[0]", "error", EXCUSABLE),
+    ("object", [*USERS, "callback Count", "set", "made", "v", 0], 14, 15, "callback Count, attribute 'made'[0]", "error", EXCUSABLE),
     ("module", [*USERS, "module study", "set", "seen"], 14, 15, "module study, variable 'seen'", "error", EXCUSABLE),
     ("environment", [*USERS, "os.environ", "items", 0, 1], "cold", "hot", "os.environ['MODE']", "error", EXCUSABLE),
     (

@@ -15,21 +15,19 @@ from sweeper.api.continuing import asked_extension
 from sweeper.db.attempts import Ending
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import DefinitionError, ExactnessError, UsageError
+from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.events import Event, Notice
-from sweeper.records.lengths import Extension, LengthRead
+from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.launch.launchers import Loaded
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import Judge, Judged
 from sweeper.run.stored_study import extend_study
+from sweeper.run.trial.run import _notice_first_length
 from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.messages import TrialSearch
 from sweeper.support.paths import RunPaths
 
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
-DECAY = LengthRead("build (model.py, line 3)", "CosineDecay(0.1, 30)", "steps", 30)
-OTHER = LengthRead("build (model.py, line 4)", "CosineDecay(0.1, 70)", "steps", 70)
 SETTINGS = StudySettings(
     name="digits", objective="loss", direction="minimize", epochs=3, trials=4, sampler="random",
     grid=None, pruner={"name": "MedianPruner"}, concurrency=1, seed=0, checkpoint_every="epoch",
@@ -55,15 +53,12 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
         yield repository
 
 
-def extend(
-    repository: Repository, extension: Extension, *reads: LengthRead, accept: bool = False
-) -> list[Event]:
+def extend(repository: Repository, extension: Extension) -> list[Event]:
     events: list[Event] = []
     runs = Path(str(repository.database.url.database)).parent
-    options = WorkerOptions(1, "", runs, accept_inexact=accept)
-    loaded = Loaded(SETTINGS, True, "", length_reads=reads)
+    options = WorkerOptions(1, "", runs)
     request = RunRequest(options, events.append, study="digits", extension=extension)
-    extend_study(repository, loaded, ROW, request)
+    extend_study(repository, ROW, request)
     return events
 
 
@@ -71,36 +66,47 @@ def states(repository: Repository) -> list[str]:
     return [trial.state for trial in repository.trials("digits")]
 
 
-def test_code_that_goes_by_the_length_is_named_and_nothing_is_changed(
-    repository: Repository,
-) -> None:
-    with pytest.raises(ExactnessError) as raised:
-        extend(repository, Extension(5), DECAY, OTHER)
-    message = str(raised.value)
-    assert "build (model.py, line 3): CosineDecay(0.1, 30)" in message
-    assert "line 4" not in message, "control: 70 steps are no length that a trial had"
-    assert "--accept-inexact" in message
-    assert states(repository) == ["complete", "complete"]
-
-
-def test_it_is_said_all_the_same_where_it_is_accepted(repository: Repository) -> None:
-    first, second = extend(repository, Extension(5), DECAY, accept=True)
-    assert isinstance(first, Notice)
-    assert "CosineDecay(0.1, 30)" in first.message
-    assert isinstance(second, Notice)
-    assert second.message == (
+def test_what_an_extension_changes_is_said(repository: Repository) -> None:
+    [said] = extend(repository, Extension(5))
+    assert isinstance(said, Notice)
+    assert said.message == (
         "study 'digits': trials 0, 1 train on to 5 epochs; trials that have not begun will train "
         "for 5"
     )
     assert states(repository) == ["interrupted", "interrupted"]
 
 
+@pytest.mark.parametrize(("steps", "said"), [(10, True), (11, False), (None, False)])
+@pytest.mark.parametrize("epochs", [5, 3])
+def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extended_trial(
+    epochs: int, steps: int | None, said: bool
+) -> None:
+    import keras
+
+    sent: list[Any] = []
+    rate = keras.optimizers.schedules.CosineDecay(0.1, 30)
+    plan: Any = SimpleNamespace(model=SimpleNamespace(optimizer=keras.optimizers.SGD(rate)))
+    _notice_first_length(
+        SimpleNamespace(epochs=3),  # type: ignore[arg-type]
+        plan,
+        SimpleNamespace(epochs=epochs),  # type: ignore[arg-type]
+        steps,
+        SimpleNamespace(send=sent.append),  # type: ignore[arg-type]
+    )
+    assert len(sent) == (said and epochs == 5)
+    if sent:
+        assert (
+            "CosineDecay has decay_steps=30, the steps of the study's first 3 epochs"
+            in sent[0].message
+        )
+
+
 def test_the_best_trials_are_extended_and_the_same_again_says_nothing(
     repository: Repository,
 ) -> None:
-    assert extend(repository, Extension(5, best=1), OTHER)
+    assert extend(repository, Extension(5, best=1))
     assert states(repository) == ["complete", "interrupted"]
-    assert extend(repository, Extension(5, (1,)), DECAY) == []
+    assert extend(repository, Extension(5, (1,))) == []
 
 
 def test_the_best_of_several_objectives_is_no_one(repository: Repository) -> None:
@@ -109,7 +115,6 @@ def test_the_best_of_several_objectives_is_no_one(repository: Repository) -> Non
     with pytest.raises(UsageError, match="study 'two' has several objectives"):
         extend_study(
             repository,
-            Loaded(SETTINGS, True, ""),
             repository.study("two"),
             RunRequest(WorkerOptions(1, "", Path()), print, extension=Extension(5, best=1)),
         )
@@ -120,7 +125,6 @@ def test_without_a_complete_trial_there_is_no_best_one(repository: Repository) -
     with pytest.raises(UsageError, match="study 'new' has no complete trial yet"):
         extend_study(
             repository,
-            Loaded(SETTINGS, True, ""),
             repository.study("new"),
             RunRequest(WorkerOptions(1, "", Path()), print, extension=Extension(5, best=1)),
         )

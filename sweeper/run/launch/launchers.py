@@ -28,7 +28,6 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.records.code import CodeFingerprint
-from sweeper.records.lengths import LengthRead
 from sweeper.run.launch.server_process import ServerProcess
 from sweeper.run.launch.trial_process import (
     ExitStatus,
@@ -59,14 +58,12 @@ class Loaded:
         imported_by_trials: The reason for which each forked trial imports the study in its own
             process; empty if trials are forked from a process that has imported it.
         code: Fingerprint of the code that the study's factories reach.
-        length_reads: Places where that code depends, or may depend, on the number of epochs.
     """
 
     settings: StudySettings
     threads_given: bool
     cannot_fork: str
     code: CodeFingerprint | None = None
-    length_reads: tuple[LengthRead, ...] = ()
     imported_by_trials: str = ""
 
 
@@ -134,7 +131,6 @@ class WarmServer:
                 bool(said["threads_given"]),
                 said["cannot_fork"],
                 CodeFingerprint.from_json(code),
-                tuple(LengthRead(**each) for each in said["length_reads"]),
                 said["imported_by_trials"],
             )
         if said["event"] == "failed":

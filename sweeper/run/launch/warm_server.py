@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import dataclasses
 import gc
 import json
 import mmap
@@ -177,14 +176,12 @@ class _Server:
         """
         # Imported here because it imports NumPy and Keras, which a server that spawns trials does not.
         from sweeper.files.recorder import install
-        from sweeper.inspection.epochs import read_lengths
 
         try:
             install()
             definition = import_study(source)
             settings = definition.settings().to_json()
             code = definition.code().to_json()
-            reads = [dataclasses.asdict(each) for each in read_lengths(definition.factories())]
         except SweeperError as error:
             trace = error.traceback if isinstance(error, StudyImportError) else ""
             self._tell(event="failed", type=type(error).__name__, message=str(error), trace=trace)
@@ -198,7 +195,6 @@ class _Server:
             threads_given=definition.threads is not None,
             cannot_fork=cannot_fork,
             imported_by_trials="" if cannot_fork else unfit,
-            length_reads=reads,
         )
         return unfit
 

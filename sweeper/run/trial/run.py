@@ -187,6 +187,8 @@ def run_trial(
             **_began_from(loop, plan, loaded, link),
         }
         link.send(Surroundings(surroundings))
+        if replay is None:
+            _notice_first_length(definition, plan, assignment, loop.steps_per_epoch, link)
         if loaded is not None:
             observer.resumed(loaded)
         try:
@@ -337,6 +339,39 @@ def _began_from(
 def _spool(assignment: Assignment) -> Path:
     """Return the trial's local directory, for copies of checkpoints that are uploaded."""
     return Path(assignment.log).parent.parent
+
+
+def _notice_first_length(
+    definition: StudyDefinition,
+    plan: TrainingPlan,
+    assignment: Assignment,
+    steps: int | None,
+    link: Link,
+) -> None:
+    """Warn if an extended trial's learning rate still has the study's first length as a constant.
+
+    Then the trial differs from one that had the new length from its beginning. A schedule without
+    `get_config` is not looked at.
+    """
+    first = definition.epochs
+    rate = getattr(plan.model.optimizer, "_learning_rate", None)
+    if assignment.epochs <= first or not isinstance(
+        rate, keras.optimizers.schedules.LearningRateSchedule
+    ):
+        return
+    try:
+        constants = rate.get_config()
+    except NotImplementedError:
+        return
+    for name, value in constants.items():
+        if steps is not None and isinstance(value, int | float) and value == first * steps:
+            link.send(
+                Warned(
+                    f"the learning rate's {type(rate).__name__} has {name}={value}, the steps of "
+                    f"the study's first {first} epochs; so this trial of {assignment.epochs} epochs "
+                    "differs from one that had as many from its beginning"
+                )
+            )
 
 
 def _sweep_leftovers(directories: Sequence[Location], spool: Path, link: Link) -> None:

@@ -8,23 +8,17 @@ without its ``__setattr__``.
 from __future__ import annotations
 
 import base64
-import datetime as dt
-import decimal
-import fractions
 import random
-import re
 import types
-import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from sweeper.inspection.sorts import set_field
-from sweeper.train.codec.form import TAG, Json, UnplaceableError, find_named, take_array
+from sweeper.train.codec.form import LEAVES, TAG, Json, UnplaceableError, find_named, take_array
 
 _BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"})
 _DICTS: Mapping[str, Any] = {
@@ -32,11 +26,6 @@ _DICTS: Mapping[str, Any] = {
     "OrderedDict": OrderedDict,
     "Counter": Counter,
     "defaultdict": defaultdict,
-}
-_TEXTS: Mapping[str, Any] = {
-    "Decimal": decimal.Decimal,
-    "Fraction": fractions.Fraction,
-    "UUID": uuid.UUID,
 }
 
 
@@ -69,7 +58,7 @@ class Decoder:
             return node
         read = self.readers.get(node[TAG])
         if read is None:
-            msg = f"it contains a value of the unknown kind {node[TAG]!r}; {EARLIER}"
+            msg = f"it contains a value of the unknown kind {node[TAG]!r}"
             raise UnplaceableError(msg)
         return self.keep(node, read(self, node))
 
@@ -80,9 +69,6 @@ class Decoder:
         return made
 
     def _same(self, node: Json) -> Any:
-        if node["as"] not in self._made:
-            msg = f"it contains a shared object in the format of an earlier version; {EARLIER}"
-            raise UnplaceableError(msg)
         return self._made[node["as"]]
 
     def class_of(self, node: Json) -> Any:
@@ -159,9 +145,6 @@ class Decoder:
     def _tensor(self, node: Json) -> Any:
         return tf.convert_to_tensor(take_array(node, self.tensors))
 
-    def _dtype(self, node: Json) -> Any:
-        return tf.as_dtype(node["v"]) if node["kind"] == "tf" else np.dtype(node["v"])
-
     def _generator(self, node: Json) -> Any:
         state, kind = self.decode(node["v"]), node[TAG]
         if kind == "Random":
@@ -193,38 +176,20 @@ def set_state_of_generator(generator: Any, state: Any) -> None:
         generator.state = state
 
 
-EARLIER = (
-    "sweeper 0.1.0 wrote objects in another format before the first release: finish the trial "
-    "with the version that began it, or start it again with this one"
-)
-"""Advice for a checkpoint in an earlier version's format."""
-
 Decoder.readers = {
     **dict.fromkeys(_DICTS, Decoder._dict),
     **dict.fromkeys(("list", "set", "deque"), Decoder._sequence),
     **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
-    **dict.fromkeys(
-        ("range", "slice"), lambda _, n: {"range": range, "slice": slice}[n[TAG]](*n["v"])
-    ),
-    **dict.fromkeys(
-        ("datetime", "date", "time"), lambda _, n: getattr(dt, n[TAG]).fromisoformat(n["v"])
-    ),
+    **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]].decode(node["v"])),
     "array": Decoder._array,
     "bytearray": lambda _, node: bytearray(base64.b64decode(node["v"])),
-    "bytes": lambda _, node: base64.b64decode(node["v"]),
-    "complex": lambda _, node: complex(*node["v"]),
-    "dtype": Decoder._dtype,
     "enum": lambda d, node: d.class_of(node)[node["v"]],
     "frozenset": lambda d, node: frozenset(d.ordered(node, "v")),
     "named": Decoder._named,
     "object": Decoder._object,
     "objects": Decoder._objects,
-    "path": lambda _, node: Path(node["v"]),
-    "pattern": lambda _, node: re.compile(*node["v"]),
     "same": Decoder._same,
     "scalar": lambda d, node: take_array(node, d.tensors)[()],
     "tensor": Decoder._tensor,
-    "text": lambda _, node: _TEXTS[node["type"]](node["v"]),
-    "timedelta": lambda _, node: dt.timedelta(*node["v"]),
     "tuple": Decoder._tuple,
 }

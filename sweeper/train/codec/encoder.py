@@ -7,15 +7,11 @@ is one object after decoding, too, and cycles end.
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 import enum
 import random
-import re
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -24,7 +20,16 @@ import tensorflow as tf
 
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import class_name, fields_of, module_of
-from sweeper.train.codec.form import AS_TEXT, TAG, Json, NotPlainError, Tensors, name_of, put_array
+from sweeper.train.codec.form import (
+    TAG,
+    Json,
+    NotPlainError,
+    Tensors,
+    leaf_of,
+    name_of,
+    put_array,
+    text_of,
+)
 
 _CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _OPEN = (types.SimpleNamespace,)
@@ -102,15 +107,9 @@ class Encoder:
             return {TAG: "frozenset", "v": self._members(value, path)}
         if isinstance(value, np.generic):
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
-        return _leaf(value) or self._tensor_or_dtype(value, path)
-
-    def _tensor_or_dtype(self, value: Any, path: str) -> Json:
         if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
             return {TAG: "tensor", **self._array(value.numpy(), path)}
-        if isinstance(value, tf.DType | np.dtype):
-            kind = "tf" if isinstance(value, tf.DType) else "np"
-            return {TAG: "dtype", "kind": kind, "v": getattr(value, "name", str(value))}
-        return None
+        return leaf_of(value)
 
     def _fill(self, node: dict[str, Json], value: Any, path: str) -> None:
         """Encode an object that can be shared into ``node``."""
@@ -119,7 +118,7 @@ class Encoder:
         elif isinstance(value, _CONTAINERS):
             self._fill_container(node, value, path)
         elif type(value) is bytearray:
-            node.update({TAG: "bytearray", "v": _text_of(value)})
+            node.update({TAG: "bytearray", "v": text_of(value)})
         elif isinstance(value, np.random.Generator) or type(value) in _GENERATORS:
             state = self.encode(state_of_generator(value), f"{path}/state")
             seeds = seeds_of(value)
@@ -294,30 +293,3 @@ def seeds_of(generator: Any) -> Any:
         generator = generator._bit_generator
     seeds = getattr(generator, "seed_seq", None)
     return seeds if isinstance(seeds, np.random.SeedSequence) else None
-
-
-def _text_of(value: bytes | bytearray) -> str:
-    return base64.b64encode(value).decode()
-
-
-def _leaf(value: Any) -> Json:
-    """Return the node of an immutable value without parts, or None."""
-    cls = type(value)
-    if cls is bytes:
-        return {TAG: "bytes", "v": _text_of(value)}
-    if isinstance(value, Path):
-        return {TAG: "path", "v": str(value)}
-    if cls is complex:
-        return {TAG: "complex", "v": [value.real, value.imag]}
-    if cls in (dt.datetime, dt.date, dt.time):
-        plain_zone = isinstance(getattr(value, "tzinfo", None), dt.timezone | None)
-        return {TAG: cls.__name__, "v": value.isoformat()} if plain_zone else None
-    if cls is dt.timedelta:
-        return {TAG: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
-    if isinstance(value, re.Pattern) and isinstance(value.pattern, str):
-        return {TAG: "pattern", "v": [value.pattern, value.flags]}
-    if cls in (range, slice):
-        return {TAG: cls.__name__, "v": [value.start, value.stop, value.step]}
-    if cls in AS_TEXT:
-        return {TAG: "text", "type": cls.__name__, "v": str(value)}
-    return None

@@ -9,6 +9,7 @@ the user's ``==``.
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 import fractions
@@ -19,8 +20,8 @@ import sys
 import types
 import uuid
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -240,5 +241,59 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
-AS_TEXT = frozenset({decimal.Decimal, fractions.Fraction, uuid.UUID})
-"""Types of values that are encoded as text."""
+class Leaf(NamedTuple):
+    """Form of the leaves of a class in JSON.
+
+    Attributes:
+        classes: The classes, subclasses not included, except for NumPy's dtypes.
+        encode: Returns a JSON value.
+        decode: Returns the inverse.
+    """
+
+    classes: tuple[type, ...]
+    encode: Callable[[Any], Json]
+    decode: Callable[[Json], Any]
+
+
+def text_of(value: bytes | bytearray) -> str:
+    """Return bytes as text."""
+    return base64.b64encode(value).decode()
+
+
+def _span(value: Any) -> list[Any]:
+    return [value.start, value.stop, value.step]
+
+
+LEAVES: Mapping[str, Leaf] = {
+    "Decimal": Leaf((decimal.Decimal,), str, decimal.Decimal),
+    "Fraction": Leaf((fractions.Fraction,), str, fractions.Fraction),
+    "UUID": Leaf((uuid.UUID,), str, uuid.UUID),
+    "bytes": Leaf((bytes,), text_of, base64.b64decode),
+    "complex": Leaf((complex,), lambda v: [v.real, v.imag], lambda v: complex(*v)),
+    "date": Leaf((dt.date,), dt.date.isoformat, dt.date.fromisoformat),
+    "datetime": Leaf((dt.datetime,), dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "dtype": Leaf((np.dtype,), lambda v: v.name, np.dtype),
+    "path": Leaf((type(Path()),), str, Path),
+    "pattern": Leaf((re.Pattern,), lambda v: [v.pattern, v.flags], lambda v: re.compile(*v)),
+    "range": Leaf((range,), _span, lambda v: range(*v)),
+    "slice": Leaf((slice,), _span, lambda v: slice(*v)),
+    "tf dtype": Leaf((tf.DType,), lambda v: v.name, tf.as_dtype),
+    "time": Leaf((dt.time,), dt.time.isoformat, dt.time.fromisoformat),
+    "timedelta": Leaf(
+        (dt.timedelta,), lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)
+    ),
+}
+"""Forms of leaves by the tags of their nodes."""
+
+_TAGS = {cls: tag for tag, leaf in LEAVES.items() for cls in leaf.classes}
+
+
+def leaf_of(value: Any) -> Json:
+    """Return the node of a leaf; None for other values, and for leaves without a form in JSON."""
+    tag = "dtype" if isinstance(value, np.dtype) else _TAGS.get(type(value))
+    zone = getattr(value, "tzinfo", None)
+    if tag is None or not isinstance(zone, dt.timezone | None):
+        return None
+    if tag == "pattern" and not isinstance(value.pattern, str):
+        return None
+    return {TAG: tag, "v": LEAVES[tag].encode(value)}

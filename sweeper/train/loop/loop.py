@@ -171,6 +171,11 @@ class TrainingLoop:
                 self._test.trace()
 
     @property
+    def steps_per_epoch(self) -> int | None:
+        """Return the number of steps of an epoch; None if only its end tells."""
+        return self._steps
+
+    @property
     def position(self) -> Position:
         """Return the position of the training."""
         return self._position

@@ -26,7 +26,6 @@ from sweeper.inspection.code import (
 from sweeper.inspection.sorts import fields_of, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
-from sweeper.train.codec.decoder import EARLIER
 from sweeper.train.codec.form import MISSING, same
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
@@ -250,8 +249,6 @@ class UserState:
         if self._walk is None:
             # Callbacks create objects when training begins.
             return []
-        if saved.get("new"):
-            return [f"it contains objects made during training in an old format: {EARLIER}"]
         by_path = self._by_path()
         found = []
         for path, node in saved["changed"].items():

@@ -231,11 +231,12 @@ class DictItems(Structure):
 class SetItems(Structure):
     """The members of a set, in its order of iteration, and the size of its hash table."""
 
-    __slots__ = ("size",)
+    __slots__ = ("copy", "size")
 
     def begin(self) -> None:
         super().begin()
         self.size = set.__sizeof__(self.thing)
+        self.copy = set.copy(self.thing)
 
     def changed(self) -> bool:
         return set.__sizeof__(self.thing) != self.size or super().changed()
@@ -249,8 +250,8 @@ class SetItems(Structure):
         set.update(self.thing, values)
 
     def reset(self) -> None:
-        # A dict's keys are added to a table that is allocated at once.
-        for source in (self.values, dict.fromkeys(self.values)):
+        # The table of a set is copied if it has the same size; that for a dict's keys is allocated at once.
+        for source in (self.copy, self.values, dict.fromkeys(self.values)):
             set.clear(self.thing)
             set.update(self.thing, source)
             if not self.changed():

@@ -43,12 +43,14 @@ class Kind:
         token: Returns leaves, tuples of leaves, and objects to compare by identity. `MISSING` if the state
             cannot be read, so that it may have changed.
         inside: Returns the edges to the objects that it holds.
+        stable: False if the token may differ each time; then an object whose token does is not compared.
     """
 
     what: str
     advice: str
     token: Callable[[Any], Any]
     inside: Callable[[Any, ObjectPath], Iterable[Edge]] = lambda _, __: ()
+    stable: bool = True
 
 
 class Uncaptured(Value):
@@ -66,8 +68,8 @@ class Uncaptured(Value):
 
     def begin(self) -> None:
         super().begin()
-        # Some pickles differ each time.
-        self.comparable = self.began is MISSING or same(self.began, self.token())
+        # Some pickles differ each time, and are not compared.
+        self.comparable = self.kind.stable or same(self.began, self.token())
 
     def changed(self) -> bool:
         if self.began is MISSING:
@@ -202,7 +204,9 @@ def _pickled(thing: object) -> bytes | None:
 
 def opaque(thing: object) -> Kind:
     """Return the kind of an object written in C, whose changes its pickle shows; no pickle is loaded."""
-    return Kind(f"a {class_name(type(thing))}, whose content no API can read", "", _pickled)
+    return Kind(
+        f"a {class_name(type(thing))}, whose content no API can read", "", _pickled, stable=False
+    )
 
 
 def _arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:

@@ -286,9 +286,13 @@ class File(Value):
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del tensors
-        if not isinstance(saved["at"], int) or self.thing.closed:
-            raise UnplaceableError("a file that was closed or read")
-        self.thing.seek(saved["at"])
+        if not isinstance(saved["at"], int) or self.thing.closed or self.thing.writable():
+            msg = "a file that was closed, written to or read"
+            raise UnplaceableError(msg)
+        try:
+            self.thing.seek(saved["at"])
+        except OSError as error:
+            raise UnplaceableError(str(error)) from error
 
 
 def _raw_position(file: Any) -> Any:

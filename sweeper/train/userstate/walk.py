@@ -372,12 +372,17 @@ _CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len
 
 
 def _function(thing: Any, path: ObjectPath) -> Reached:
-    if is_users_module(thing.__module__ or ""):
-        shown = ObjectPath(f"{thing.__module__}.{thing.__qualname__}")
-        edges = tuple(edges_of(thing, Sort.FUNCTION, shown))
+    users = is_users_module(thing.__module__ or "")
+    shown = ObjectPath(f"{thing.__module__}.{thing.__qualname__}") if users else path
+    edges = tuple(edges_of(thing, Sort.FUNCTION, shown))
+    if thing.__module__ == "functools" or "_clear_cache" in thing.__dict__:
+        caches = {shown.closure("cache_token"), shown.closure("dispatch_cache")}
+        caches.add(shown.attribute("_clear_cache"))
+        # `functools.singledispatch` computes them from the registered functions.
+        edges = tuple(edge for edge in edges if edge.path not in caches)
+    if users:
         variables = tuple(variables_used(thing))
         return Reached(Attributes(thing, path.text), edges, variables, follow=False)
-    edges = tuple(edges_of(thing, Sort.FUNCTION, path))
     wrapped = getattr(thing, "__wrapped__", None)
     return Reached(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
 

@@ -288,6 +288,30 @@ class Registers(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = scaled(rate)
 
 
+@functools.singledispatch
+def halved(value):
+    return value
+
+
+@halved.register
+def _(value: float):
+    return value / 2
+
+
+class Dispatches(keras.callbacks.Callback):
+    """Calls a singledispatch function for the first time during training, which fills its cache."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.optimizer.learning_rate = halved(logs["loss"] / 10)
+
+
+study(
+    "singledispatch-called",
+    "a singledispatch function that is first called in training",
+    identical(),
+    callbacks=lambda trial: [Dispatches()],
+)
+
 study(
     "singledispatch-registered-late",
     "a singledispatch function that a callback adds an implementation to",
