@@ -15,7 +15,7 @@ import tensorflow as tf
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
-from sweeper import Data, Every, Study, Trial
+from sweeper import Data, Every, Study, TrainingStep, Trial, gradients
 
 PER_REPLICA = 32
 """Samples that a replica takes of each batch."""
@@ -42,13 +42,16 @@ def build_model(trial: Trial) -> keras.Model:
         ]
     )
     model.compile(
-        optimizer=keras.optimizers.Adam(
-            trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True), global_clipnorm=1.0
-        ),
+        optimizer=keras.optimizers.Adam(trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
     return model
+
+
+def build_step(_trial: Trial) -> TrainingStep:
+    """Keras's own step, with the gradients of both replicas clipped by their common norm."""
+    return TrainingStep(gradients=[gradients.clip_by_global_norm(1.0)])
 
 
 def load_data(_trial: Trial) -> Data:
@@ -58,6 +61,9 @@ def load_data(_trial: Trial) -> Data:
         pixels / 16.0, digits, test_size=0.25, random_state=0, stratify=digits
     )
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    # The replicas share every batch equally, also the last one.
+    equal = len(x) - len(x) % replicas
+    x, y = x[:equal], y[:equal]
     return Data(
         train=(x, y), validation=(x_validation, y_validation), batch_size=PER_REPLICA * replicas
     )
@@ -66,6 +72,7 @@ def load_data(_trial: Trial) -> Data:
 study = Study(
     name="two-replicas",
     model=build_model,
+    step=build_step,
     data=load_data,
     strategy=two_replicas,
     objective="val_accuracy",

@@ -23,14 +23,14 @@ from sweeper.guard.owned import (
     Owned,
     Visit,
     Visited,
+    gets_weights,
     holders_of,
-    layer_changes,
     name_of,
     outermost,
     owned_among,
     visit_all,
 )
-from sweeper.inspection.sorts import Sort, fields_of, is_users_class, label_of, sort_of
+from sweeper.inspection.sorts import Sort, fields_of, label_of, sort_of
 from sweeper.inspection.walk import MOST
 from sweeper.train.step import TrainingStep
 
@@ -89,7 +89,9 @@ What = Literal["model", "step", "data", "callbacks", "tracked"]
 _CODE = frozenset({Sort.CACHE, Sort.DESCRIPTOR, Sort.FUNCTION, Sort.METHOD, Sort.PARTIAL})
 _NEVER_OWNED = _CODE | {Sort.WEAK, Sort.CLASS, Sort.MODULE, Sort.ARRAY}
 _LAYERS = frozenset({Sort.LAYER, Sort.MODEL})
-_FRESH = _LAYERS | {Sort.CALLBACK, Sort.OPTIMIZER}
+_FRESH = _LAYERS | {Sort.OPTIMIZER}
+_NOT_UNDONE = frozenset({Sort.CALLBACK, Sort.ITERATOR, Sort.TFDATA})
+"""Sorts that inline trials cannot share, because the next trial would find them as this one left them."""
 _MOST_SHOWN = 4
 
 
@@ -119,18 +121,13 @@ class Earlier:
     """Objects of earlier trials of this process, held weakly, and shared by the trials' guards.
 
     Args:
-        inline: Whether the trials are trained in this process, so that they must not share anything
-            that training changes. False if they are only built: then the rules for separate
-            processes apply.
-        let_pass: Called with each refusal instead of raising; None to raise.
+        inline: Whether the trials are trained in this process, so that they must not share a
+            callback, an iterator or a reshuffled dataset. False if they are only built.
     """
 
-    def __init__(
-        self, *, inline: bool = True, let_pass: Callable[[IndependenceError], None] | None = None
-    ) -> None:
+    def __init__(self, *, inline: bool = True) -> None:
         self._kept: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
         self.inline = inline
-        self.let_pass = let_pass
 
     def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
         """Record the objects of ``trial``, as long as they exist."""
@@ -239,22 +236,19 @@ class Guard:
             if id(visit.thing) in old and id(visit.thing) not in owned and _was_filled(visit, old):
                 taken[id(visit.thing)] = _as_owned(visit)
         earlier = self._earlier
-        if earlier is None or not earlier.inline:
+        inline = earlier is not None and earlier.inline
+        taken = {
+            key: each
+            for key, each in taken.items()
+            if (inline and sort_of(each.thing) in _NOT_UNDONE)
             # Data may go through any layer: nothing there is trained.
-            fresh = {} if what == "data" else taken
-            taken = {
-                key: each
-                for key, each in fresh.items()
-                if _must_be_fresh(each, owned) and not _only_draws(each, owned)
-            }
+            or (what != "data" and _must_be_fresh(each, owned) and not _only_draws(each, owned))
+        }
         if taken:
-            error = self._refusal(what, visited, outermost(taken))
-            if earlier is None or earlier.let_pass is None:
-                raise error
-            earlier.let_pass(error)
-        self._owned.update({key: each for key, each in owned.items() if key not in taken})
+            raise self._refusal(what, outermost(taken))
+        self._owned.update(owned)
 
-    def _refusal(self, what: What, visited: Visited, ends: list[Owned]) -> IndependenceError:
+    def _refusal(self, what: What, ends: list[Owned]) -> IndependenceError:
         before = f"an object that existed before {self._call(what)} was called"
         found = holders_of([end.thing for end in ends], [*self._factories.values(), *self._others])
         sharings = []
@@ -268,7 +262,7 @@ class Guard:
         shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
         if len(sharings) > _MOST_SHOWN:
             shown += f"; and {len(sharings) - _MOST_SHOWN} more"
-        advice = _advice(ends, visited.visits, self._call(what))
+        advice = _advice(ends, self._call(what))
         return IndependenceError(f"{shown}; {advice}", tuple(sharings))
 
     def _call(self, what: What) -> str:
@@ -281,7 +275,7 @@ class Guard:
 def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
     """Return whether an older ``each`` is refused also in a trial's own process.
 
-    A variable counts as a weight of its layer.
+    That is a model, a layer, an optimizer, a training step, and a trainable variable of a layer.
     """
     sort = sort_of(each.thing)
     if sort in _FRESH or isinstance(each.thing, TrainingStep):
@@ -297,7 +291,7 @@ def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
 
     Such state begins equal in every attempt, and is in the checkpoints.
     """
-    if sort_of(each.thing) not in _LAYERS or layer_changes(each.thing):
+    if sort_of(each.thing) not in _LAYERS or gets_weights(each.thing):
         return False
     within = {id(each.thing)}
     for key, inner in owned.items():  # an object comes before what is inside it
@@ -305,7 +299,7 @@ def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
             continue
         within.add(key)
         if sort_of(inner.thing) in _LAYERS:
-            if layer_changes(inner.thing):
+            if gets_weights(inner.thing):
                 return False
         elif sort_of(inner.thing) is not Sort.SEEDS and not _is_of_seeds(inner, owned):
             return False
@@ -334,7 +328,7 @@ def _whole(path: str) -> str:
     return {"model": "the model", "step": "the training step"}.get(path, path)
 
 
-def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str:
+def _advice(ends: Sequence[Owned], factory: str) -> str:
     """Return the advice on ``ends``, which ``factory`` returned."""
     them = "it" if len(ends) == 1 else "them"
     if all(end.kind == Sort.TFDATA.value for end in ends):
@@ -342,27 +336,7 @@ def _advice(ends: Sequence[Owned], visits: Sequence[Visit], factory: str) -> str
             f"every iteration over {them} is reshuffled, so build {them} inside {factory}, or "
             "give the shuffle reshuffle_each_iteration=False"
         )
-    classes = {_class_using(end, visits) for end in ends}
-    cls = classes.pop() if len(classes) == 1 else None
-    if cls is None:
-        return f"build {them} inside {factory}"
-    attribute = "an attribute" if len(ends) == 1 else "attributes"
-    return (
-        f"make {them} in {cls.__qualname__}.__init__, as {attribute} of self, so that every model "
-        "has its own"
-    )
-
-
-def _class_using(end: Owned, visits: Sequence[Visit]) -> Any:
-    """Return the user's class whose method uses the metric ``end``, or None."""
-    if end.kind != Sort.METRIC.value or not end.by_code:
-        return None
-    index = next(i for i, visit in enumerate(visits) if visit.thing is end.thing)
-    above = visits[index].parent
-    while above >= 0 and (visits[above].sort in _CODE or visits[above].by_code):
-        above = visits[above].parent
-    owner = type(visits[above].thing) if above >= 0 else None
-    return owner if owner is not None and is_users_class(owner) else None
+    return f"build {them} inside {factory}"
 
 
 def _repeats(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Objects that a training can change, by identity, with a path to each, and the names of other holders.
+"""Objects that a trial must make itself, by identity, with a path to each, and the names of other holders.
 
-Objects that training cannot change may be shared: frozen weights, vocabularies, arrays,
-configurations, pure functions, a data set with the same batches at each iteration. So each object
-that `walk` finds is checked for changing state: trained weights, moving statistics and seeds,
-optimizers and metrics, a position in data, attributes that the user's methods assign.
+Objects that are no part of a training may be shared: frozen weights, vocabularies, arrays,
+configurations, functions, data sets. So each object that `walk` finds is checked for state of a training:
+trained weights, moving statistics and seeds, optimizers, metrics and callbacks. What the user's code changes
+besides is the state of its process, which is captured, and undone after an inline trial.
 
 The factories and the user's modules are searched breadth first, so that the shortest name is found.
 Objects that cannot be reached from them (an attribute of an installed library, a variable of
@@ -15,7 +15,6 @@ user's classes, and arguments of `compile` only for the trained model.
 
 from __future__ import annotations
 
-import io
 import itertools
 import sys
 import types
@@ -26,7 +25,6 @@ from typing import Any, NamedTuple
 import keras
 
 from sweeper.inspection import walk as objects
-from sweeper.inspection.code import Changes, assigns_variables, changes_of
 from sweeper.inspection.sorts import (
     OF_KERAS,
     Sort,
@@ -253,17 +251,7 @@ _ALWAYS = frozenset(
 )
 """Sorts of objects that training always changes or binds."""
 
-_WHOLES = frozenset(
-    {
-        Sort.DATASET,
-        Sort.INITIALIZER,
-        Sort.LAYER,
-        Sort.LOSS,
-        Sort.MODEL,
-        Sort.SCHEDULE,
-        Sort.TFDATA,
-    }
-)
+_WHOLES = frozenset({Sort.INITIALIZER, Sort.LAYER, Sort.MODEL, Sort.TFDATA})
 """Sorts of objects that change with their content."""
 
 _CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
@@ -271,14 +259,11 @@ _PASSED = frozenset({*_CONTAINERS, Sort.OBJECT})
 """Sorts of objects between a whole and its parts."""
 
 _MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
-_HOOKS = ("on_epoch_begin", "on_epoch_end")
-_CHANGING = frozenset({"__dict__", "next", "setattr", "shuffle", "vars"})
-"""Names of functions that may change their arguments without an assignment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An object that training can change.
+    """An object with state of a training.
 
     Attributes:
         thing: The object.
@@ -333,7 +318,7 @@ def owned_by(**parts: Any) -> dict[int, Owned]:
 
 
 def owned_among(visited: Visited) -> dict[int, Owned]:
-    """Return the visited objects that training can change.
+    """Return the visited objects with state of a training.
 
     Returns:
         Objects by id, in the order of the walk, each before its parts. The objects are referenced,
@@ -381,45 +366,17 @@ def _around(visits: list[Visit], visit: Visit) -> Iterator[Visit]:
 
 def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
     thing, sort = visit.thing, visit.sort
-    if _only_writes(thing):
-        return False
     if sort in _ALWAYS or isinstance(thing, TrainingStep):
         return True
     if sort is Sort.VARIABLE:
         return _is_changed_variable(visits, visit)
-    if sort is Sort.MODEL or sort is Sort.LAYER:
-        return visit.parent < 0 or layer_changes(thing)
-    if sort is Sort.LOSS or sort is Sort.SCHEDULE:
-        return bool(_own_changes(thing).methods)
     if sort is Sort.TFDATA:
         return _draws_anew(thing)
-    if sort is Sort.DATASET:
-        return _reading_changes(thing)
-    if visit.root.startswith(("Data(", "data")):
-        # Nothing is trained there, and what reading changes is a data set.
-        return False
-    if sort in _CONTAINERS:
-        return _is_changed_container(visits, visit)
-    return sort is Sort.OBJECT and _is_changed_object(visits, visit)
+    return sort in (Sort.MODEL, Sort.LAYER) and (visit.parent < 0 or gets_weights(thing))
 
 
-def _only_writes(thing: Any) -> bool:
-    """Return whether ``thing`` is an open file for writing only, such as a standard stream."""
-    if not isinstance(thing, io.IOBase):
-        return False
-    standard = (sys.stdout, sys.stderr, sys.stdin, sys.__stdout__, sys.__stderr__, sys.__stdin__)
-    return thing in standard or thing.closed or not thing.readable()
-
-
-def _own_changes(thing: Any) -> Changes:
-    return changes_of(type(thing)) if is_users_class(type(thing)) else Changes()
-
-
-def layer_changes(layer: Any) -> bool:
-    """Return whether training changes a layer: it is built later, trained, or its calls assign state."""
-    changes = _own_changes(layer)
-    if changes.assigned - {"trainable", "built"} or changes.mutated:
-        return True
+def gets_weights(layer: Any) -> bool:
+    """Return whether a layer makes weights when it is built later."""
     fields = fields_of(layer)
     if fields.get("built") or not fields.get("_trainable"):
         return False
@@ -441,15 +398,15 @@ def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
     trainable = bool(fields_of(visit.thing).get("_trainable", True))
     if holder.sort in (Sort.OPTIMIZER, Sort.METRIC, Sort.SEEDS):
         return True
-    if holder.sort is Sort.FUNCTION:
-        return assigns_variables(holder.thing)
+    if visit.by_code or holder.sort is Sort.FUNCTION:
+        return False
     if holder.sort in (Sort.LAYER, Sort.MODEL):
         # No optimizer is given the weights of a network that a loss measures with.
         measures = any(each.sort is Sort.LOSS for each in _around(visits, visit))
         if not measures and trainable and fields_of(holder.thing).get("_trainable", True):
-            return not visit.by_code or _own_changes(holder.thing).variables
+            return True
         return _statistics_move(holder.thing)
-    return not visit.by_code and (trainable or _own_changes(holder.thing).variables)
+    return trainable
 
 
 def _statistics_move(layer: Any) -> bool:
@@ -458,54 +415,7 @@ def _statistics_move(layer: Any) -> bool:
     names = {base.__name__ for base in type(layer).__mro__}
     if "BatchNormalization" in names:
         return bool(fields.get("_trainable"))
-    if not names.isdisjoint(_MOVING) or fields.get("stateful") is True:
-        return True
-    return _own_changes(layer).variables
-
-
-def _is_changed_container(visits: list[Visit], visit: Visit) -> bool:
-    """Return whether the user's object that owns the container changes it in place."""
-    if visit.parent < 0 or visit.by_code or type(visit.thing) in (tuple, frozenset):
-        return False
-    holder = visits[visit.parent]
-    if holder.sort in _PASSED or not is_users_class(type(holder.thing)):
-        return False
-    kept = list(fields_of(holder.thing).items())
-    kept += [i for b in type(holder.thing).__mro__ if is_users_class(b) for i in vars(b).items()]
-    names = [name for name, value in kept if value is visit.thing]
-    return not _own_changes(holder.thing).mutated.isdisjoint(names)
-
-
-def _is_changed_object(visits: list[Visit], visit: Visit) -> bool:
-    """Return whether the object's owner calls a method that changes it."""
-    above, own = _above(visits, visit, _CONTAINERS), _own_changes(visit.thing)
-    if above < 0 or not own.methods:
-        return False
-    holder = visits[above]
-    if holder.sort is Sort.FUNCTION:
-        called = frozenset(holder.thing.__code__.co_names)
-    else:
-        called = _own_changes(holder.thing).names
-    return "__call__" in own.methods or not own.methods.isdisjoint(called)
-
-
-def _reading_changes(dataset: Any) -> bool:
-    """Return whether reading changes a `PyDataset`, by the code of its class.
-
-    That is so if it has a hook between epochs, if a method assigns to an attribute or changes a
-    container in one, and if it belongs to a library, whose code is not read. A generator or an
-    iterator in it is found separately.
-    """
-    cls = type(dataset)
-    own = cls.__mro__[: cls.__mro__.index(keras.utils.PyDataset)]
-    if not all(map(is_users_class, own)):
-        return True
-    hooks = [vars(base)[hook] for base in own for hook in _HOOKS if hook in vars(base)]
-    codes = [getattr(hook, "__code__", None) for hook in hooks]
-    if any(code is None or code.co_names for code in codes):
-        return True
-    changes = changes_of(cls)
-    return bool(changes.methods) or not changes.names.isdisjoint(_CHANGING)
+    return not names.isdisjoint(_MOVING) or fields.get("stateful") is True
 
 
 def _draws_anew(dataset: Any) -> bool:

@@ -1,8 +1,4 @@
-"""Names that the user's functions use and change, read from bytecode, and the parts of callables.
-
-Whether a function changes a reachable object cannot be decided in general. Recognized are the usual
-forms: a method assigns an attribute of ``self`` or changes its container, or code assigns to a variable.
-"""
+"""Names that functions use, and attributes that methods assign, read from bytecode, and the parts of callables."""
 
 from __future__ import annotations
 
@@ -10,12 +6,10 @@ import contextlib
 import dis
 import functools
 import types
-from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from sweeper.inspection.sorts import is_library_class, is_users_class, own_dict
+from sweeper.inspection.sorts import is_library_class, own_dict
 from sweeper.inspection.sources import all_codes
 
 
@@ -91,100 +85,7 @@ def functions_of(member: object) -> Iterator[types.FunctionType]:
             yield part
 
 
-_ASSIGNING = frozenset(
-    {
-        "add_weight",
-        "apply",
-        "apply_gradients",
-        "assign",
-        "assign_add",
-        "assign_sub",
-        "batch_scatter_update",
-        "fit",
-        "scatter_add",
-        "scatter_update",
-        "set_weights",
-        "train_on_batch",
-        "trainable_variables",
-        "trainable_weights",
-        "update_state",
-    }
-)
-"""Names in code that changes variables; names for gradients count as well."""
-
-_MUTATING = frozenset(
-    {
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "discard",
-        "extend",
-        "insert",
-        "pop",
-        "popitem",
-        "popleft",
-        "remove",
-        "reverse",
-        "setdefault",
-        "sort",
-        "update",
-    }
-)
-
-_BEFORE_TRAINING = frozenset(
-    {
-        "__init__",
-        "__init_subclass__",
-        "__new__",
-        "__post_init__",
-        "__setstate__",
-        "adapt",
-        "build",
-        "build_from_config",
-        "compile",
-        "compile_from_config",
-        "finalize_state",
-        "from_config",
-        "get_config",
-        "load_own_variables",
-        "set_model",
-        "set_params",
-        "set_state",
-        "set_vocabulary",
-    }
-)
-"""Methods that construct an object; attributes that they set are not state of a training."""
-
-
 _NO_OPERATION = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL"})
-_LOADS_ATTRIBUTE = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-_STORES_ITEM = frozenset({"DELETE_SUBSCR", "STORE_SUBSCR"})
-
-
-@dataclass(frozen=True, slots=True)
-class Changes:
-    """Attributes that the methods of a user's class change after construction.
-
-    Attributes:
-        assigned: Names of attributes that a method assigns to ``self``.
-        mutated: Names of attributes whose containers a method changes in place.
-        methods: Names of these methods.
-        names: All names that any method uses.
-        variables: Whether a method assigns to variables.
-    """
-
-    assigned: frozenset[str] = frozenset()
-    mutated: frozenset[str] = frozenset()
-    methods: frozenset[str] = frozenset()
-    names: frozenset[str] = frozenset()
-    variables: bool = False
-
-
-def changes_of(cls: type) -> Changes:
-    """Return the changes that methods of ``cls`` and its user-defined bases make during training."""
-    hashable: Any = _ByIdentity(cls)
-    return _changes_of(hashable)
 
 
 class _ByIdentity:
@@ -198,43 +99,6 @@ class _ByIdentity:
 
     def __eq__(self, other: object) -> bool:
         return type(other) is _ByIdentity and other.value is self.value
-
-
-@functools.cache
-def _changes_of(key: _ByIdentity) -> Changes:
-    assigned: set[str] = set()
-    mutated: set[str] = set()
-    methods: set[str] = set()
-    names: set[str] = set()
-    for name, function in _methods(key.value):
-        if name in _BEFORE_TRAINING:
-            continue
-        for code in all_codes(function.__code__):
-            names.update(code.co_names)
-        stores, mutations = _of_first_argument(function.__code__)
-        if stores or mutations:
-            methods.add(name)
-        assigned |= stores
-        mutated |= mutations
-    return Changes(
-        frozenset(assigned),
-        frozenset(mutated),
-        frozenset(methods),
-        frozenset(names),
-        not names.isdisjoint(_ASSIGNING),
-    )
-
-
-def _methods(cls: type) -> Iterator[tuple[str, types.FunctionType]]:
-    for base in type.__dict__["__mro__"].__get__(cls):
-        if not is_users_class(base):
-            continue
-        for name, member in list(type.__dict__["__dict__"].__get__(base).items()):
-            around = getattr(member, "__func__", member)
-            functions = [around] if type(around) is types.FunctionType else []
-            functions += (each for each in functions_of(member) if each is not around)
-            for function in functions:
-                yield name, function
 
 
 def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
@@ -267,7 +131,7 @@ def _assigned_by(key: _ByIdentity, library: bool) -> frozenset[str]:
 def _assigned_in(code: types.CodeType) -> frozenset[str]:
     if dis.opmap["STORE_ATTR"] not in code.co_code[::2]:
         return frozenset()
-    return frozenset(_of_first_argument(code)[0])
+    return frozenset(_assigned_to_first_argument(code))
 
 
 def read_keras() -> None:
@@ -284,39 +148,26 @@ def read_keras() -> None:
         assigned_by(cls, library=True)
 
 
-def _of_first_argument(code: types.CodeType) -> tuple[set[str], set[str]]:
-    """Return the attributes of the first argument that ``code`` assigns, and those it changes in place."""
-    stores: set[str] = set()
-    mutations: set[str] = set()
+def _assigned_to_first_argument(code: types.CodeType) -> Iterator[str]:
+    """Yield the attributes of the first argument that ``code`` assigns."""
     first = code.co_varnames[0] if code.co_argcount else ""
-    recent: deque[dis.Instruction] = deque(maxlen=4)
-    loaded = ""
+    before: dis.Instruction | None = None
     for instruction in dis.get_instructions(code):
-        name, before = instruction.opname, recent[-1] if recent else None
-        if name in _NO_OPERATION or before is None:
-            pass
-        elif name == "STORE_ATTR" and (_loads(before, first) or before.opname == "SWAP"):
-            stores.add(str(instruction.argval))
-        elif name in _LOADS_ATTRIBUTE and (_loads(before, first) or before.opname == "COPY"):
-            loaded = str(instruction.argval)
-        elif (
-            name in _LOADS_ATTRIBUTE and instruction.argval in _MUTATING and before.argval == loaded
-        ) or (name in _STORES_ITEM and any(each.argval == loaded for each in recent)):
-            mutations.add(loaded)
-        if name not in _NO_OPERATION:
-            recent.append(instruction)
-    return stores, mutations - {""}
+        if instruction.opname in _NO_OPERATION:
+            continue
+        if (
+            instruction.opname == "STORE_ATTR"
+            and before is not None
+            and (_loads(before, first) or before.opname == "SWAP")
+        ):
+            yield str(instruction.argval)
+        before = instruction
 
 
 def _loads(instruction: dis.Instruction, variable: str) -> bool:
     loaded = instruction.argval
     names = loaded if isinstance(loaded, tuple) else (loaded,)
     return instruction.opname.startswith("LOAD_FAST") and names[-1:] == (variable,)
-
-
-def assigns_variables(function: types.FunctionType) -> bool:
-    """Return whether ``function``, or one inside it, uses a name that changes variables."""
-    return any(not _ASSIGNING.isdisjoint(code.co_names) for code in all_codes(function.__code__))
 
 
 def globals_of(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

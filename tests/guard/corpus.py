@@ -24,7 +24,9 @@ from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everyth
 PITFALLS = Path(__file__).parent / "pitfalls"
 REFUSED = sorted((PITFALLS / "refused").glob("*.py"))
 INLINE = sorted((PITFALLS / "inline").glob("*.py"))
-"""Refused with isolation='inline' alone; a process a trial makes them each trial's own."""
+"""Refused with isolation='inline' alone: callbacks, which a process a trial makes each trial's own."""
+UNDONE = sorted((PITFALLS / "undone").glob("*.py"))
+"""Accepted: what an inline trial changes there is undone at its end."""
 ALLOWED = sorted((PITFALLS / "allowed").glob("*.py"))
 
 

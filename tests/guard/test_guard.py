@@ -85,11 +85,13 @@ def test_what_only_a_running_function_has_is_refused_without_a_name():
 
 
 def test_what_the_trial_tracks_is_guarded():
-    count = keras.Variable(0.0, name="count")
+    shared = keras.optimizers.SGD(name="shared")
     with Guard(trial=0, warn=print, earlier=Earlier()) as guard:
         guard.check("tracked", {"new": keras.Variable(0.0)})
-        with pytest.raises(IndependenceError, match=r"^variable 'count' is trial.track\('n', …\)"):
-            guard.check("tracked", {"n": count})
+        with pytest.raises(
+            IndependenceError, match=r"^optimizer 'shared' is trial.track\('n', …\)"
+        ):
+            guard.check("tracked", {"n": shared})
 
 
 def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():

@@ -46,6 +46,16 @@ class Registry:
     calls = 0
 
 
+class Tally:
+    def __init__(self):
+        self.count = 0
+
+
+@functools.cache
+def tally():
+    return Tally()
+
+
 def enclosing():
     inside = 0
 
@@ -75,9 +85,10 @@ class Counting(keras.callbacks.Callback):
         count += 1
         Registry.calls += 1
         small[0] += 1
+        tally().count += 1
         os.environ["SWEEPER_TEST_SEEN"] = os.environ.get("SWEEPER_TEST_SEEN", "") + "x"
         found = {
-            "made": made, "seen": through_a_name(), "total": total["n"], "count": count,
+            "made": made, "cached": tally().count, "seen": through_a_name(), "total": total["n"], "count": count,
             "class": Registry.calls, "array": small[0], "closure": increase(),
             "environment": len(os.environ["SWEEPER_TEST_SEEN"]),
         }
@@ -87,6 +98,7 @@ class Counting(keras.callbacks.Callback):
 def build(trial):
     global made
     made += 1
+    tally()
     if TAKES_NUMBERS:
         next(numbers)
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])

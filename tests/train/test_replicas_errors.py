@@ -35,27 +35,28 @@ def arrays(samples: int, **options: Any) -> Callable[[], Data]:
     return lambda: Data(train=digits(samples), **options)
 
 
-def test_a_last_batch_smaller_than_the_replicas_is_refused_before_training() -> None:
+_SHARE = "which the 2 replicas of the MirroredStrategy cannot share equally"
+
+
+def test_a_last_batch_that_cannot_be_shared_equally_is_refused_before_training() -> None:
     assert refused(DataError, arrays(65, batch_size=16)) == (
         "Data(train=…, batch_size=16): 65 samples come in batches the last of which has 1 "
-        "sample, fewer than the 2 replicas of the MirroredStrategy; batch_size=15 leaves no "
-        "such batch"
+        f"sample, {_SHARE}; leave out 1 sample of the arrays"
     )
 
 
-def test_a_batch_size_smaller_than_the_replicas_is_refused() -> None:
-    assert refused(DataError, arrays(64, batch_size=1)) == (
-        "Data(train=…, batch_size=1): 64 samples come in batches each of which has 1 sample, "
-        "fewer than the 2 replicas of the MirroredStrategy; batch_size=2 leaves no such batch"
+def test_a_batch_size_that_cannot_be_shared_equally_is_refused() -> None:
+    assert refused(DataError, arrays(64, batch_size=15)) == (
+        "Data(train=…, batch_size=15): 64 samples come in batches each of which has 15 samples, "
+        f"{_SHARE}; batch_size=14 leaves no such batch"
     )
 
 
-def test_a_last_batch_of_validation_smaller_than_the_replicas_is_refused() -> None:
+def test_a_last_batch_of_validation_that_cannot_be_shared_equally_is_refused() -> None:
     data = arrays(64, batch_size=16, validation=digits(33))
     assert refused(DataError, data) == (
         "Data(validation=…, validation_batch_size=16): 33 samples come in batches the last of "
-        "which has 1 sample, fewer than the 2 replicas of the MirroredStrategy; "
-        "validation_batch_size=15 leaves no such batch"
+        f"which has 1 sample, {_SHARE}; leave out 1 sample of the arrays"
     )
 
 
@@ -65,7 +66,7 @@ def test_a_last_batch_that_is_never_drawn_is_not_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["function", "tf.data", "validation"])
-def test_a_batch_too_small_to_be_shared_is_refused_where_it_comes(kind: str) -> None:
+def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind: str) -> None:
     x, y = digits(33)
 
     def batches(_epoch: int) -> Any:
@@ -81,8 +82,8 @@ def test_a_batch_too_small_to_be_shared_is_refused_where_it_comes(kind: str) -> 
     shown = "batch 3 of epoch 1" if kind == "function" else "a batch"
     use = "validation" if kind == "validation" else "train"
     assert refused(DataError, given) == (
-        f"Data({use}=…): {shown} has 1 sample, fewer than the 2 replicas of the MirroredStrategy; "
-        "give batches of at least 2 samples, and drop or fill the last one"
+        f"Data({use}=…): {shown} has 1 sample, {_SHARE}; give batches of multiples of 2, and drop "
+        "the last one (drop_remainder=True) or fill it"
     )
 
 
@@ -103,16 +104,6 @@ def own_step() -> keras.Model:
     model = OwnStep(inputs, outputs)
     model.compile(keras.optimizers.SGD(0.1))
     return model
-
-
-def test_batches_that_a_step_of_the_users_own_cannot_share_equally_are_refused() -> None:
-    assert refused(DataError, arrays(64, batch_size=15), own_step) == (
-        "Data(train=…, batch_size=15): 64 samples come in batches each of which has 15 "
-        "samples, which the 2 replicas of the MirroredStrategy cannot share equally, as the "
-        "model's own train_step() requires: it divides by the number of replicas, which is "
-        "right for equal shares only (Keras's own steps and a TrainingStep accept any); "
-        "batch_size=14 leaves no such batch"
-    )
 
 
 def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_the_batch() -> None:
@@ -195,6 +186,17 @@ def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
+        *(
+            (
+                {"optimizer": lambda name=name: keras.optimizers.SGD(0.1, **{name: 0.5})},
+                (
+                    f"its optimizer SGD has {name}, and Keras clips the gradients of each replica, not "
+                    "their sum; leave it out, and give a TrainingStep gradients="
+                    "[sweeper.gradients.clip_by_global_norm(…)], which clips the sum"
+                ),
+            )
+            for name in ("clipnorm", "global_clipnorm", "clipvalue")
+        ),
         (
             {"optimizer": lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)},
             (
@@ -255,6 +257,63 @@ def test_a_loss_that_is_one_number_for_a_batch_is_refused() -> None:
         "a loss function of the model returns one number for a whole batch; on 2 replicas it "
         "is unknown whether these numbers have to be summed or averaged: return a value for "
         "each sample, and Keras takes the mean"
+    )
+
+
+def test_a_mean_over_the_weights_of_one_replica_is_refused() -> None:
+    x, _ = digits(64)
+    data = Data(train=(x, x[:, :4], np.ones(64)), batch_size=16)
+    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    assert refused(FactoryError, lambda: data, compiled(loss=lambda: loss)) == (
+        'the reduction "mean_with_sample_weight" of a loss divides by the weights of one replica, not '
+        "of all 2; use a TrainingStep, which computes it over all replicas"
+    )
+
+
+def test_a_mean_over_the_unmasked_values_of_one_replica_is_refused() -> None:
+    def masked() -> keras.Model:
+        embedding = keras.layers.Embedding(5, 4, mask_zero=True)
+        layers = [keras.Input((6,), dtype="int32"), embedding, keras.layers.Dense(2)]
+        model = keras.Sequential(layers)
+        model.compile("sgd", "mse")
+        return model
+
+    x = np.arange(96).reshape(16, 6) % 5
+    data = Data(train=(x.astype("int32"), np.ones((16, 6, 2))), batch_size=8)
+    assert refused(FactoryError, lambda: data, masked) == (
+        "the model's output has a mask, and a loss divides by the unmasked values of one replica, not "
+        "of all 2; use a TrainingStep, which computes it over all replicas"
+    )
+
+
+class Adds(keras.layers.Layer):
+    """Adds to the loss."""
+
+    def call(self, x: Any) -> Any:
+        self.add_loss(0.3 * tf.reduce_mean(tf.square(x)))
+        return x
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: Adds(name="a"),
+        lambda: keras.layers.Dense(4, activity_regularizer="l1", name="a"),
+    ],
+    ids=["add_loss", "activity"],
+)
+def test_losses_that_layers_add_are_refused(layer: Callable[[], Any]) -> None:
+    def adding() -> keras.Model:
+        model = keras.Sequential([keras.Input((8,)), layer(), keras.layers.Dense(4)])
+        model.compile("sgd", "mse")
+        return model
+
+    x, _ = digits(64)
+    data = Data(train=(x, x[:, :4]), batch_size=16)
+    assert refused(FactoryError, lambda: data, adding) == (
+        "layer 'a' adds a loss (add_loss, or an activity regularizer), and the replicas, which are "
+        "threads, share a layer's list of losses; override extra_losses() of a TrainingStep, or "
+        "compute the loss from an output of the model"
     )
 
 

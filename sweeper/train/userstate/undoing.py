@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sweeper.inspection.walk import MOST, ObjectPath
+from sweeper.inspection.sorts import Sort, sort_of
+from sweeper.inspection.walk import MOST, ObjectPath, cached_values
 from sweeper.train.codec.form import UnplaceableError
 from sweeper.train.userstate.values import Cache
 from sweeper.train.userstate.walk import Walk
+
+_GUARDED = frozenset({Sort.CALLBACK, Sort.LAYER, Sort.MODEL, Sort.OPTIMIZER})
+"""Sorts of results that the guard refuses to the next trial, which would otherwise be hidden from it."""
 
 
 @contextmanager
@@ -20,7 +24,8 @@ def changes_undone(
     """Context manager for a trial that restores at its end what the factories' code reached at its beginning.
 
     That is everything of the study's modules, classes and closures, and the environment. A cache of
-    `functools` is kept: its results are computed from arguments.
+    `functools` that was empty is cleared, because training may have changed the results in it, unless
+    the guard refuses them.
 
     Args:
         factories: The study's factories, each with its name.
@@ -30,10 +35,11 @@ def changes_undone(
     walk.visit([(ObjectPath(name), factory) for name, factory in factories])
     walk.visit([(ObjectPath("os.environ"), os.environ)])
     walk.begin()
+    filled = {id(h) for h in walk.holders if isinstance(h, Cache) and _results_in(h)}
     try:
         yield
     finally:
-        left = list(_not_restored(walk))
+        left = list(_not_restored(walk, filled))
         if walk.cut:
             left.append(f"objects beyond the first {MOST:,} that the study's code reaches")
         if left:
@@ -43,10 +49,25 @@ def changes_undone(
             )
 
 
-def _not_restored(walk: Walk) -> Iterable[str]:
-    """Restore what has changed, and yield the paths of what cannot be restored."""
+def _results_in(cache: Cache) -> int:
+    return int(cache.thing.cache_info().currsize)
+
+
+def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
+    """Restore what has changed, and yield the paths of what cannot be restored.
+
+    Args:
+        walk: The walk over what the code reached.
+        filled: Ids of the holders of caches that had results at the beginning.
+    """
     for holder in walk.holders:
-        if isinstance(holder, Cache) or not holder.changed():
+        if not holder.changed():
+            continue
+        if isinstance(holder, Cache):
+            if id(holder) in filled:
+                yield holder.path
+            elif _GUARDED.isdisjoint(map(sort_of, cached_values(holder.thing))):
+                holder.thing.cache_clear()
             continue
         try:
             holder.reset()

@@ -85,6 +85,7 @@ function table(caption, columns, rows) {
   const headers = columns.map(([name, isNumeric]) =>
     h("th", { scope: "col", class: isNumeric ? "number" : null }, name),
   );
+  files.push(...trial.files.notices.map((notice) => [notice, "noticed", "-"]));
   return h(
     "div",
     { class: "scrolling", role: "region", tabindex: "0", "aria-label": `Table: ${caption}` },
@@ -348,6 +349,8 @@ function section2(element, data, content) {
 
 // ---- Tables that sort, filter and keep their rows ----
 
+const FIRST_ROWS = 60;
+
 class Grid {
   // `columns`: {key, label, isNumeric, value: what to sort by, cell: text or node}; `choose` adds a box to each row.
   constructor(id, caption, { choose: onChoose = null, sortedBy = "" } = {}) {
@@ -360,6 +363,7 @@ class Grid {
       rows: new Map(),
       shape: "",
       columns: [],
+      most: FIRST_ROWS,
     });
   }
 
@@ -410,7 +414,11 @@ class Grid {
         head.append(box);
       }
       head.append(this.columns[0].cell(record));
-      row = { index, element: h("tr", { id: `${this.id}-${key}` }, head), box: head.querySelector("input") };
+      row = {
+        index,
+        element: h("tr", { id: `${this.id}-${key}`, "data-key": key }, head),
+        box: head.querySelector("input"),
+      };
       this.rows.set(key, row);
     }
     row.record = record;
@@ -454,8 +462,12 @@ class Grid {
     }
   }
 
+  // Rows below the window are laid out after the first drawing, which they would double.
   show(keys) {
-    for (const [key, row] of this.rows) row.element.hidden = !keys.has(key);
+    let count = 0;
+    for (const element of this.body.children) {
+      element.hidden = !keys.has(element.dataset.key) || ++count > this.most;
+    }
   }
 
   mark(keys) {
@@ -1532,9 +1544,10 @@ function drawStudy() {
     ];
   trialsGrid.update(trialColumns(), trials(), (trial) => String(trial.number));
   drawFilters();
+  showChoice();
   drawDetails();
   drawPictures();
-  showChoice();
+  applyFilters();
   const found = [...document.querySelectorAll("#study-view section:not([hidden])")].map((each) => [
     each.id,
     each.querySelector("h2").textContent,
@@ -1637,7 +1650,6 @@ function drawTrial(trial) {
   const files = ["read", "written"].flatMap((use) =>
     trial.files[use].map((file) => [file.path, use, file.digest ?? "-"]),
   );
-  files.push(...trial.files.notices.map((notice) => [notice, "noticed", "-"]));
   section("trial-files", files, (rows) =>
     table(
       "Files",
@@ -1791,10 +1803,11 @@ function route() {
   followLog();
 }
 
-let waiting = 0;
+// Runs work in the next frame, once however often it is asked for.
+const waiting = new Map();
 function later(work) {
-  cancelAnimationFrame(waiting);
-  waiting = requestAnimationFrame(work);
+  cancelAnimationFrame(waiting.get(work));
+  waiting.set(work, requestAnimationFrame(work));
 }
 
 // ---- Beginning, and keeping up to date ----
@@ -1870,14 +1883,15 @@ function listen() {
   for (const id of ["scatter-parameter", "scatter-objective"])
     $(id).addEventListener("input", () => later(drawScatter));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => store.study && draw());
+  const resized = () => {
+    drawParallel();
+    applyFilters();
+  };
   let width = innerWidth;
   addEventListener("resize", () => {
     if (width === innerWidth || !store.study || trialInHash()) return;
     width = innerWidth;
-    later(() => {
-      drawParallel();
-      applyFilters();
-    });
+    later(resized);
   });
   const resize = (to) =>
     document
@@ -1897,6 +1911,8 @@ async function begin() {
   } else if (source) receive(await ask(source));
   else return;
   draw();
+  trialsGrid.most = Infinity;
+  if (store.study && !trialInHash()) later(applyFilters);
   document.documentElement.dataset.drawn = "yes";
   if (source) await followLog();
 }

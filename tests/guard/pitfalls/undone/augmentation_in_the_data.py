@@ -18,9 +18,9 @@ def build_model(trial):
 
 
 def load_data(trial):
-    x, y = np.zeros((32, 8), "float32"), np.zeros(32, "int32")
+    x, y = np.arange(256, dtype="float32").reshape(32, 8), np.zeros(32, "int32")
     dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
-    return Data(train=dataset.map(lambda a, b: (tf.squeeze(flip(a[:, None, :, None])), b)))
+    return Data(train=dataset.map(lambda a, b: (tf.reshape(flip(a[:, None, :, None]), (-1, 8)), b)))
 
 
 study = study_of(build_model, data=load_data)
