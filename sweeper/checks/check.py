@@ -271,13 +271,12 @@ class _Check:
         if not any(use.wrote for use in uses):
             return
         ours = TrialUses("trial 0", uses)
-        kept = {use.path for use in uses if use.existed}
         trials = self._settings.trials // self._settings.repeats
         for number in range(1, min(_COMPARED, trials - 1) + 1):
             self._tell(f"training trial {number} without the files that trial 0 wrote")
             other = self._train(number, f"files-{number}")
             theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
-            found = list(in_a_check(ours, theirs, left=kept))
+            found = list(in_a_check(ours, theirs))
             for each in found:
                 self._find(
                     "error" if each.level == "error" else "note", "files", each.message, None

@@ -22,7 +22,7 @@ import sysconfig
 import tempfile
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,24 +42,6 @@ _CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
-@dataclass(slots=True)
-class _Seen:
-    """What is known of one path; see `FileUse`."""
-
-    path: str
-    existed: bool
-    asked: bool = False
-    read: bool = False
-    wrote: bool = False
-    size: int | None = None
-    modified: int | None = None
-    read_at: str = ""
-    wrote_at: str = ""
-    read_digest: str = ""
-    gone: bool = False
-    """Whether the trial removed or renamed it."""
-
-
 class FileRecorder:
     """Record of the files outside of the trial's own directories that this process uses.
 
@@ -71,9 +53,10 @@ class FileRecorder:
         self.left_out = 0
         self._active = False
         self._own: tuple[str, ...] = ()
-        self._seen: dict[str, _Seen] = {}
-        self._by_name: dict[Any, _Seen | None] = {}
+        self._seen: dict[str, FileUse] = {}
+        self._by_name: dict[Any, FileUse | None] = {}
         self._inside = threading.local()
+        self._snapshots: dict[str, tuple[str, set[str], list[None]]] = {}
 
     def start(self) -> None:
         """Begin to record."""
@@ -96,15 +79,39 @@ class FileRecorder:
         """Return the number of recorded paths."""
         return len(self._seen)
 
-    def uses(self) -> tuple[FileUse, ...]:
-        """Return the uses so far, with digests of the files as they are now."""
+    def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
+        """Return the uses so far, with digests of the files as they are now.
+
+        Args:
+            ended: The trial has ended, so that the snapshots of ``tf.data`` that it made are there.
+        """
         self._inside.on = True
         try:
-            return tuple(
-                self._use(seen) for seen in list(self._seen.values()) if self._is_of_interest(seen)
-            )
+            if ended:
+                self._look_for_snapshots()
+            seen = filter(self._is_of_interest, list(self._seen.values()))
+            return tuple(map(self._completed, seen))
         finally:
             self._inside.on = False
+
+    def snapshot(self, directory: str) -> None:
+        """Record that a dataset has snapshots in a directory, which are read or made while it is iterated."""
+        if self._active:
+            made = self._snapshots.setdefault(directory, (_user(), _snapshots_in(directory), []))
+            made[2].append(None)
+
+    def _look_for_snapshots(self) -> None:
+        # The name of a snapshot is a digest of the dataset's graph, without values of variables. If fewer
+        # were made than there are datasets, one of those that were there was read.
+        for directory, (line, before, datasets) in self._snapshots.items():
+            new = _snapshots_in(directory) - before
+            for path in new if len(new) >= len(datasets) else new | before:
+                seen, state = self._find(path), _stat(path)
+                if seen is not None and state is not None:
+                    seen.existed, seen.asked, seen.read_at = path in before, True, line
+                    seen.read, seen.wrote = path in before, path in new
+                    seen.wrote_at = line if seen.wrote else ""
+                    seen.size, seen.modified = state.st_size, state.st_mtime_ns
 
     def used(
         self, name: Any, *, reads: bool = False, writes: bool = False, asks: bool = False
@@ -162,7 +169,7 @@ class FileRecorder:
             seen.wrote, seen.gone = True, False
             seen.wrote_at = seen.wrote_at or _user()
 
-    def _find(self, name: Any) -> _Seen | None:
+    def _find(self, name: Any) -> FileUse | None:
         """Return the record of a file, made if necessary; None if its uses are not recorded."""
         if len(self._seen) >= MOST:
             # Of a training that opens a file for each batch, not even the path is resolved.
@@ -174,7 +181,7 @@ class FileRecorder:
         if path not in self._seen:
             if self._is_nobodys(path):
                 return None
-            self._seen[path] = _Seen(path, existed=_stat(path) is not None)
+            self._seen[path] = FileUse(path, existed=_stat(path) is not None)
         return self._seen[path]
 
     def _is_nobodys(self, path: str) -> bool:
@@ -185,37 +192,22 @@ class FileRecorder:
             or Path(path).is_dir()
         )
 
-    def _is_of_interest(self, seen: _Seen) -> bool:
+    def _is_of_interest(self, seen: FileUse) -> bool:
         """Return whether a use can matter to another trial: the file is there, and was read or written."""
         if seen.gone or not (seen.read or seen.wrote or seen.existed):
             return False
         return _stat(seen.path) is not None
 
-    def _use(self, seen: _Seen) -> FileUse:
-        read_digest = seen.read_digest
-        if seen.read and not read_digest:
-            state = _stat(seen.path)
-            if state is not None and (state.st_size, state.st_mtime_ns) == (
-                seen.size,
-                seen.modified,
-            ):
-                read_digest = seen.read_digest = content_digest(seen.path)
-        return FileUse(
-            path=seen.path,
-            existed=seen.existed,
-            asked=seen.asked,
-            read=seen.read,
-            wrote=seen.wrote,
-            size=seen.size,
-            modified=seen.modified,
-            read_digest=read_digest,
-            digest=content_digest(seen.path) if seen.wrote else "",
-            read_at=seen.read_at,
-            wrote_at=seen.wrote_at,
-        )
+    def _completed(self, seen: FileUse) -> FileUse:
+        """Return a use with the digests of the file as it is now."""
+        state = _stat(seen.path)
+        now = state and (state.st_size, state.st_mtime_ns)
+        if seen.read and not seen.read_digest and now == (seen.size, seen.modified):
+            seen.read_digest = content_digest(seen.path)
+        return replace(seen, digest=content_digest(seen.path) if seen.wrote else "")
 
 
-def _covers(seen: _Seen, *, reads: bool, writes: bool, asks: bool) -> bool:
+def _covers(seen: FileUse, *, reads: bool, writes: bool, asks: bool) -> bool:
     looked = seen.wrote or (seen.asked and (seen.read or not reads))
     return (not (reads or asks) or looked) and (not writes or (seen.wrote and not seen.gone))
 
@@ -326,7 +318,9 @@ def _watch_tensorflow() -> None:
         lambda _saver, prefix, *_, **__: RECORDER.used(f"{_text(prefix)}.index", writes=True),
     )
     _before(tf.data.Dataset, "cache", _cached)
-    _before(tf.data.Dataset, "snapshot", _snapshot)
+    _before(
+        tf.data.Dataset, "snapshot", lambda _data, path, *_, **__: RECORDER.snapshot(_text(path))
+    )
 
 
 def _opened(_file: Any, name: Any, mode: str = "r", *_: Any, **__: Any) -> None:
@@ -343,10 +337,8 @@ def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
         RECORDER.used(index, reads=True, writes=not there)
 
 
-def _snapshot(_dataset: Any, path: Any, *_: Any, **__: Any) -> None:
-    """Record the snapshots that are there; a snapshot of other operations has another name."""
-    for metadata in Path(_text(path) or ".").glob("*/snapshot.metadata"):
-        RECORDER.used(str(metadata), reads=True)
+def _snapshots_in(directory: str) -> set[str]:
+    return set(map(str, Path(directory).resolve().glob("*/snapshot.metadata")))
 
 
 def _watch_databases() -> None:

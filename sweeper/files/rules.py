@@ -7,7 +7,7 @@ overwrote; `sweeper check` knows it, because it runs each of two trials without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -86,29 +86,20 @@ def in_a_run(
                     f"not depend on {who} only if it would have written the same: `{check}` tells",
                 )
         elif use.wrote and trial.ended and _both_known_other(use, written):
-            yield FileFinding(
-                "note",
-                use.path,
-                f"{who} and {trial.who} both write {use.name}{_by(use.wrote_at)}, and what is left "
-                f"is one trial's alone; {CURE}",
-            )
+            yield _overwritten(use, who, trial.who)
 
 
-def in_a_check(
-    first: TrialUses, second: TrialUses, *, left: Iterable[str] = ()
-) -> Iterator[FileFinding]:
+def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
     """Yield the findings about two trials, of which neither was offered the other's files.
 
     Args:
         first: The trial that ran first.
         second: The trial that ran after the files that the first created had been set aside.
-        left: Paths of files that existed before the check.
     """
-    before = set(left)
     by_path = {use.path: use for use in second.uses}
     for use in first.uses:
         other = by_path.get(use.path)
-        if not use.wrote or use.path in before:
+        if not use.wrote or use.existed:
             continue
         if other is None or not other.wrote:
             if other is not None and other.asked:
@@ -120,12 +111,16 @@ def in_a_check(
             looked = other if other.asked else use
             yield _dependent(use, looked, first.who, second.who, "would have written other content")
         else:
-            yield FileFinding(
-                "note",
-                use.path,
-                f"{first.who} and {second.who} both write {use.name}{_by(use.wrote_at)}, and what "
-                f"is left is one trial's alone; {CURE}",
-            )
+            yield _overwritten(use, first.who, second.who)
+
+
+def _overwritten(use: FileUse, first: str, second: str) -> FileFinding:
+    return FileFinding(
+        "note",
+        use.path,
+        f"{first} and {second} both write {use.name}{_by(use.wrote_at)}, and what is left is one trial's "
+        f"alone; {CURE}",
+    )
 
 
 def _dependent(use: FileUse, reader: FileUse, first: str, second: str, would: str) -> FileFinding:

@@ -19,7 +19,7 @@ _DATED = frozenset({"fingerprint.pb", "metadata.json"})
 """Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class FileUse:
     """Use of one file outside of the trial's own directory.
 
@@ -35,6 +35,7 @@ class FileUse:
         digest: Digest of the content at the trial's end, of a written file; empty if it is unknown.
         read_at: The user's line, or the callback, that read or looked for it first.
         wrote_at: The user's line, or the callback, that wrote it first.
+        gone: Whether the trial removed or renamed it; such uses are not reported.
     """
 
     path: str
@@ -48,6 +49,7 @@ class FileUse:
     digest: str = ""
     read_at: str = ""
     wrote_at: str = ""
+    gone: bool = False
 
     @property
     def name(self) -> str:
@@ -159,8 +161,9 @@ def _digest_of_items(name: str) -> str:
 def _beside(file: Path) -> list[Path]:
     if file.name in {"dataset_spec.pb", "snapshot.metadata"}:
         chunks = [each for each in file.parent.rglob("*.snapshot") if each.is_file()]
-        # The directory of one run has a random name.
-        return [file, *sorted(chunks, key=lambda each: each.name)]
+        # The directory of one run has a random name, and the metadata of a snapshot contain it.
+        chunks.sort(key=lambda each: (each.parent.name, each.name))
+        return chunks if file.name == "snapshot.metadata" else [file, *chunks]
     variables = file.parent / "variables" / "variables.index"
     if file.name == "saved_model.pb" and variables.is_file():
         return [variables]

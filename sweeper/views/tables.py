@@ -323,13 +323,13 @@ def comparison_lines(status: StudyStatus, command: str) -> list[RenderableType]:
 def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
     """Return the advice to confirm the best of single trainings; None if none is close to it.
 
-    The spread of single trainings is unknown, so a tenth of the range of all values counts as close.
+    The spread of single trainings is unknown, so a quarter of the range of all values counts as close.
     """
     complete = [t for t in ranked(status.trials, status) if t.state == "complete"]
     if status.configurations or status.confirmed or status.best is None or len(complete) < 2:
         return None
     values = [t.value for t in complete if t.value is not None and math.isfinite(t.value)]
-    if len(values) < 2 or abs(values[1] - values[0]) > 0.1 * (max(values) - min(values)):
+    if len(values) < 2 or abs(values[1] - values[0]) > 0.25 * (max(values) - min(values)):
         return None
     best, second = complete[0].number, complete[1].number
     return Text(

@@ -85,6 +85,13 @@ def cache(scale: float) -> object:
     return list(data.cache("cached").as_numpy_iterator())
 
 
+def snapshot(scale: float) -> object:
+    """Have a variable in the pipeline, whose value is not in a snapshot's name."""
+    held = tf.Variable(scale)
+    data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * held)
+    return list(data.snapshot("snapshots").as_numpy_iterator())
+
+
 def saved_dataset(scale: float) -> object:
     if not tf.io.gfile.exists("saved/dataset_spec.pb"):
         tf.data.Dataset.from_tensors(np.ones(4) * scale).save("saved")
@@ -138,8 +145,8 @@ def tried(scale: float) -> object:
 CASES: dict[str, Case] = {
     case.__name__: case
     for case in (
-        *(statistics, pickled, memory, mapped, database, hdf5, shelf, cache, saved_dataset),
-        *(saved_model, tf_checkpoint, tf_file, replaced, tried),
+        *(statistics, pickled, memory, mapped, database, hdf5, shelf, cache, snapshot),
+        *(saved_dataset, saved_model, tf_checkpoint, tf_file, replaced, tried),
     )
 }
 assert dbm

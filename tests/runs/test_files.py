@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 from file_cases import CASES
 from study_files import StudyText
 from sweeps import command, sweep
@@ -41,7 +42,7 @@ def used_by(case: str, scale: float, *, recording: bool = True) -> tuple[FileUse
         RECORDER.begin([])
     try:
         CASES[case](scale)
-        sent = json.loads(json.dumps(uses_to_json(RECORDER.uses())))
+        sent = json.loads(json.dumps(uses_to_json(RECORDER.uses(ended=True))))
     finally:
         RECORDER.stop()
     return uses_from_json(sent)
@@ -87,6 +88,24 @@ def test_a_run_warns_of_the_second_trial_and_names_both(case: str, here: Path) -
     assert "trial 0" in found[0].message
     assert "trial 1" in found[0].message
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
+
+
+def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here: Path) -> None:
+    """The values of a constant are in its name."""
+
+    def trial(scale: float) -> TrialUses:
+        RECORDER.__init__()  # type: ignore[misc]
+        RECORDER.begin([])
+        data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
+        list(data.snapshot("snapshots").as_numpy_iterator())
+        uses = RECORDER.uses(ended=True)
+        RECORDER.stop()
+        return TrialUses(f"trial of {scale}", uses)
+
+    first = trial(1.0)
+    assert list(in_a_run(trial(2.0), [first])) == []
+    [again] = [use for use in trial(1.0).uses if use.path == first.uses[0].path]
+    assert again.read, "the control: the same graph reads it"
 
 
 def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here: Path) -> None:

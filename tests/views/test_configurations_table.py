@@ -51,7 +51,7 @@ def test_a_summary_has_one_row_per_configuration_and_the_sentence() -> None:
     assert "best: trial" not in text
 
 
-@pytest.mark.parametrize(("second", "said"), [(0.899, True), (0.7, False)])
+@pytest.mark.parametrize(("second", "said"), [(0.899, True), (0.83, True), (0.7, False)])
 def test_single_trainings_that_are_close_get_the_advice_to_confirm(
     second: float, said: bool
 ) -> None:

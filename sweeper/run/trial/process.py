@@ -78,7 +78,7 @@ def serve_trial(
 
 def _files_used() -> FilesUsed | None:
     """Return the report of the files that were used so far; None if there are none."""
-    uses = RECORDER.uses()
+    uses = RECORDER.uses(ended=True)
     return FilesUsed(uses_to_json(uses, RECORDER.left_out), ended=True) if uses else None
 
 
