@@ -163,20 +163,18 @@ def with_head(head: str, directory: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def observe(watched: Path) -> Callable[[str], Observed]:
-    """Trials 0 and 1 forked; 2 spawned, or importing a study itself that has threads; all three inline."""
+    """Trials 0 and 1 forked; 0 and 1 importing a study that has threads; 2 spawned; all three inline."""
     known: dict[str, Observed] = {}
 
     def run(isolation: str) -> Observed:
         if isolation not in known:
             runs = watched.parent / isolation
-            if isolation in ("spawn", "importing"):
+            if isolation == "spawn":
                 shutil.copytree(run("fork").runs, runs)
+                known[isolation] = observed(watched, runs, "spawn", 3, WARM_SERVER)
+            elif isolation == "importing":
                 importing = with_head(STARTS_THREADS, watched.parent)
-                known[isolation] = (
-                    observed(watched, runs, "spawn", 3, WARM_SERVER)
-                    if isolation == "spawn"
-                    else observed(importing, runs, "auto", 3, WARM_SERVER)
-                )
+                known[isolation] = observed(importing, runs, "auto", 2, WARM_SERVER)
             else:
                 trials = 2 if isolation == "fork" else 3
                 server = REAL_SERVER if isolation == "fork" else WARM_SERVER
@@ -212,7 +210,7 @@ def test_forked_spawned_and_inline_trials_give_equal_digests(
     observe: Callable[[str], Observed], isolation: str
 ) -> None:
     inline, other = observe("inline").results, observe(isolation).results
-    assert sorted(other) == ([0, 1] if isolation == "fork" else [2])
+    assert sorted(other) == ([2] if isolation == "spawn" else [0, 1])
     assert all(r.digest for r in other.values())
     assert differing(other, {number: inline[number] for number in other}) == []
 
