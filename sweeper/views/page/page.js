@@ -85,7 +85,6 @@ function table(caption, columns, rows) {
   const headers = columns.map(([name, isNumeric]) =>
     h("th", { scope: "col", class: isNumeric ? "number" : null }, name),
   );
-  files.push(...trial.files.notices.map((notice) => [notice, "noticed", "-"]));
   return h(
     "div",
     { class: "scrolling", role: "region", tabindex: "0", "aria-label": `Table: ${caption}` },
@@ -1650,6 +1649,7 @@ function drawTrial(trial) {
   const files = ["read", "written"].flatMap((use) =>
     trial.files[use].map((file) => [file.path, use, file.digest ?? "-"]),
   );
+  files.push(...trial.files.notices.map((notice) => [notice, "noticed", "-"]));
   section("trial-files", files, (rows) =>
     table(
       "Files",
