@@ -22,10 +22,9 @@ SOUND = StudyText(
 )
 SHARED = StudyText(
     name="shared",
-    head="""
-    LOG = keras.callbacks.History()
-    """,
-    callbacks="LOG",
+    head="HEAD = keras.layers.Dense(1, name='head')",
+    model="model = keras.Sequential([keras.Input((16,)), HEAD])\n"
+    "model.compile(keras.optimizers.SGD(0.01), 'mse')\nreturn model",
 )
 
 
@@ -150,11 +149,11 @@ def test_batches_that_pythons_generator_picks_hold_although_lengths_are_known_by
     assert "killed (SIGKILL) after step" in "\n".join(report["held"])
 
 
-def test_a_shared_callback_is_an_error_on_independence(checked: Checked, tmp_path: Path) -> None:
+def test_a_shared_layer_is_an_error_on_independence(checked: Checked, tmp_path: Path) -> None:
     file = SHARED.write(tmp_path / "shared.py")
     [finding] = checked(file, 4)["findings"]
     assert (finding["level"], finding["check"]) == ("error", "independence")
-    assert "module attribute shared.LOG" in finding["message"]
+    assert "module attribute shared.HEAD" in finding["message"]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +182,7 @@ def test_a_run_ends_at_its_first_trial_with_what_every_trial_would_be_refused_fo
     ended = command("run", file, "--workers", 1, cwd=tmp_path)
     assert ended.code == 4, ended.err
     assert ended.out == ""
-    assert "module attribute shared.LOG" in ended.err
-    assert "inside build_callbacks" in ended.err
+    assert "module attribute shared.HEAD" in ended.err
+    assert "inside build_model" in ended.err
     assert "No other trial was started" in ended.err
     assert [trial.epochs for trial in trials_in(tmp_path / "runs", "shared")] == [()]

@@ -168,7 +168,8 @@ def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(
         group = results.trials[first : first + 3]
         assert len({trial.params["x"] for trial in group}) == 1
         assert [trial.seed for trial in group] == [trial.seed for trial in results.trials[:3]]
-    assert attributes == [{"configuration": n // 3, "repeat": n % 3} for n in range(24)]
+    numbered = [(each["configuration"], each["repeat"]) for each in attributes]
+    assert numbered == [(n // 3, n % 3) for n in range(24)]
     leader = results.configurations[0]
     assert results.best.value == leader.mean
     assert results.best.number == leader.best_trial

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -81,7 +80,7 @@ def test_a_sweep_that_lacks_a_trial_is_another(alone: tuple[TrialRecord, ...]) -
     assert not is_the_same_sweep(alone[:-1], alone)
 
 
-def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
+def test_verify_replays_promoted_and_left_trials(
     directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
 ) -> None:
     """A promoted trial's replay is that trial run whole, in one process."""
@@ -93,20 +92,6 @@ def test_verify_replays_promoted_and_left_trials_and_decides_their_rungs_again(
         held = here("verify", "budgeted", "--trial", number, *flags, cwd=directory)
         assert held.code == 0, held.out + held.err
         assert f"trial {number} holds" in held.out
-    with sqlite3.connect(runs / "sweeper.db") as database:
-        change = "UPDATE sweeper_rung_members SET value = value + ? WHERE trial_id = ?"
-        database.execute(change, (1.0, left + 1))
-        database.commit()
-        differs = here("verify", "budgeted", "--trial", whole, *flags, cwd=directory)
-        database.execute(change, (-1.0, left + 1))
-        database.execute(
-            "UPDATE sweeper_rung_members SET value = "
-            "(SELECT value FROM trial_values WHERE trial_id = ?) WHERE trial_id = ?",
-            (left + 1, left + 1),
-        )
-    database.close()
-    assert differs.code == 4
-    assert f"of the trials from 0 on compared trial {left} with the value" in differs.out
 
 
 def test_promoted_and_left_trials_are_measured_and_leave_as_others_do(
@@ -129,7 +114,7 @@ def test_every_reading_verb_tells_of_rungs(
     flags = ("--storage", database_url(directory / "one"))
     shown = here("show", "budgeted", whole.number, *flags, cwd=directory)
     assert "promoted" in shown.out
-    assert "4 trials of bracket 0 from trial 0 on, of which 2 went on" in shown.out
+    assert "4 trials; promoted: " in shown.out
     read = json.loads(here("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out)
     assert [(r["epochs"], r["promoted"]) for r in read["rungs"]] == [(1, True), (2, True)]
     assert len(read["rungs"][0]["decision"]["compared"]) == 4
