@@ -50,6 +50,7 @@ def test_a_forked_command_says_what_a_real_one_says(
     assert forked == command(*words, cwd=tmp_path)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", [ForkedProgram, subprocess.Popen])
 def test_either_is_interrupted_and_killed_with_its_processes(
     kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -112,6 +113,7 @@ def test_a_forked_text_that_kills_itself_ends_by_that_signal(number: int) -> Non
     assert subprocess.run([sys.executable, *PROGRAM, "-c", text], check=False).returncode == -number
 
 
+@pytest.mark.whole
 def test_a_program_of_another_environment_is_a_real_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

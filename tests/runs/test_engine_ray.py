@@ -73,6 +73,7 @@ def said_by(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.whole
 def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_here_anything(
     tmp_path: Path,
 ) -> None:

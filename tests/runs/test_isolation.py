@@ -336,6 +336,7 @@ def dataset_at_top(
     return lambda how: known.setdefault(how, run(how)) if how not in known else known[how]
 
 
+@pytest.mark.whole
 def test_a_dataset_at_the_top_of_the_file_gives_forked_trials_the_results_of_spawned_ones(
     dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
 ) -> None:

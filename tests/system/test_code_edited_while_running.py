@@ -17,6 +17,7 @@ from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.run import run_sweep
 
 
+@pytest.mark.whole
 def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:
     text = StudyText(
         arguments='objective="val_loss", epochs=1, trials=2, sampler="random", audit="off"'

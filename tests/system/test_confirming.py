@@ -180,7 +180,15 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize(
+    "what",
+    [
+        what
+        if what in {"the sampler's code", "a factory"}
+        else pytest.param(what, marks=pytest.mark.whole)
+        for what in CHANGES
+    ],
+)
 def test_settings_of_the_search_may_change_and_trials_are_ranked_together(
     what: str, tmp_path: Path, here: Here
 ) -> None:

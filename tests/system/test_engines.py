@@ -246,6 +246,7 @@ def forking_hosts(
     return {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
 
 
+@pytest.mark.whole
 def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
     pruned: Path,
     alone: tuple[TrialRecord, ...],
