@@ -719,7 +719,7 @@ function plot(id, traces, axesOf, label, more = {}) {
     gridcolor: grid,
     zeroline: false,
     automargin: true,
-    exponentformat: "power",
+    exponentformat: "e",
     ...given,
   });
   const layout = {
