@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sweeper.api.models import StudyModels
@@ -13,7 +12,6 @@ from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import DatabaseUnavailableError, StudyFileError, UnknownStudyError
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
-from sweeper.support.paths import Location
 from sweeper.support.shown import shown_url
 
 
@@ -45,9 +43,6 @@ class StoredStudy:
             return f"{self.status()}; in {where}"
         except (DatabaseUnavailableError, UnknownStudyError):
             return f"{self.name}: not found in {where}"
-
-    def _kept_in(self) -> tuple[str | None, Path | None, Location | None]:
-        return self.models.storage, self.models.runs_dir, self.models.checkpoints
 
     def results(self) -> StudyResults:
         """Return its present results.

@@ -215,7 +215,7 @@ def _exact(value: Any) -> Any:
 
 @dataclass
 class _Kept:
-    """What is kept of a study between two polls.
+    """State of a study that is kept between two polls.
 
     Attributes:
         token: Prefix of its versions, another one after a restart of the dashboard or of the study.
