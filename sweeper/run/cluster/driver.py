@@ -10,9 +10,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
-from sweeper.db.following import AttemptEvent, StudyFollower
 from sweeper.db.repository import StopRequest
 from sweeper.errors import (
     DatabaseUnavailableError,
@@ -30,7 +31,7 @@ from sweeper.records.events import (
     Notice,
     TrainingStarted,
 )
-from sweeper.records.results import StudyStatus
+from sweeper.records.results import Outcome, StudyStatus, TrialStatus
 from sweeper.run.auditing import refuse_inexact
 from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
 from sweeper.run.cluster.host import HostEnd, run_host, write_spec
@@ -42,7 +43,10 @@ from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.support.paths import absolute_location
 
 _LOOK = 0.5
-"""Seconds between two queries of the study's progress."""
+"""Seconds between two queries of the study's status."""
+
+_LOOK_SHARE = 20
+"""Minimum pause after a query, as a multiple of the query's duration."""
 
 _INTERRUPTED = Interrupted.exit_code
 
@@ -59,6 +63,42 @@ def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
     return _Drive(prepared, request).run()
 
 
+def changes_of(was: TrialStatus | None, now: TrialStatus, clock: EpochClock) -> list[Event]:
+    """Return the events of a trial between two polls, of which epochs only the latest.
+
+    ``was`` is None for a trial that has begun since the former poll.
+    """
+    number, events = now.number, list[Event]()
+    before, epoch = (0, 0) if was is None else (was.attempts, was.epoch)
+    if now.attempts > before:
+        events.append(AttemptStarted(number, now.attempts))
+    # The status does not say when a first attempt begins to train; its first epoch does.
+    begins = now.epoch > 0 and (now.attempts > before or epoch == 0)
+    seconds = clock.seconds_of(number, epochs=max(now.epoch - epoch, 1))
+    if begins:
+        events.append(TrainingStarted(number, now.params, now.epochs or 0, 0, epoch, epoch))
+    if now.epoch > epoch:
+        events.append(EpochFinished(number, now.epoch - 1, 0, now.metrics, seconds))
+    ended = now.state not in ("running", "waiting")
+    if ended and (was is None or was.state == "running" or now.attempts > before):
+        outcome = cast("Outcome", now.state)
+        events.append(AttemptEnded(number, now.attempts, outcome, now.value, now.error))
+    return events
+
+
+class EpochClock:
+    """Clock of the mean duration of a trial's epochs between two polls that saw new ones."""
+
+    def __init__(self) -> None:
+        self._reported: dict[int, float] = {}
+
+    def seconds_of(self, trial: int, *, epochs: int) -> float:
+        """Return the seconds since the last call for this trial, divided by ``epochs``."""
+        now = time.monotonic()
+        since, self._reported[trial] = now - self._reported.get(trial, now), now
+        return since / epochs
+
+
 class _Drive:
     def __init__(self, prepared: PreparedStudy, request: RunRequest) -> None:
         self._prepared = prepared
@@ -66,7 +106,7 @@ class _Drive:
         self._repository = prepared.repository
         self._study = prepared.settings.name
         self._telling = threading.Lock()
-        self._reported_at: dict[int, float] = {}
+        self._clock = EpochClock()
         self._failed: TrialError | None = None
 
     def run(self) -> StudyStatus:
@@ -76,7 +116,6 @@ class _Drive:
         self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))
         if status.is_over:
             return status
-        follower = StudyFollower(self._repository, self._study)
         there = sum(  # slots that an earlier driver has placed
             worker.slots
             for worker in self._repository.workers(self._study)
@@ -95,7 +134,7 @@ class _Drive:
         try:
             placement = None if cluster is None else self._start_hosts(cluster, slots - there)
             with stop_signals(self._request_stop, self._tell, request.options.grace):
-                self._follow(follower, placement)
+                self._follow(status, placement)
             return self._conclude(placement)
         finally:
             if cluster is not None:
@@ -146,75 +185,50 @@ class _Drive:
         placement.start()
         return placement
 
-    def _follow(self, follower: StudyFollower, placement: _Placement | None) -> None:
-        """Report events until the placed hosts, or all workers, have ended."""
+    def _follow(self, before: StudyStatus, placement: _Placement | None) -> None:
+        """Report changes of the status until the placed hosts, or all workers, have ended."""
         contact = DatabaseHealth(self._tell)
-        looked_for_workers = time.monotonic()
+        known = {trial.number: trial for trial in before.trials}
+        pause = _LOOK
         last = False
         while True:
+            began = time.monotonic()
             try:
-                self._look(follower)
+                found = self._repository.status(self._study).trials
+                self._report(known, found)
+                known = {trial.number: trial for trial in found}
                 if last:
                     return
                 if placement is not None:
                     last = not placement.is_alive()
-                elif time.monotonic() - looked_for_workers > _LOOK:
-                    looked_for_workers = time.monotonic()
-                    workers = self._repository.workers(self._study)
-                    last = not any(worker.live for worker in workers)
+                else:
+                    last = not any(w.live for w in self._repository.workers(self._study))
                 contact.answered()
             except DatabaseUnavailableError as error:
                 contact.failed(error, time.monotonic())
                 if not error.passing or contact.given_up:
                     raise
+            pause = max(_LOOK, _LOOK_SHARE * (time.monotonic() - began))
             if last:
                 continue
             if placement is None:
-                time.sleep(_LOOK)
+                time.sleep(pause)
             else:
-                placement.join(_LOOK)
+                placement.join(pause)
 
-    def _look(self, follower: StudyFollower) -> None:
-        for change in follower.look():
-            for event in self._events(change):
+    def _report(self, before: Mapping[int, TrialStatus], found: Sequence[TrialStatus]) -> None:
+        for trial in found:
+            was = before.get(trial.number)
+            if trial == was:
+                continue
+            for event in changes_of(was, trial, self._clock):
                 self._tell(event)
-            if change.fails_trial and self._request.options.fail_fast and self._failed is None:
-                line = (change.error or "").strip().splitlines()[-1:]
+            if trial.state == "failed" and self._request.options.fail_fast and self._failed is None:
                 self._failed = TrialError(
-                    f"trial {change.trial} failed, and the others were stopped because of "
-                    f"--fail-fast: {''.join(line)}"
+                    f"trial {trial.number} failed, and the others were stopped because of "
+                    f"--fail-fast: {trial.error or ''}"
                 )
                 self._repository.request_stop(self._study, "drain")
-
-    def _events(self, change: AttemptEvent) -> list[Event]:
-        events: list[Event] = []
-        now = time.monotonic()
-        if change.is_new:
-            self._reported_at[change.trial] = now
-            events.append(AttemptStarted(change.trial, change.attempt))
-        if change.begins:
-            events.append(
-                TrainingStarted(
-                    change.trial,
-                    dict(change.params),
-                    self._prepared.settings.epochs,
-                    0,
-                    change.start_step or 0,
-                    change.begins_after + 1,
-                )
-            )
-        since = now - self._reported_at.get(change.trial, now)
-        for record in change.epochs:
-            seconds = since / len(change.epochs)
-            self._reported_at[change.trial] = now
-            events.append(EpochFinished(change.trial, record.epoch, 0, record.metrics, seconds))
-        if change.outcome is not None:
-            lines = (change.error or "").strip().splitlines()
-            line = lines[-1] if lines else None
-            events.append(
-                AttemptEnded(change.trial, change.attempt, change.outcome, change.value, line)
-            )
-        return events
 
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
