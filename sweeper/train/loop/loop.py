@@ -138,7 +138,6 @@ class TrainingLoop:
                 self._record,
                 self._train,
                 self._test,
-                tracked=plan.tracked,
                 roots=roots_of(plan, {"train": source, "validation": validation}),
                 notice=notice,
                 hidden=self._hidden,
