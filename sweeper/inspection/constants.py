@@ -129,16 +129,16 @@ def names_compared_by_value(source: Source, namespace: Mapping[str, Any]) -> Map
         namespace: Variables of the module.
 
     Returns:
-        By name, whether the value may contain the place of the study's files.
+        By name, whether the value may contain paths of this machine.
     """
     # One statement may bind many names.
     statements = dict.fromkeys(s for bound in source.bindings.values() for s in bound)
     read = [_Statement(statement, namespace) for statement in statements]
     of_the_moment = _depending([s for s in read if s.of_the_moment], read, "mentioned")
-    of_the_place = _depending([s for s in read if s.of_the_place], read, "mentioned")
+    names_a_file = _depending([s for s in read if s.names_a_file], read, "mentioned")
     opaque = [s for s in read if s.is_opaque and s.bound.isdisjoint(of_the_moment)]
     names = _depending(opaque, read, "loaded") - of_the_moment
-    return {name: name in of_the_place for name in names}
+    return {name: name in names_a_file for name in names}
 
 
 class _Statement:
@@ -148,7 +148,7 @@ class _Statement:
         bound, mentioned: Variables that it binds, without modules; names in it.
         loaded: Variables in it that are neither modules nor functions or classes.
         of_the_moment: Whether it names something whose value is of the moment.
-        of_the_place: Whether it names the place of a file.
+        names_a_file: Whether it names where a file is.
         is_opaque: Whether its text does not define the values that it gives.
     """
 
@@ -175,7 +175,7 @@ class _Statement:
             if node not in of_paths
             for value in _static_values(node, namespace)
         )
-        self.of_the_place = bool(of_paths) or any(
+        self.names_a_file = bool(of_paths) or any(
             _is_path_method(node) or (isinstance(node, ast.Name) and node.id == "__file__")
             for node in outer
         )
