@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -43,11 +43,12 @@ from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.support.paths import absolute_location
 
 _LOOK = 0.5
-"""Seconds between two queries of the study's status."""
+"""Seconds between two queries of the study's progress."""
 
-_LOOK_SHARE = 20
-"""Minimum pause after a query, as a multiple of the query's duration."""
+_MOST_OF_A_CORE = 0.1
+"""Maximum share of a core for these queries, whose cost grows with the number of trials."""
 
+_ENDED = ("complete", "pruned", "failed")
 _INTERRUPTED = Interrupted.exit_code
 
 
@@ -63,42 +64,6 @@ def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
     return _Drive(prepared, request).run()
 
 
-def changes_of(was: TrialStatus | None, now: TrialStatus, clock: EpochClock) -> list[Event]:
-    """Return the events of a trial between two polls, of which epochs only the latest.
-
-    ``was`` is None for a trial that has begun since the former poll.
-    """
-    number, events = now.number, list[Event]()
-    before, epoch = (0, 0) if was is None else (was.attempts, was.epoch)
-    if now.attempts > before:
-        events.append(AttemptStarted(number, now.attempts))
-    # The status does not say when a first attempt begins to train; its first epoch does.
-    begins = now.epoch > 0 and (now.attempts > before or epoch == 0)
-    seconds = clock.seconds_of(number, epochs=max(now.epoch - epoch, 1))
-    if begins:
-        events.append(TrainingStarted(number, now.params, now.epochs or 0, 0, epoch, epoch))
-    if now.epoch > epoch:
-        events.append(EpochFinished(number, now.epoch - 1, 0, now.metrics, seconds))
-    ended = now.state not in ("running", "waiting")
-    if ended and (was is None or was.state == "running" or now.attempts > before):
-        outcome = cast("Outcome", now.state)
-        events.append(AttemptEnded(number, now.attempts, outcome, now.value, now.error))
-    return events
-
-
-class EpochClock:
-    """Clock of the mean duration of a trial's epochs between two polls that saw new ones."""
-
-    def __init__(self) -> None:
-        self._reported: dict[int, float] = {}
-
-    def seconds_of(self, trial: int, *, epochs: int) -> float:
-        """Return the seconds since the last call for this trial, divided by ``epochs``."""
-        now = time.monotonic()
-        since, self._reported[trial] = now - self._reported.get(trial, now), now
-        return since / epochs
-
-
 class _Drive:
     def __init__(self, prepared: PreparedStudy, request: RunRequest) -> None:
         self._prepared = prepared
@@ -106,7 +71,7 @@ class _Drive:
         self._repository = prepared.repository
         self._study = prepared.settings.name
         self._telling = threading.Lock()
-        self._clock = EpochClock()
+        self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
 
     def run(self) -> StudyStatus:
@@ -116,6 +81,8 @@ class _Drive:
         self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))
         if status.is_over:
             return status
+        finished = [trial for trial in status.trials if trial.state in _ENDED]
+        self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
         there = sum(  # slots that an earlier driver has placed
             worker.slots
             for worker in self._repository.workers(self._study)
@@ -134,7 +101,7 @@ class _Drive:
         try:
             placement = None if cluster is None else self._start_hosts(cluster, slots - there)
             with stop_signals(self._request_stop, self._tell, request.options.grace):
-                self._follow(status, placement)
+                self._follow(placement)
             return self._conclude(placement)
         finally:
             if cluster is not None:
@@ -185,48 +152,48 @@ class _Drive:
         placement.start()
         return placement
 
-    def _follow(self, before: StudyStatus, placement: _Placement | None) -> None:
-        """Report changes of the status until the placed hosts, or all workers, have ended."""
+    def _follow(self, placement: _Placement | None) -> None:
+        """Report events until the placed hosts, or all workers, have ended."""
         contact = DatabaseHealth(self._tell)
-        known = {trial.number: trial for trial in before.trials}
-        pause = _LOOK
         last = False
         while True:
             began = time.monotonic()
             try:
-                found = self._repository.status(self._study).trials
-                self._report(known, found)
-                known = {trial.number: trial for trial in found}
+                self._look()
                 if last:
                     return
                 if placement is not None:
                     last = not placement.is_alive()
                 else:
-                    last = not any(w.live for w in self._repository.workers(self._study))
+                    workers = self._repository.workers(self._study)
+                    last = not any(worker.live for worker in workers)
                 contact.answered()
             except DatabaseUnavailableError as error:
                 contact.failed(error, time.monotonic())
                 if not error.passing or contact.given_up:
                     raise
-            pause = max(_LOOK, _LOOK_SHARE * (time.monotonic() - began))
             if last:
                 continue
+            pause = max(_LOOK, (time.monotonic() - began) / _MOST_OF_A_CORE)
             if placement is None:
                 time.sleep(pause)
             else:
                 placement.join(pause)
 
-    def _report(self, before: Mapping[int, TrialStatus], found: Sequence[TrialStatus]) -> None:
-        for trial in found:
-            was = before.get(trial.number)
-            if trial == was:
+    def _look(self) -> None:
+        """Report what has changed since the last look."""
+        now = time.monotonic()
+        for trial in self._repository.status(self._study).trials:
+            before, since = self._seen.get(trial.number, (None, now))
+            if trial == before:
                 continue
-            for event in changes_of(was, trial, self._clock):
+            self._seen[trial.number] = trial, now
+            for event in progress_between(before, trial, now - since):
                 self._tell(event)
-            if trial.state == "failed" and self._request.options.fail_fast and self._failed is None:
+            if trial.state == "failed" and self._request.options.fail_fast and not self._failed:
                 self._failed = TrialError(
                     f"trial {trial.number} failed, and the others were stopped because of "
-                    f"--fail-fast: {trial.error or ''}"
+                    f"--fail-fast: {trial.error}"
                 )
                 self._repository.request_stop(self._study, "drain")
 
@@ -261,6 +228,31 @@ class _Drive:
             "another run starts new workers"
         )
         raise ExecutionError(msg)
+
+
+def progress_between(
+    before: TrialStatus | None, trial: TrialStatus, seconds: float
+) -> Iterator[Event]:
+    """Yield the events of a trial between two looks; of several epochs, the last.
+
+    Args:
+        before: Its status at the earlier look; None if it had not begun.
+        trial: Its present status.
+        seconds: Seconds since the last change.
+    """
+    number, state = trial.number, trial.state
+    attempts, epoch = (0, 0) if before is None else (before.attempts, before.epoch)
+    is_new = trial.attempts > attempts
+    if is_new:
+        yield AttemptStarted(number, trial.attempts)
+    if trial.params and (is_new or before is None or not before.params):
+        yield TrainingStarted(number, dict(trial.params), trial.epochs or 0, 0, 0, epoch)
+    if trial.epoch > epoch:
+        each = seconds / (trial.epoch - epoch)
+        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, each)
+    if state not in ("running", "waiting") and (is_new or before is None or before.state != state):
+        outcome = cast("Outcome", state)
+        yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
 
 
 class _Placement(threading.Thread):
