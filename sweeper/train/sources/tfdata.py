@@ -42,6 +42,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.data import DataSource
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 from sweeper.train.sources.batches import BatchSpec, drop_batches, weigh_classes_of
 
@@ -275,7 +276,7 @@ _INFINITE = -1
 _LARGE_BYTES = 64 << 20
 
 
-class TfDataSource:
+class TfDataSource(DataSource):
     """Source of a dataset, in the dataset's own order.
 
     Args:
@@ -296,8 +297,6 @@ class TfDataSource:
             TensorFlow has read ahead.
         UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
     """
-
-    by_epoch = False
 
     def __init__(
         self,
