@@ -42,11 +42,17 @@ _CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
+READS, WRITES, ASKS = 1, 2, 4
+"""Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists."""
+
+_ALL = READS | WRITES | ASKS
+
+
 class FileRecorder:
     """Record of the files outside of the trial's own directories that this process uses.
 
     Attributes:
-        left_out: Number of names that were used after `MOST` files had been recorded.
+        left_out: Number of uses of further files after `MOST` had been recorded.
     """
 
     def __init__(self) -> None:
@@ -54,30 +60,21 @@ class FileRecorder:
         self._active = False
         self._own: tuple[str, ...] = ()
         self._seen: dict[str, FileUse] = {}
-        self._by_name: dict[Any, FileUse | None] = {}
+        self._recorded: dict[Any, int] = {}  # kinds of use by the name that the caller wrote
         self._inside = threading.local()
         self._snapshots: dict[str, tuple[str, set[str], list[None]]] = {}
 
-    def start(self) -> None:
-        """Begin to record."""
-        self._active = True
-
-    def begin(self, own: Iterable[str | Path]) -> None:
-        """Set the trial's own directories, whose files are nobody else's."""
+    def begin(self, own: Iterable[str | Path] = ()) -> None:
+        """Begin to record, except for the trial's own directories, whose files are nobody else's."""
         self._own = tuple(os.path.realpath(each) + os.sep for each in own)
         for path in [path for path in self._seen if path.startswith(self._own)]:
             del self._seen[path]
-        self._by_name.clear()
+        self.forget_names()
         self._active = True
 
     def stop(self) -> None:
         """Stop recording."""
         self._active = False
-
-    @property
-    def count(self) -> int:
-        """Return the number of recorded paths."""
-        return len(self._seen)
 
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
         """Return the uses so far, with digests of the files as they are now.
@@ -89,16 +86,36 @@ class FileRecorder:
         try:
             if ended:
                 self._look_for_snapshots()
-            seen = filter(self._is_of_interest, list(self._seen.values()))
-            return tuple(map(self._completed, seen))
+            return tuple(use for seen in list(self._seen.values()) if (use := _completed(seen)))
         finally:
             self._inside.on = False
 
+    def used(self, name: Any, kinds: int) -> None:
+        """Record a use of a file by the name that the caller wrote."""
+        if not kinds & ~self._recorded.get(name, 0) or getattr(self._inside, "on", False):
+            return  # the usual case of a loop that opens files
+        self._inside.on = True
+        try:
+            self._record(name, kinds)
+        finally:
+            self._inside.on = False
+
+    def removed(self, name: Any) -> None:
+        """Record that a file was removed or renamed."""
+        path = _resolved(name)
+        known = None if path is None else self._seen.get(path)
+        if known is not None and not known.existed:
+            known.gone = True
+            self._recorded.pop(name, None)
+
+    def forget_names(self) -> None:
+        """Forget how relative paths were resolved, because the current directory changes."""
+        self._recorded.clear()
+
     def snapshot(self, directory: str) -> None:
         """Record that a dataset has snapshots in a directory, which are read or made while it is iterated."""
-        if self._active:
-            made = self._snapshots.setdefault(directory, (_user(), _snapshots_in(directory), []))
-            made[2].append(None)
+        made = self._snapshots.setdefault(directory, (_user(), _snapshots_in(directory), []))
+        made[2].append(None)
 
     def _look_for_snapshots(self) -> None:
         # The name of a snapshot is a digest of the dataset's graph, without values of variables. If fewer
@@ -113,61 +130,28 @@ class FileRecorder:
                     seen.wrote_at = line if seen.wrote else ""
                     seen.size, seen.modified = state.st_size, state.st_mtime_ns
 
-    def used(
-        self, name: Any, *, reads: bool = False, writes: bool = False, asks: bool = False
-    ) -> None:
-        """Record one use of a file.
-
-        Args:
-            name: Path as the caller wrote it.
-            reads: The content is read, or would be if the file existed.
-            writes: The file is created or changed.
-            asks: The caller looks whether the file exists.
-        """
-        if not self._active or getattr(self._inside, "on", False):
-            return
-        if name in self._by_name:
-            known = self._by_name[name]
-            if known is None or _covers(known, reads=reads, writes=writes, asks=asks):
-                return
-        self._inside.on = True
-        try:
-            self._record(name, reads=reads, writes=writes, asks=asks)
-        finally:
-            self._inside.on = False
-
-    def moved(self, source: Any, target: Any) -> None:
-        """Record that a file was renamed to ``target``."""
-        self.used(target, writes=True)
-        self.removed(source)
-
-    def removed(self, name: Any) -> None:
-        """Record that a file was removed."""
-        known = self._by_name.get(name)
-        if known is not None and not known.existed:
-            known.gone = True
-
-    def forget_names(self) -> None:
-        """Forget how relative paths were resolved, because the current directory changes."""
-        self._by_name.clear()
-
-    def _record(self, name: Any, *, reads: bool, writes: bool, asks: bool) -> None:
-        if len(self._by_name) > 8 * MOST:
-            self._by_name.clear()  # names of ignored files, which a long training may open without end
-        seen = self._by_name[name] = self._find(name)
+    def _record(self, name: Any, kinds: int) -> None:
+        if len(self._recorded) > 8 * MOST:
+            self.forget_names()  # those of ignored files, which a long training may open without end
+        seen = self._find(name)
         if seen is None:
+            self._recorded[name] = _ALL
             return
-        if (reads or asks) and not seen.wrote:
+        if kinds & (READS | ASKS) and not seen.wrote:
             seen.read_at = seen.read_at or _user()
             seen.asked = True
             state = _stat(seen.path)
-            if reads and not seen.read and state is not None:
+            if kinds & READS and not seen.read and state is not None:
                 seen.read, seen.size, seen.modified = True, state.st_size, state.st_mtime_ns
-        if writes:
+        if kinds & WRITES:
             if seen.read and not seen.wrote:
                 seen.read_digest = content_digest(seen.path)  # it is about to change
             seen.wrote, seen.gone = True, False
             seen.wrote_at = seen.wrote_at or _user()
+        done = (
+            _ALL if seen.wrote else kinds if seen.read else kinds & ~READS
+        )  # it may come to exist
+        self._recorded[name] = self._recorded.get(name, 0) | done
 
     def _find(self, name: Any) -> FileUse | None:
         """Return the record of a file, made if necessary; None if its uses are not recorded."""
@@ -176,13 +160,9 @@ class FileRecorder:
             self.left_out += 1
             return None
         path = _resolved(name)
-        if path is None:
+        if path is None or (path not in self._seen and self._is_nobodys(path)):
             return None
-        if path not in self._seen:
-            if self._is_nobodys(path):
-                return None
-            self._seen[path] = FileUse(path, existed=_stat(path) is not None)
-        return self._seen[path]
+        return self._seen.setdefault(path, FileUse(path, existed=_stat(path) is not None))
 
     def _is_nobodys(self, path: str) -> bool:
         return (
@@ -192,28 +172,17 @@ class FileRecorder:
             or Path(path).is_dir()
         )
 
-    def _is_of_interest(self, seen: FileUse) -> bool:
-        """Return whether a use can matter to another trial: the file is there, and was read or written."""
-        if seen.gone or not (seen.read or seen.wrote or seen.existed):
-            return False
-        return _stat(seen.path) is not None
 
-    def _completed(self, seen: FileUse) -> FileUse:
-        """Return a use with the digests of the file as it is now."""
-        state = _stat(seen.path)
-        now = state and (state.st_size, state.st_mtime_ns)
-        if seen.read and not seen.read_digest and now == (seen.size, seen.modified):
-            seen.read_digest = content_digest(seen.path)
-        return replace(seen, digest=content_digest(seen.path) if seen.wrote else "")
+def _completed(seen: FileUse) -> FileUse | None:
+    """Return a use with the digests of the file as it is now; None if it cannot matter to another trial."""
+    state = _stat(seen.path)
+    if state is None or seen.gone or not (seen.read or seen.wrote or seen.existed):
+        return None
+    unchanged = (state.st_size, state.st_mtime_ns) == (seen.size, seen.modified)
+    if seen.read and not seen.read_digest and unchanged:
+        seen.read_digest = content_digest(seen.path)
+    return replace(seen, digest=content_digest(seen.path) if seen.wrote else "")
 
-
-def _covers(seen: FileUse, *, reads: bool, writes: bool, asks: bool) -> bool:
-    looked = seen.wrote or (seen.asked and (seen.read or not reads))
-    return (not (reads or asks) or looked) and (not writes or (seen.wrote and not seen.gone))
-
-
-_NEW: Any = object()
-"""Stands for a name that was not used yet."""
 
 RECORDER = FileRecorder()
 """The recorder of this process."""
@@ -229,7 +198,7 @@ def install() -> None:
         _watch_lookups()
         _watch_tensorflow()
         _watch_databases()
-    RECORDER.start()
+    RECORDER.begin()
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
@@ -237,32 +206,31 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
         return
     if event == "open":
         name, _, flags = arguments
-        known = RECORDER._by_name.get(name, _NEW)
-        if known is None or (known is not _NEW and known.read and not flags & _WRITES):
-            return  # the usual case of a loop that opens files
-        if isinstance(flags, int) and not isinstance(name, int):
-            changes = bool(flags & _WRITES)
-            reads = not flags & os.O_WRONLY and not flags & os.O_TRUNC
-            RECORDER.used(name, reads=reads and not _only_a_header(), writes=changes)
+        if isinstance(name, int) or not isinstance(flags, int):
+            return
+        reads = not flags & (os.O_WRONLY | os.O_TRUNC)
+        writes = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
+        if reads and sys._getframe(1).f_code.co_filename.endswith("/csv_logger.py"):
+            reads = False  # `keras.callbacks.CSVLogger` looks for the header of a file that it appends to
+        RECORDER.used(name, writes | (READS if reads else 0))
     elif event in _EVENTS:
         _EVENTS[event](*arguments)
 
 
+def _renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
+    RECORDER.used(target, WRITES)
+    RECORDER.removed(source)
+
+
 _EVENTS: dict[str, Callable[..., None]] = {
-    "os.rename": lambda source, target, *_: RECORDER.moved(source, target),
+    "os.rename": _renamed,
     "os.remove": lambda path, *_: RECORDER.removed(path),
-    "os.truncate": lambda path, *_: RECORDER.used(path, writes=True),
-    "os.link": lambda _source, target, *_: RECORDER.used(target, writes=True),
-    "os.symlink": lambda _source, target, *_: RECORDER.used(target, writes=True),
-    "sqlite3.connect": lambda path, *_: RECORDER.used(path, reads=True, writes=True),
+    "os.truncate": lambda path, *_: RECORDER.used(path, WRITES),
+    "os.link": lambda _source, target, *_: RECORDER.used(target, WRITES),
+    "os.symlink": lambda _source, target, *_: RECORDER.used(target, WRITES),
+    "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
     "os.chdir": lambda *_: RECORDER.forget_names(),
 }
-
-
-def _only_a_header() -> bool:
-    """Return whether `keras.callbacks.CSVLogger` looks for the header of a file that it appends to."""
-    frame = sys._getframe(2)
-    return frame.f_code.co_filename.endswith("csv_logger.py")
 
 
 def _watch_lookups() -> None:
@@ -272,7 +240,7 @@ def _watch_lookups() -> None:
     @functools.wraps(original)
     def asked(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
         if RECORDER._active and isinstance(path, str | os.PathLike) and _decides():
-            RECORDER.used(path, asks=True)
+            RECORDER.used(path, ASKS)
         return original(path, *arguments, **options)
 
     os.stat = asked
@@ -304,18 +272,18 @@ def _watch_tensorflow() -> None:
     _before(file_io.FileIO, "__init__", _opened)
     for module in (file_io, tf.io.gfile):
         for name in ("file_exists_v2", "exists"):
-            _before(module, name, lambda path, *_: RECORDER.used(_text(path), asks=True))
+            _before(module, name, lambda path, *_: RECORDER.used(_text(path), ASKS))
         for name in ("rename_v2", "rename"):
-            _before(module, name, lambda a, b, *_, **__: RECORDER.moved(_text(a), _text(b)))
+            _before(module, name, lambda a, b, *_, **__: _renamed(_text(a), _text(b)))
     _before(
         py_checkpoint_reader,
         "NewCheckpointReader",
-        lambda prefix: RECORDER.used(f"{_text(prefix)}.index", reads=True),
+        lambda prefix: RECORDER.used(f"{_text(prefix)}.index", READS),
     )
     _before(
         functional_saver.MultiDeviceSaver,
         "save",
-        lambda _saver, prefix, *_, **__: RECORDER.used(f"{_text(prefix)}.index", writes=True),
+        lambda _saver, prefix, *_, **__: RECORDER.used(f"{_text(prefix)}.index", WRITES),
     )
     _before(tf.data.Dataset, "cache", _cached)
     _before(
@@ -325,16 +293,20 @@ def _watch_tensorflow() -> None:
 
 def _opened(_file: Any, name: Any, mode: str = "r", *_: Any, **__: Any) -> None:
     """Record the opening of a file by ``tf.io.gfile``."""
-    writes = any(letter in mode for letter in "wa+")
-    RECORDER.used(_text(name), reads="r" in mode or "+" in mode, writes=writes)
+    RECORDER.used(_text(name), _kinds(mode))
+
+
+def _kinds(mode: str) -> int:
+    """Return the kinds of use of a file that is opened in a mode such as ``"r+"``."""
+    reads = "r" in mode or "+" in mode
+    return (READS if reads else 0) | (WRITES if {*"wax+"} & {*mode} else 0)
 
 
 def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
     """Record a cache file of ``tf.data``: read if it is there, and otherwise written."""
     index = f"{_text(filename)}.index"
     if index != ".index":
-        there = Path(index).exists()
-        RECORDER.used(index, reads=True, writes=not there)
+        RECORDER.used(index, READS if Path(index).exists() else READS | WRITES)
 
 
 def _snapshots_in(directory: str) -> set[str]:
@@ -349,14 +321,13 @@ def _watch_databases() -> None:
 
     def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
         if isinstance(name, str | bytes | os.PathLike):
-            there = mode in {"r", "r+", "a"}
-            RECORDER.used(os.fsdecode(name), reads=there, writes=mode != "r")
+            RECORDER.used(os.fsdecode(name), _kinds(mode.replace("a", "r+")))
 
     def database(name: Any, flag: str = "r", *_: Any) -> None:
         # Which of them it is depends on the installed library; those that do not exist are left out.
         for suffix in ("", ".db", ".dat", ".dir", ".pag"):
             each = os.fsdecode(name) + suffix
-            RECORDER.used(each, reads=flag != "n", writes=flag != "r")
+            RECORDER.used(each, (READS if flag != "n" else 0) | (WRITES if flag != "r" else 0))
 
     _before(h5py.File, "__init__", opened)
     _before(dbm, "open", database)

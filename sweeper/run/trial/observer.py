@@ -79,8 +79,8 @@ class TrialObserver(SnapshotKeeper):
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         self.begin(position)
-        if RECORDER.count:
-            self._link.send(FilesUsed(uses_to_json(RECORDER.uses(), RECORDER.left_out)))
+        if uses := RECORDER.uses():
+            self._link.send(FilesUsed(uses_to_json(uses, RECORDER.left_out)))
         self._link.send(
             Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
         )
