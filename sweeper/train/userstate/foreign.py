@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from sweeper.inspection.sorts import class_name, module_of
+from sweeper.inspection.sorts import HEAP, class_name, module_of
 from sweeper.train.codec import (
     TAG,
     Json,
@@ -30,7 +30,7 @@ from sweeper.train.codec import (
 )
 from sweeper.train.userstate.values import SMALL, Value
 
-_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+_IMMUTABLE = 1 << 8
 _HARMLESS: tuple[type, ...] = (object, threading.local)
 """Classes written in C whose objects have no other state than attributes."""
 
@@ -38,7 +38,7 @@ _HARMLESS: tuple[type, ...] = (object, threading.local)
 def hides_state(cls: type) -> bool:
     """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
     return any(
-        not base.__flags__ & _HEAP
+        not base.__flags__ & HEAP
         or base.__flags__ & _IMMUTABLE
         or "__reduce_cython__" in vars(base)
         for base in cls.__mro__
