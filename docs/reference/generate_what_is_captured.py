@@ -203,7 +203,6 @@ VALUES: tuple[tuple[str, str], ...] = (
         "`numpy.random.Generator`, `RandomState`, `SeedSequence`, `random.Random`",
         "their states, and the number of children that they have spawned",
     ),
-    ("`bytearray`, `array.array`, ctypes: writable memory", "in place"),
     (
         "files that are only read",
         "their position",

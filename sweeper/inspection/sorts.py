@@ -169,7 +169,11 @@ _OPAQUE = frozenset(
 """Libraries whose objects hold no objects of the user, except for the sorts above."""
 
 _LIBRARIES = frozenset({"keras", "numpy", "sweeper", "tensorflow"})
-_OPENED = frozenset({"_thread_local", "sweeper.train.dataData", "sweeper.train.stepTrainingStep"})
+_OPENED = frozenset(
+    {"_thread._local", "sweeper.train.data.Data", "sweeper.train.step.TrainingStep"}
+)
+"""Classes of these libraries whose objects hold objects of the user."""
+
 _HERE = str(Path(__file__).parents[1])
 
 
@@ -196,7 +200,7 @@ def _classify(cls: type) -> Sort:
     if any("__next__" in vars(base) for base in bases):
         return Sort.ITERATOR
     if root in _OPAQUE:
-        return Sort.OBJECT if module_of(cls) + cls.__name__ in _OPENED else Sort.LEAF
+        return Sort.OBJECT if f"{module}.{cls.__name__}" in _OPENED else Sort.LEAF
     return Sort.OBJECT
 
 
@@ -331,15 +335,22 @@ def framework_variables(value: Any) -> list[Any] | None:
     return None
 
 
+HEAP = 1 << 9
+"""CPython's flag of a class that is written in Python, or in C with a type object on the heap."""
+
+
+def is_written_in_python(cls: type) -> bool:
+    """Return whether ``cls`` and all its bases but `object` are written in Python."""
+    return all(base.__flags__ & HEAP for base in cls.__mro__[:-1])
+
+
 def is_plain_object(value: object) -> bool:
     """Return whether the value's complete state is in its attributes.
 
     This holds if all its classes are written in Python and not in a library: objects of libraries may
     have locks, handles and caches.
     """
-    if not all(cls.__flags__ & (1 << 9) for cls in type(value).__mro__[:-1]):
-        return False
-    return not is_library_class(type(value))
+    return is_written_in_python(type(value)) and not is_library_class(type(value))
 
 
 def tells_its_state(thing: object) -> bool:

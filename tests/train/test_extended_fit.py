@@ -23,7 +23,7 @@ from sweeper.checkpoint.reading import load_newest
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.state.callbacks import FinalAverages
+from sweeper.train.state import callbacks as state_callbacks
 
 FIRST, WHOLE = 2, 4
 
@@ -96,6 +96,7 @@ CASES = (
             callbacks.SwapEMAWeights(swap_on_epoch=True),
             callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=9.0),
         ],
+        ends_changed=True,
         data=models.data,
     ),
 )
@@ -166,8 +167,9 @@ def test_averages_left_in_the_model_end_it_after_a_resume_from_its_last_checkpoi
 def test_without_the_weights_that_the_callback_overwrites_more_epochs_are_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(FinalAverages, "_holding", lambda _self, finalize: finalize)
-    case, loaded, _ = swapped(tmp_path)
+    with monkeypatch.context() as as_in_keras:
+        as_in_keras.setattr(state_callbacks, "_NEVER", FIRST)
+        case, loaded, _ = swapped(tmp_path)
     whole, on = Watcher(tmp_path / "whole"), Watcher(tmp_path / "on")
     train(case.plan(WHOLE), whole)
     train(case.plan(WHOLE), on, loaded)

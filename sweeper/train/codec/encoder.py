@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.inspection import keras_names
-from sweeper.inspection.sorts import class_name, fields_of, module_of
+from sweeper.inspection.sorts import class_name, fields_of, is_written_in_python, module_of
 from sweeper.train.codec.form import (
     TAG,
     Json,
@@ -136,7 +136,7 @@ class Encoder:
             NotPlainError: It has other state, or its class cannot be found by name.
         """
         cls = type(value)
-        if not all(base.__flags__ & (1 << 9) for base in cls.__mro__[:-1]) and cls not in _OPEN:
+        if not is_written_in_python(cls) and cls not in _OPEN:
             raise NotPlainError(path, value)
         if isinstance(value, keras.layers.Layer | keras.optimizers.Optimizer | tf.Module):
             reason = f"a {class_name(cls)} made during training; make it in the factory"

@@ -174,8 +174,6 @@ class TrainingLoop:
         else:
             self._position = self._state.restore(loaded)
             model.stop_training = self._position.stopped
-            if self._position.epoch == self._plan.epochs:
-                self._traced.averages.finalize()
         self._observer.started(self._position, self._train.steps or 0)
         # The attempt that wrote the checkpoint may have ended before it acted on the answer.
         self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
@@ -233,9 +231,8 @@ class TrainingLoop:
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
         """Call the callbacks with ``logs``, and record the logs with the callbacks' additions."""
-        with self._traced.averages.held():
-            for callback in self._traced.callbacks.callbacks:
-                callback.on_epoch_end(epoch, logs)
+        for callback in self._traced.callbacks.callbacks:
+            callback.on_epoch_end(epoch, logs)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
         self._record.epochs.append(record)
@@ -364,6 +361,8 @@ class TrainingLoop:
 
     def _finish(self) -> None:
         model = self._plan.model
+        if self._position.epoch == self._plan.epochs:
+            self._traced.averages.finalize()
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
             model.optimizer.finalize_variable_values(self._traced.trained)
         self._traced.callbacks.on_train_end(self._position.logs)
@@ -373,5 +372,4 @@ class TrainingLoop:
         epochs = self._record.epochs
         between = self._position.step_in_epoch == 0 and epochs
         history = [record.metrics for record in epochs]
-        with self._traced.averages.as_before():
-            return self._state.capture(self._position, history[-1] if between else {}, history)
+        return self._state.capture(self._position, history[-1] if between else {}, history)

@@ -93,7 +93,7 @@ class TracedTraining:
     Attributes:
         callbacks: The user's callbacks and Keras's history.
         blocks: Runner of blocks of steps, with `StepCallback`s in between.
-        averages: The optimizer's variables before ``SwapEMAWeights`` overwrites them.
+        averages: What ``SwapEMAWeights`` does after the last epoch.
         listening: Whether a callback is called at training batches.
         listening_to_tests: Whether one is called at validation batches.
         trained: The weights that the step trains: callbacks may change ``trainable`` later.
@@ -136,7 +136,7 @@ def trace_training(built: BuiltTraining) -> TracedTraining:
     return TracedTraining(
         callbacks=callbacks,
         blocks=Blocks(model, callbacks.callbacks),
-        averages=FinalAverages(model, plan.callbacks),
+        averages=FinalAverages(plan.callbacks),
         listening=listens_to_batches(callbacks.callbacks, test=False),
         listening_to_tests=listens_to_batches(callbacks.callbacks, test=True),
         trained=list(model.trainable_weights),

@@ -19,7 +19,7 @@ beside it until the training ends, because with ``append=True`` the file may als
 SwapEMAWeights: at the end of each epoch it exchanges weights and averages, and exchanges them back at
 the next epoch's beginning. A checkpoint in between has both. After the last epoch it also overwrites
 the optimizer's copy of the weights with the averages. An extension to more epochs could not continue
-from this state, so the last checkpoint contains the optimizer's variables from before.
+from this state, so this is deferred until the last checkpoint is taken.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ import glob
 import json
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
@@ -44,8 +43,6 @@ from sweeper.train.codec import (
     Json,
     NotPlainError,
     Tensors,
-    assign_replicas,
-    hold_replicas,
     tells_its_state,
 )
 from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
@@ -292,75 +289,27 @@ def _tensor_names(node: Json) -> list[str]:
     return []
 
 
-_KEY = "value"
+_NEVER = 0
+"""Total number of epochs for ``SwapEMAWeights``, of which no epoch is the last."""
 
 
 class FinalAverages:
-    """The optimizer's variables before ``SwapEMAWeights`` overwrites them after the last epoch."""
+    """Overwriting of the optimizer's averages by ``SwapEMAWeights`` after the last epoch, deferred to the end."""
 
-    def __init__(self, model: keras.Model, callbacks: Iterable[keras.callbacks.Callback]) -> None:
-        self._model = model
+    def __init__(self, callbacks: Iterable[keras.callbacks.Callback]) -> None:
         self._swapping = [
             each
             for each in callbacks
             if isinstance(each, keras.callbacks.SwapEMAWeights) and each.swap_on_epoch
         ]
-        self._before: dict[int, Tensors] = {}
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Context manager for the callbacks' ``on_epoch_end``; records variables before they are overwritten."""
-        self._before = {}
         for callback in self._swapping:
-            callback._finalize_ema_values = self._holding(callback._finalize_ema_values)
-        try:
-            yield
-        finally:
-            for callback in self._swapping:
-                del callback._finalize_ema_values
-
-    @contextmanager
-    def as_before(self) -> Iterator[None]:
-        """Context manager for a capture: the optimizer has its values from before they were overwritten."""
-        after = self._read(self._before)
-        self._assign(self._before)
-        try:
-            yield
-        finally:
-            self._assign(after)
+            callback.set_params({**callback.params, "epochs": _NEVER})
 
     def finalize(self) -> None:
-        """Overwrite the optimizer's variables again, after a checkpoint of the last epoch was restored."""
+        """Overwrite the averages; to be called after the last checkpoint of a training with all its epochs."""
         for callback in self._swapping:
             if callback._ema_weights_in_model:
-                self._holding(callback._finalize_ema_values)()
-
-    def _holding(self, finalize: Callable[[], None]) -> Callable[[], None]:
-        def hold() -> None:
-            indices = range(len(self._model.optimizer.variables))
-            before = self._read(indices)
-            finalize()
-            for index, after in self._read(indices).items():
-                if any(
-                    _bytes(after[name]) != _bytes(value) for name, value in before[index].items()
-                ):
-                    self._before.setdefault(index, before[index])
-
-        return hold
-
-    def _read(self, indices: Iterable[int]) -> dict[int, Tensors]:
-        found: dict[int, Tensors] = {index: {} for index in indices}
-        for index, tensors in found.items():
-            hold_replicas(self._model.optimizer.variables[index], _KEY, tensors)
-        return found
-
-    def _assign(self, values: Mapping[int, Tensors]) -> None:
-        for index, tensors in values.items():
-            assign_replicas(self._model.optimizer.variables[index], _KEY, tensors)
-
-
-def _bytes(value: Any) -> bytes:
-    return np.asarray(value).tobytes()
+                callback._finalize_ema_values()
 
 
 _FIRST_BATCH = 1

@@ -22,7 +22,6 @@ from sweeper.inspection import walk as objects
 from sweeper.inspection.sorts import (
     fields_of,
     framework_variables,
-    is_library_class,
     is_plain_object,
     is_variable,
 )
@@ -133,7 +132,6 @@ def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
 
 _SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}
 _LISTS = {*keras_names.LISTS, keras_names.LAYERS}
-_PARTS = keras.layers.Layer | keras.optimizers.Optimizer | keras.metrics.Metric
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,21 +144,19 @@ class Found:
 
 @dataclass(frozen=True)
 class _Map:
-    """Result of one walk, with the sizes that show whether it is out of date."""
+    """Result of one walk."""
 
     own_optimizer: list[Any]
     optimizers: list[Found]
     other_optimizers: list[Found]
     loose: list[Found]
     covered: frozenset[int]
-    watched: list[Any]
-    sizes: list[int]
 
 
 class Reach:
     """Assignment of the objects reachable from a model to components.
 
-    A walk takes milliseconds, too long for a capture, so its result is used until an object grows.
+    A walk takes milliseconds, too long for a capture, so its result is kept once Keras's lists are complete.
 
     Args:
         model: A compiled model.
@@ -170,8 +166,7 @@ class Reach:
     def __init__(self, model: keras.Model, step: TrainingStep | None = None) -> None:
         self._model = model
         self._step = step
-        self._map: _Map | None = None
-        self._settled = False
+        self._settled: _Map | None = None
         self._began: frozenset[int] | None = None
 
     def begin(self) -> None:
@@ -181,16 +176,10 @@ class Reach:
 
     def settle(self) -> None:
         """Record that Keras's lists are complete."""
-        self._settled = False
-        self._current()
-        self._settled = True
+        self._settled = self._draw()
 
     def _current(self) -> _Map:
-        if self._map is not None and self._settled:
-            return self._map
-        if self._map is None or _sizes(self._model, self._map.watched) != self._map.sizes:
-            self._map = self._draw()
-        return self._map
+        return self._draw() if self._settled is None else self._settled
 
     def _draw(self) -> _Map:
         model = self._model
@@ -205,15 +194,7 @@ class Reach:
         if self._began is not None:
             loose = [each for each in loose if id(each.value) in self._began]
             known = listed | {id(each.value) for each in loose}
-        things = [each.value for each in found]
-        watched = [thing for thing in things if not isinstance(thing, keras.layers.Layer)]
-        watched += [
-            thing
-            for thing in things
-            if isinstance(thing, _PARTS) and not is_library_class(type(thing))
-        ]
-        sizes = _sizes(model, watched)
-        return _Map(own, optimizers, others, loose, frozenset(known), watched, sizes)
+        return _Map(own, optimizers, others, loose, frozenset(known))
 
     def own_optimizer(self) -> list[Any]:
         """Return the variables of the model's own optimizer."""
@@ -234,13 +215,6 @@ class Reach:
     def covered(self) -> frozenset[int]:
         """Return the ids of all variables that the components of the model capture."""
         return self._current().covered
-
-
-def _sizes(model: keras.Model, watched: list[Any]) -> list[int]:
-    sizes = [len(model.variables), len(model.metrics_variables)]
-    for value in watched:
-        sizes += [len(getattr(value, "__dict__", ())), len(framework_variables(value) or ())]
-    return sizes
 
 
 def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:

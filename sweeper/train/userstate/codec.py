@@ -176,10 +176,7 @@ class UserEncoder(Encoder):
 
 def path_in(holder: Structure, name: Any) -> str:
     """Return the path of an attribute or a variable of ``holder``."""
-    if type(holder).__name__ == "Cell":
-        return holder.path
-    kind = "variable" if type(holder).__name__ == "ModuleVariables" else "attribute"
-    return f"{holder.path}: {kind} {name!r}"
+    return f"{holder.path}: {holder.part} {name!r}" if holder.part else holder.path
 
 
 _KEPT: Any = object()

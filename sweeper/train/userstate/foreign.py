@@ -1,36 +1,28 @@
-"""Objects of libraries whose state is not in attributes: pandas frames, buffers, progress bars and logs.
+"""Objects of libraries whose state is not in attributes: buffers, progress bars, logs and others written in C.
 
-A frame and a buffer are read, and restored in place. Other objects written in C are compared by their
-pickles, which are never loaded, so a change is refused by name. Progress bars and logs only write, and
-no result depends on them.
+A change of a buffer, or of another object written in C, is refused by name. Progress bars and logs only write,
+and no result depends on them.
 """
 
 from __future__ import annotations
 
-import array
 import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from sweeper.inspection.sorts import class_name, module_of
+from sweeper.inspection.sorts import HEAP, class_name, module_of
 from sweeper.train.codec import (
     TAG,
     Json,
     NotPlainError,
-    Tensors,
     UnplaceableError,
-    digest_of,
-    put_array,
-    take_array,
 )
-from sweeper.train.userstate.values import SMALL, Value
 
-_HEAP, _IMMUTABLE = 1 << 9, 1 << 8
+_IMMUTABLE = 1 << 8
 _HARMLESS: tuple[type, ...] = (object, threading.local)
 """Classes written in C whose objects have no other state than attributes."""
 
@@ -38,7 +30,7 @@ _HARMLESS: tuple[type, ...] = (object, threading.local)
 def hides_state(cls: type) -> bool:
     """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
     return any(
-        not base.__flags__ & _HEAP
+        not base.__flags__ & HEAP
         or base.__flags__ & _IMMUTABLE
         or "__reduce_cython__" in vars(base)
         for base in cls.__mro__
@@ -53,46 +45,6 @@ def is_buffer(thing: object) -> bool:
             return not view.readonly and view.c_contiguous
     except TypeError:
         return False
-
-
-class Buffer(Value):
-    """Writable memory: a `bytearray`, an `array.array`, a ctypes array."""
-
-    __slots__ = ("copy",)
-
-    def token(self) -> Any:
-        return digest_of(np.frombuffer(self._bytes(), np.uint8))
-
-    def begin(self) -> None:
-        super().begin()
-        self.copy = self._bytes() if memoryview(self.thing).nbytes <= SMALL else None
-
-    def reset(self) -> None:
-        if self.copy is not None:
-            self._write(self.copy)
-
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        return put_array(np.frombuffer(self._bytes(), np.uint8), tensors, key)
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self._write(take_array(saved, tensors).tobytes())
-
-    def _bytes(self) -> bytes:
-        with memoryview(self.thing) as view:
-            return view.tobytes()
-
-    def _write(self, data: bytes) -> None:
-        thing = self.thing
-        if isinstance(thing, bytearray):
-            thing[:] = data
-        elif isinstance(thing, array.array):
-            thing[:] = array.array(thing.typecode, data)
-        else:
-            with memoryview(thing) as view:
-                if view.nbytes != len(data):
-                    msg = f"it had {len(data):,} bytes, and has {view.nbytes:,} now"
-                    raise UnplaceableError(msg)
-                view.cast("B")[:] = data
 
 
 _OUTPUT: tuple[type, ...] = (

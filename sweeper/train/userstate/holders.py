@@ -62,12 +62,14 @@ class Structure(Holder):
 
     Attributes:
         shape: Form of the contents: by name, in an order, or by keys in an order.
+        part: The user's word for a named part; empty for an object with one part.
         keys: Initial keys.
         values: Initial values.
     """
 
     __slots__ = ("keys", "values")
     shape: ClassVar[str] = ORDERED
+    part: ClassVar[str] = "attribute"
 
     def __init__(self, thing: Any, path: str) -> None:
         super().__init__(thing, path)
@@ -265,6 +267,7 @@ class Cell(Structure):
 
     __slots__ = ()
     shape = NAMED
+    part = ""
 
     def read(self) -> Contents:
         try:
@@ -285,6 +288,7 @@ class ModuleVariables(Structure):
 
     __slots__ = ("names",)
     shape = NAMED
+    part = "variable"
 
     def __init__(self, thing: Any, path: str) -> None:
         super().__init__(thing, path)

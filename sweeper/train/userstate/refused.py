@@ -267,6 +267,11 @@ _PANDAS = Kind(
     _of_pandas,
     lambda thing, path: (Edge(path, array) for array in _arrays_in(thing)),
 )
+BUFFER = Kind(
+    "a buffer of bytes (bytearray, array.array, ctypes)",
+    "keep a NumPy array",
+    lambda buffer: digest_of(np.frombuffer(memoryview(buffer).tobytes(), np.uint8)),
+)
 _BY_CLASS: tuple[tuple[tuple[type, ...], Kind], ...] = (
     (
         (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable),
@@ -340,5 +345,5 @@ def kind_of(thing: Any) -> Kind | None:
     return None if _reduced_iterator(thing) is None else _ITERATOR
 
 
-KINDS = (_ITERATOR, _PANDAS, *(kind for _, kind in _BY_CLASS))
+KINDS = (_ITERATOR, _PANDAS, BUFFER, *(kind for _, kind in _BY_CLASS))
 """All kinds, for the documentation."""

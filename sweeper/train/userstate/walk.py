@@ -56,12 +56,7 @@ from sweeper.inspection.walk import (
 from sweeper.train.codec.encoder import seeds_of
 from sweeper.train.codec.form import is_plain
 from sweeper.train.userstate.built_ins import BUILT_INS, base_of
-from sweeper.train.userstate.foreign import (
-    Buffer,
-    hides_state,
-    is_buffer,
-    is_output,
-)
+from sweeper.train.userstate.foreign import hides_state, is_buffer, is_output
 from sweeper.train.userstate.holders import (
     Attributes,
     Cell,
@@ -74,7 +69,7 @@ from sweeper.train.userstate.holders import (
     SetItems,
     Structure,
 )
-from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of, opaque
+from sweeper.train.userstate.refused import BUFFER, Kind, Uncaptured, kind_of, opaque
 from sweeper.train.userstate.values import (
     Array,
     Cache,
@@ -314,7 +309,7 @@ def _foreign(thing: Any, path: ObjectPath) -> Reached:
         edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
         edges += users_classes(type(thing))
     if is_buffer(thing):
-        return Reached(Buffer(thing, path.text), tuple(edges))
+        return Reached(Uncaptured(thing, path.text, BUFFER), tuple(edges))
     # The pickle of an object with attributes would include them, and they are captured separately.
     holder = None if edges else Uncaptured(thing, path.text, opaque(thing))
     return Reached(holder, tuple(edges))

@@ -89,7 +89,7 @@ class ByteCounter(Lowers):
 study(
     "bytearray-counts",
     "a bytearray of counts that a callback writes into",
-    identical(),
+    refused("ByteCounter.counts", "a buffer of bytes", "keep a NumPy array"),
     callbacks=lambda trial: [ByteCounter()],
 )
 
@@ -107,7 +107,7 @@ class ArrayGrows(Lowers):
 study(
     "array-module-grows",
     "an array.array that a callback appends to",
-    identical(),
+    refused("ArrayGrows.losses", "a buffer of bytes", "keep a NumPy array"),
     callbacks=lambda trial: [ArrayGrows()],
 )
 
@@ -130,7 +130,7 @@ class InStruct(Lowers):
 study(
     "ctypes-structure",
     "a structure of ctypes that a callback counts in",
-    identical(),
+    refused("InStruct.kept", "a buffer of bytes", "keep a NumPy array"),
     callbacks=lambda trial: [InStruct()],
 )
 
