@@ -518,38 +518,23 @@ def report(
         Path | None,
         option("--output", "FILE.html", "The file. (default: STUDY-report.html)"),
     ] = None,
-    compare: Annotated[
-        str | None,
-        option("--compare", "OTHER", "Show another study with the same objective beside it."),
-    ] = None,
-    png: Annotated[
-        Path | None,
-        option(
-            "--png",
-            "DIR",
-            "Also write each figure as PNG to this directory; needs Chrome or Chromium.",
-        ),
-    ] = None,
     force: Annotated[bool, flag("--force", help="Replace a file that is not a report.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Write a study's report: one HTML file with figures; it needs no network."""
+    """Write a study's report: one HTML file with pictures; it needs no network."""
     from sweeper.views.page.payload import Advice
     from sweeper.views.page.report import ReportRequest, make_report
 
     settings = read_settings(storage, runs_dir)
-    written = make_report(
+    page = make_report(
         ReportRequest(
             study=study,
             settings=settings,
             advice=Advice(trial=lambda trial: trial_commands(trial, settings)),
             output=output,
-            compare=compare,
-            png=png,
             force=force,
             patience=PATIENCE,
         )
     )
-    for path in (written.page, *written.pictures):
-        typer.echo(path)
+    typer.echo(page)
