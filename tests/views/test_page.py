@@ -358,6 +358,11 @@ def test_only_frames_scroll_sideways_and_the_trials_column_stays(
     with browser.new_context(viewport={"width": width, "height": 800}) as context:
         page = open_report(Watched(context.new_page(), "file://"), written)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        wider = page.evaluate(
+            """() => [...document.querySelectorAll(".picture .main-svg")].filter(
+              (one) => one.getBoundingClientRect().width > one.closest("section").clientWidth + 1).length"""
+        )
+        assert wider == 0, "no picture lies over the one beside it"
         frame = page.locator("#trials-table .scrolling")
         before = page.locator("#trials-table tbody th").first.bounding_box()
         frame.evaluate("one => { one.scrollLeft = 500; }")

@@ -739,9 +739,7 @@ function curveAxes(list, axis, metric) {
 }
 
 function drawCurves() {
-  const trained = trials().filter((trial) => trial.epochs.length);
-  $("curves").hidden = !trained.length;
-  if (!trained.length) return;
+  if ($("curves").hidden) return;
   const list = chosenTrials().filter((trial) => trial.epochs.length);
   const objective = objectives()[0].name;
   setOptions($("curves-metric"), metricsOf(trials()).sort((a, b) => (b === objective) - (a === objective)));
@@ -762,12 +760,10 @@ const [TOP, BOTTOM, SIDE] = [46, 300, 55];
 const parallel = { show: () => null };
 
 function drawParallel() {
+  parallel.show = () => null;
+  if ($("parallel").hidden) return;
   const list = trials().filter(hasValue);
   const shown = axes.cached;
-  const isThere = list.length > 1 && shown.length > 1 && shown.some((axis) => axis.isObjective);
-  $("parallel").hidden = !isThere;
-  parallel.show = () => null;
-  if (!isThere) return;
   const width = Math.max($("parallel-frame").clientWidth || 600, shown.length * 90);
   const x = (index) => SIDE + ((width - 2 * SIDE) * index) / (shown.length - 1);
   const scales = shown.map(scaleOf);
@@ -868,11 +864,10 @@ function parallelAxis(axis, scale, x, isOdd) {
 // A parameter against an objective. Trials that were trained longer or shorter than the most are drawn apart.
 const SYMBOLS = ["circle", "square-open", "diamond-open", "triangle-up-open", "x-open"];
 function drawScatter() {
+  if ($("scatter").hidden) return;
   const list = trials().filter(hasValue);
   const parameters = axes.cached.filter((axis) => !axis.isObjective);
   const measured = axes.cached.filter((axis) => axis.isObjective);
-  $("scatter").hidden = !parameters.length || !measured.length || list.length < 2;
-  if ($("scatter").hidden) return;
   const pick = (select, from) => {
     setOptions(select, from.map((axis) => axis.label));
     return from.find((axis) => axis.label === select.value);
@@ -1070,14 +1065,24 @@ function drawStudy() {
   trialsGrid.update(trialColumns(), trials(), (trial) => trial.number);
   drawFilters();
   drawDetails();
-  drawCurves();
-  drawParallel();
-  drawScatter();
-  drawImportance();
+  drawPictures();
   applyFilters();
   const sections = [...document.querySelectorAll("#study-view section:not([hidden])")];
   const links = sections.map((each) => [each.id, each.querySelector("h2").textContent]);
   redraw($("sections"), links, () => links.map(([id, name]) => h("li", {}, h("a", { href: `#${id}` }, name))));
+}
+
+function drawPictures() {
+  const count = trials().filter(hasValue).length;
+  const parameters = axes.cached.filter((axis) => !axis.isObjective).length;
+  // Which sections there are decides the width of each, so it is decided before one is drawn.
+  $("curves").hidden = !trials().some((trial) => trial.epochs.length);
+  $("parallel").hidden = count < 2 || !parameters || parameters === axes.cached.length;
+  $("scatter").hidden = $("parallel").hidden;
+  drawImportance();
+  drawCurves();
+  drawParallel();
+  drawScatter();
 }
 
 const BAR_SHARE = 0.02; // least share of the timeline's width, so that a short attempt is seen
