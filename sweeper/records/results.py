@@ -440,11 +440,11 @@ class StudyResults:
         """Return a table with one row for each trial, epoch, attempt or configuration.
 
         Args:
-            of: ``"trials"``, by default: number, state, value, each parameter, numbers of epochs and
+            of: ``"trials"``, by default: trial, state, value, each parameter, numbers of epochs and
                 attempts, seconds of its attempts, the steps at which they resumed, seed, digest and
                 error. ``"epochs"``: trial, epoch (from 0) and every metric. ``"attempts"``: trial,
                 number, outcome, steps, host and times.
-            by: ``"configuration"`` for one row for each configuration instead: number, state, mean, std,
+            by: ``"configuration"`` for one row for each configuration instead: configuration, state, mean, std,
                 bounds of the interval, number of repeats, trials, verdict and each parameter.
 
         Raises:
