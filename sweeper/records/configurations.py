@@ -18,7 +18,7 @@ from sweeper.records.comparisons import (
     race,
     spread_of,
 )
-from sweeper.records.printing import counted, json_fields
+from sweeper.records.printing import JsonRecord, counted
 from sweeper.spec.repeating import Confirmation, Numbering
 from sweeper.spec.space import CategoricalChoice
 
@@ -31,7 +31,7 @@ _SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationRecord:
+class ConfigurationRecord(JsonRecord):
     """One set of parameters, with the results of its trainings.
 
     Attributes:
@@ -73,9 +73,6 @@ class ConfigurationRecord:
         verdict = "" if self.comparison is None else f", {self.comparison.verdict}"
         done = counted(len(self.values), "repeat")
         return f"configuration {self.number} {self.state}, {self.text} over {done}{verdict}"
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
 
 
 class _Training(Protocol):

@@ -34,7 +34,7 @@ from sweeper.records.presentation import (
     results_text,
     trial_rows,
 )
-from sweeper.records.printing import counted, json_fields, value_shown, values_shown
+from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
 from sweeper.records.status import (
     BestTrial,
     Params,
@@ -109,7 +109,7 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointRecord:
+class CheckpointRecord(JsonRecord):
     """One committed checkpoint.
 
     Attributes:
@@ -134,12 +134,9 @@ class CheckpointRecord:
         done = counted(self.epoch, "epoch")
         return f"checkpoint at step {self.step} after {done}, {self.bytes} bytes: {self.path}"
 
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(JsonRecord):
     """One attempt at a trial, by one process.
 
     Attributes:
@@ -175,9 +172,6 @@ class AttemptRecord:
         where = f"{steps}, {self.host}, pid {value_shown(self.pid)}"
         said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
         return f"attempt {self.number} {self.outcome or 'running'}, {where}{said}"
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
