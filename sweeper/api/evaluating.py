@@ -17,7 +17,7 @@ from pathlib import Path
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.definition.loading import split_target
+from sweeper.definition.loading import split_data_target
 from sweeper.definition.trial import Trial
 from sweeper.errors import CheckpointError, StudyImportError, SweeperError, UsageError
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
@@ -72,18 +72,8 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
     if given is None:
         return HeldOutData()
     if isinstance(given, str):
-        location, name = split_target(given)
-        if name is None or not location:
-            msg = (
-                f"--data {given!r} names no function; expected FILE:NAME, where NAME is a function "
-                "`trial -> Data`, or a Data, in that file"
-            )
-            raise UsageError(msg)
+        location, name = split_data_target(given)
         path = Path(location)
-        if path.suffix == ".py" and not path.is_file():
-            what = "is a directory" if path.is_dir() else "does not exist"
-            msg = f"{location} {what}; expected --data FILE:NAME with a Python file"
-            raise UsageError(msg)
         target = f"{path.resolve()}:{name}" if path.is_file() else given
         return HeldOutData(target=target, shown=given)
     if not isinstance(given, Data) and not callable(given):

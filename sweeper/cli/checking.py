@@ -181,6 +181,11 @@ def evaluate(
 
     verbosity = verbosity_of(quiet=quiet, verbose=verbose)
     settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
+    if data is not None:
+        from sweeper.definition.loading import split_data_target
+
+        # Before the imports that take seconds.
+        split_data_target(data)
     if verbosity != "quiet":
         say_beginning(f"the study {study}")
     from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data

@@ -246,7 +246,7 @@ def compare(
     storage: Storage = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Show trials side by side: parameters and metrics, differences marked, and their curves."""
+    """Show trials side by side: parameters and metrics, differences marked."""
     check_one_form(as_json=as_json, as_csv=as_csv)
     wanted = list(dict.fromkeys(_trial(study, word) for word in trials))
     if len(wanted) < 2:
@@ -258,18 +258,10 @@ def compare(
     settings = read_settings(storage, runs_dir)
     with open_reader(settings) as reader:
         records = [reader.trial(name, number) for name, number in wanted]
-        statuses = [
-            reader.status(name, each=False) for name in dict.fromkeys(name for name, _ in wanted)
-        ]
     from sweeper.views.formats import trial_rows
     from sweeper.views.verb_tables import Comparison
 
-    names = [
-        name
-        for status in statuses
-        for name in ([each.name for each in status.objectives] or [status.objective])
-    ]
-    comparison = Comparison(records, list(dict.fromkeys(names)))
+    comparison = Comparison(records)
     if as_json:
         print_json(comparison.to_json())
     elif as_csv:
@@ -522,38 +514,23 @@ def report(
         Path | None,
         option("--output", "FILE.html", "The file. (default: STUDY-report.html)"),
     ] = None,
-    compare: Annotated[
-        str | None,
-        option("--compare", "OTHER", "Show another study with the same objective beside it."),
-    ] = None,
-    png: Annotated[
-        Path | None,
-        option(
-            "--png",
-            "DIR",
-            "Also write each figure as PNG to this directory; needs Chrome or Chromium.",
-        ),
-    ] = None,
     force: Annotated[bool, flag("--force", help="Replace a file that is not a report.")] = False,
     storage: Storage = None,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Write a study's report: one HTML file with figures; it needs no network."""
+    """Write a study's report: one HTML file with pictures; it needs no network."""
     from sweeper.views.page.payload import Advice
     from sweeper.views.page.report import ReportRequest, make_report
 
     settings = read_settings(storage, runs_dir)
-    written = make_report(
+    page = make_report(
         ReportRequest(
             study=study,
             settings=settings,
             advice=Advice(trial=lambda trial: trial_commands(trial, settings)),
             output=output,
-            compare=compare,
-            png=png,
             force=force,
             patience=PATIENCE,
         )
     )
-    for path in (written.page, *written.pictures):
-        typer.echo(path)
+    typer.echo(page)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 import xxhash
-from optuna.storages._rdb import models
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import StatementError
 
@@ -43,6 +42,8 @@ class CopiedTable:
 
 def copied_tables() -> tuple[sa.Table, ...]:
     """Return every table to copy, each after the tables that it refers to."""
+    from optuna.storages._rdb import models
+
     optunas = models.BaseModel.metadata.sorted_tables
     return tuple(
         table for table in (*optunas, *Base.metadata.sorted_tables) if table.name not in _VERSIONS

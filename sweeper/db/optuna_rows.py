@@ -1,8 +1,9 @@
 """Optuna's rows, written and read in sweeper's transactions, only by this module.
 
 Optuna's storage commits after every call, so a crash could separate its rows from sweeper's. Writing
-both in one transaction needs Optuna's table definitions, which are not public. So Optuna is pinned to
-one major version, and a test reads everything back through ``optuna.load_study``.
+both in one transaction needs Optuna's tables, whose definitions are not public. So Optuna is pinned to
+a range of versions, a test compares the columns below with Optuna's, and another reads everything back
+through ``optuna.load_study``. Optuna is not imported to read, because that takes longer than the reading.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from optuna.storages._rdb import models
-from optuna.study import StudyDirection
-from optuna.trial import TrialState
 from sqlalchemy.engine import Connection
 
 from sweeper.db.tables import UtcNow
@@ -25,25 +23,99 @@ from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution
 
-_Studies: Any = models.StudyModel.__table__
-_Directions: Any = models.StudyDirectionModel.__table__
-_Trials: Any = models.TrialModel.__table__
-_Params: Any = models.TrialParamModel.__table__
-_StudyAttributes: Any = models.StudySystemAttributeModel.__table__
-_Attributes: Any = models.TrialUserAttributeModel.__table__
-_Values: Any = models.TrialValueModel.__table__
-_Intermediate: Any = models.TrialIntermediateValueModel.__table__
+_metadata = sa.MetaData()
+
+
+def _table(name: str, key: str, *columns: sa.Column[Any]) -> sa.Table:
+    return sa.Table(name, _metadata, sa.Column(key, sa.Integer, primary_key=True), *columns)
+
+
+def _kind(name: str, *values: str) -> sa.Enum:
+    """Return the type of an enumeration, which PostgreSQL knows by its name."""
+    return sa.Enum(*values, name=name)
+
+
+_Studies = _table("studies", "study_id", sa.Column("study_name", sa.String))
+_Directions = _table(
+    "study_directions",
+    "study_direction_id",
+    sa.Column("direction", _kind("studydirection", "NOT_SET", "MINIMIZE", "MAXIMIZE")),
+    sa.Column("study_id", sa.Integer),
+    sa.Column("objective", sa.Integer),
+)
+_Trials = _table(
+    "trials",
+    "trial_id",
+    sa.Column("number", sa.Integer),
+    sa.Column("study_id", sa.Integer),
+    sa.Column("state", _kind("trialstate", "RUNNING", "COMPLETE", "PRUNED", "FAIL", "WAITING")),
+    sa.Column("datetime_start", sa.DateTime),
+    sa.Column("datetime_complete", sa.DateTime),
+)
+_Params = _table(
+    "trial_params",
+    "param_id",
+    sa.Column("trial_id", sa.Integer),
+    sa.Column("param_name", sa.String),
+    sa.Column("param_value", sa.Double),
+    sa.Column("distribution_json", sa.Text),
+)
+_StudyAttributes = _table(
+    "study_system_attributes",
+    "study_system_attribute_id",
+    sa.Column("study_id", sa.Integer),
+    sa.Column("key", sa.String),
+    sa.Column("value_json", sa.Text),
+)
+_Attributes = _table(
+    "trial_user_attributes",
+    "trial_user_attribute_id",
+    sa.Column("trial_id", sa.Integer),
+    sa.Column("key", sa.String),
+    sa.Column("value_json", sa.Text),
+)
+_Values = _table(
+    "trial_values",
+    "trial_value_id",
+    sa.Column("trial_id", sa.Integer),
+    sa.Column("objective", sa.Integer),
+    sa.Column("value", sa.Double),
+    sa.Column("value_type", _kind("trialvaluetype", "FINITE", "INF_POS", "INF_NEG")),
+)
+_Intermediate = _table(
+    "trial_intermediate_values",
+    "trial_intermediate_value_id",
+    sa.Column("trial_id", sa.Integer),
+    sa.Column("step", sa.Integer),
+    sa.Column("intermediate_value", sa.Double),
+    sa.Column(
+        "intermediate_value_type",
+        _kind("trialintermediatevaluetype", "FINITE", "INF_POS", "INF_NEG", "NAN"),
+    ),
+)
 
 TrialResult = Literal["complete", "pruned", "failed"]
 """End of a trial, which is final."""
 
 _LONGEST_NAME = 512
 
-_STATES = {
-    "complete": TrialState.COMPLETE,
-    "pruned": TrialState.PRUNED,
-    "failed": TrialState.FAIL,
-}
+_STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}
+
+_NOT_FINITE = {"INF_POS": math.inf, "INF_NEG": -math.inf, "NAN": math.nan}
+
+
+def _stored(value: float) -> tuple[float | None, str]:
+    """Return the number and the kind under which Optuna stores a value."""
+    if math.isnan(value):
+        return None, "NAN"
+    if math.isinf(value):
+        return None, "INF_POS" if value > 0 else "INF_NEG"
+    return value, "FINITE"
+
+
+def _restored(stored: float | None, kind: str) -> float:
+    """Return the inverse of `_stored`."""
+    return _NOT_FINITE[kind] if stored is None else stored
 
 
 _PARAMETERS = sa.select(
@@ -90,7 +162,7 @@ def create_study(
     for index, direction in enumerate(directions):
         connection.execute(
             sa.insert(_Directions).values(
-                study_id=study_id, objective=index, direction=StudyDirection[direction.upper()]
+                study_id=study_id, objective=index, direction=direction.upper()
             )
         )
     names = {"study_id": study_id, "key": "study:metric_names"}
@@ -127,7 +199,7 @@ def create_trial(connection: Connection, study_id: int, number: int) -> int:
     return _inserted(
         connection,
         sa.insert(_Trials).values(
-            study_id=study_id, number=number, state=TrialState.RUNNING, datetime_start=UtcNow()
+            study_id=study_id, number=number, state="RUNNING", datetime_start=UtcNow()
         ),
     )
 
@@ -263,10 +335,9 @@ def set_intermediate_values(
             _Intermediate.c.trial_id == trial_id, _Intermediate.c.step.in_(list(by_step))
         )
     )
-    represent = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr
     rows = []
     for step, value in by_step.items():
-        stored, kind = represent(value)
+        stored, kind = _stored(value)
         rows.append(
             {
                 "trial_id": trial_id,
@@ -292,10 +363,9 @@ def intermediate_values(
         .where(_Intermediate.c.trial_id.in_(trial_ids))
         .order_by(_Intermediate.c.step)
     )
-    represent = models.TrialIntermediateValueModel.stored_repr_to_intermediate_value
     found: dict[int, dict[int, float]] = {}
     for trial_id, step, stored, kind in rows:
-        found.setdefault(trial_id, {})[step] = represent(stored, kind)
+        found.setdefault(trial_id, {})[step] = _restored(stored, kind)
     return found
 
 
@@ -314,7 +384,7 @@ def finish_trial(
         values = (reported[max(reported)],) if reported else ()
     if result != "failed" and not any(math.isnan(value) for value in values):
         for index, value in enumerate(values):
-            stored, kind = models.TrialValueModel.value_to_stored_repr(value)
+            stored, kind = _stored(value)
             connection.execute(
                 sa.insert(_Values).values(
                     trial_id=trial_id, objective=index, value=stored, value_type=kind
@@ -331,12 +401,11 @@ def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> 
     """End many trials as pruned, each with its value if it has one, by Optuna's trial ids."""
     if not values:
         return
-    represent = models.TrialValueModel.value_to_stored_repr
     rows = []
     for trial_id, value in values.items():
         if value is None:
             continue
-        stored, kind = represent(value)
+        stored, kind = _stored(value)
         rows.append({"trial_id": trial_id, "objective": 0, "value": stored, "value_type": kind})
     if rows:
         connection.execute(sa.insert(_Values), rows)
@@ -353,7 +422,7 @@ def reopen_trial(connection: Connection, trial_id: int) -> None:
     connection.execute(
         sa.update(_Trials)
         .where(_Trials.c.trial_id == trial_id)
-        .values(state=TrialState.RUNNING, datetime_complete=None)
+        .values(state="RUNNING", datetime_complete=None)
     )
 
 
@@ -372,9 +441,11 @@ def rename_study(connection: Connection, study_id: int, name: str) -> None:
 
 def delete_study(connection: Connection, study_id: int) -> None:
     """Delete a study with all rows that refer to it in Optuna's tables."""
+    from optuna.storages._rdb import models
+
     trials = sa.select(_Trials.c.trial_id).where(_Trials.c.study_id == study_id)
     for table in reversed(models.BaseModel.metadata.sorted_tables):
-        if "trial_id" in table.c and table is not _Trials:
+        if "trial_id" in table.c and table.name != _Trials.name:
             connection.execute(sa.delete(table).where(table.c.trial_id.in_(trials)))
     for table in reversed(models.BaseModel.metadata.sorted_tables):
         if "study_id" in table.c:
@@ -395,10 +466,9 @@ def all_values(
         .where(_Values.c.trial_id.in_(trial_ids))
         .order_by(_Values.c.objective)
     )
-    represent = models.TrialValueModel.stored_repr_to_value
     found: dict[int, tuple[float, ...]] = {}
     for trial_id, stored, kind in rows:
-        found[trial_id] = (*found.get(trial_id, ()), represent(stored, kind))
+        found[trial_id] = (*found.get(trial_id, ()), _restored(stored, kind))
     return found
 
 

@@ -27,7 +27,13 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from sweeper.definition.definition import StudyDefinition
-from sweeper.errors import DefinitionError, StudyFileError, StudyImportError, SweeperError
+from sweeper.errors import (
+    DefinitionError,
+    StudyFileError,
+    StudyImportError,
+    SweeperError,
+    UsageError,
+)
 from sweeper.inspection.sources import is_users_source
 from sweeper.support.installation import missing_package
 
@@ -61,6 +67,30 @@ def split_target(target: str) -> tuple[str, str | None]:
     if not colon or not name.isidentifier() or len(head) <= 1:
         return target, None
     return head, name
+
+
+def split_data_target(target: str) -> tuple[str, str]:
+    """Split ``--data FILE:NAME`` into the file or module and the name, without importing it.
+
+    Raises:
+        UsageError: It has no name, or it names a file that does not exist or is not a Python file.
+    """
+    location, name = split_target(target)
+    if name is None or not location:
+        msg = (
+            f"--data {target!r} names no function; expected FILE:NAME, where NAME is a function "
+            "`trial -> Data`, or a Data, in that file"
+        )
+        raise UsageError(msg)
+    path = Path(location)
+    if path.suffix == ".py" and not path.is_file():
+        what = "is a directory" if path.is_dir() else "does not exist"
+        msg = f"{location} {what}; expected --data FILE:NAME with a Python file"
+        raise UsageError(msg)
+    if path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
+        msg = f"{location} is not a Python file; expected --data FILE:NAME with a Python file"
+        raise UsageError(msg)
+    return location, name
 
 
 def loaded_from(definition: StudyDefinition) -> str | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Final, Literal
 
-from sweeper.records.printing import json_fields
+from sweeper.records.printing import JsonRecord
 
 LEVEL: Final = 0.05
 """Probability of calling a leader better than an equal configuration, over all comparisons."""
@@ -38,7 +38,7 @@ Values = Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(JsonRecord):
     """Comparison of the leading configuration with another one.
 
     Attributes:
@@ -66,9 +66,6 @@ class Comparison:
     p: float | None
     verdict: Verdict
     needed: int | None = None
-
-    def to_json(self) -> dict[str, object]:
-        return json_fields(self)
 
 
 def spread_of(values: Sequence[float]) -> float:

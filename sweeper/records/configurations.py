@@ -18,7 +18,7 @@ from sweeper.records.comparisons import (
     race,
     spread_of,
 )
-from sweeper.records.printing import counted, json_fields
+from sweeper.records.printing import JsonRecord, counted
 from sweeper.spec.repeating import Confirmation, Numbering
 from sweeper.spec.space import CategoricalChoice
 
@@ -31,7 +31,7 @@ _SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class ConfigurationRecord:
+class ConfigurationRecord(JsonRecord):
     """One set of parameters, with the results of its trainings.
 
     Attributes:
@@ -73,9 +73,6 @@ class ConfigurationRecord:
         verdict = "" if self.comparison is None else f", {self.comparison.verdict}"
         done = counted(len(self.values), "repeat")
         return f"configuration {self.number} {self.state}, {self.text} over {done}{verdict}"
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
 
 
 class _Training(Protocol):
@@ -120,7 +117,7 @@ def configurations_of(
         trials: Trials that ran under the same definition.
         direction: ``"maximize"`` or ``"minimize"``.
         definition: Stored definition of the study.
-        compared: Whether to compare the leading configuration with the others.
+        compared: Whether to compute intervals, and to compare the leading configuration with the others.
     """
     numbering = Numbering.of(definition)
     confirm = definition.get("confirm")
@@ -172,7 +169,9 @@ def configurations_of(
         if comparison is not None:
             comparison = replace(comparison, leader=shown(comparison.leader))
         record = _record(shown(c), groups[c], values[c], direction, numbering)
-        found.append(replace(record, state=states[c], comparison=comparison))
+        # SciPy takes longer to import than everything else that lists studies.
+        interval = interval_of_mean(values[c].values()) if compared else None
+        found.append(replace(record, state=states[c], interval=interval, comparison=comparison))
     return tuple(found)
 
 
@@ -195,7 +194,7 @@ def _record(
         values=dict(values),
         mean=fmean(values.values()) if values else None,
         std=spread_of(list(values.values())) if len(values) > 1 else None,
-        interval=interval_of_mean(values.values()),
+        interval=None,
         trials=tuple(trial.number for trial in trials),
         best_trial=best,
     )

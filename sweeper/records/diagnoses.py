@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from sweeper.records.printing import json_fields
+from sweeper.records.printing import JsonRecord, json_fields
 
 Level = Literal["ok", "note", "unpromised", "broken"]
 """Level of a finding. "note": information. "unpromised": a default promise does not hold on this machine.
@@ -14,7 +14,7 @@ Level = Literal["ok", "note", "unpromised", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(JsonRecord):
     """Result of one check.
 
     Attributes:
@@ -28,9 +28,6 @@ class Finding:
     seen: str
     expected: str
     advice: str = ""
-
-    def to_json(self) -> dict[str, str]:
-        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sweeper.errors import UsageError
-from sweeper.records.printing import counted, json_fields, values_shown
+from sweeper.records.printing import JsonRecord, counted, values_shown
 from sweeper.spec.searching import Direction, Objective
 
 _LARGER_IS_BETTER = frozenset(
@@ -33,7 +32,7 @@ _SMALLER_IS_BETTER = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationRecord:
+class EvaluationRecord(JsonRecord):
     """Metrics of one checkpoint of a trial on one data set.
 
     Attributes:
@@ -69,9 +68,6 @@ class EvaluationRecord:
             f"trial {self.trial} at step {self.step} after {counted(self.epoch, 'epoch')} "
             f"on {self.data}: {values_shown(self.metrics)}"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
 
 
 def ranking_objective(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from sweeper.records.printing import counted, json_fields, value_shown, values_shown
+from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class ExtensionPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedTrial:
+class ComparedTrial(JsonRecord):
     """One trial in a rung's decision.
 
     Attributes:
@@ -107,12 +107,9 @@ class ComparedTrial:
     value: float | None
     promoted: bool
 
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
-
 
 @dataclass(frozen=True, slots=True)
-class RungDecision:
+class RungDecision(JsonRecord):
     """A decided rung of one round.
 
     Attributes:
@@ -129,12 +126,9 @@ class RungDecision:
     decided_at: datetime
     compared: tuple[ComparedTrial, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
-
 
 @dataclass(frozen=True, slots=True)
-class RungRecord:
+class RungRecord(JsonRecord):
     """One trial at one rung.
 
     Attributes:
@@ -156,6 +150,3 @@ class RungRecord:
     def __str__(self) -> str:
         decided = {None: "not decided", True: "promoted", False: "ended"}[self.promoted]
         return f"rung after {counted(self.epochs, 'epoch')}: value={value_shown(self.value)}, {decided}"
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)

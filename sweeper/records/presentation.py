@@ -24,7 +24,7 @@ def trial_rows(trials: Iterable[TrialRecord]) -> list[dict[str, Any]]:
     """Return one row for each trial, with a summary of its attempts."""
     return [
         {
-            "number": t.number,
+            "trial": t.number,
             "state": t.state,
             "value": t.value,
             **({} if t.value_of is None else {"value_of": t.value_of}),

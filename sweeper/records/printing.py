@@ -40,6 +40,16 @@ def json_fields(record: Any, *names: str) -> dict[str, Any]:
     return {name: _json(getattr(record, name)) for name in chosen}
 
 
+class JsonRecord:
+    """Base class of records whose JSON has all of their fields, by name."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as ``--json`` prints it."""
+        return json_fields(self)
+
+
 def finite_json(value: Any) -> Any:
     """Return ``value`` with every float that is not finite replaced by None, at any depth."""
     if isinstance(value, float):

@@ -34,7 +34,7 @@ from sweeper.records.presentation import (
     results_text,
     trial_rows,
 )
-from sweeper.records.printing import counted, json_fields, value_shown, values_shown
+from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
 from sweeper.records.status import (
     BestTrial,
     Params,
@@ -109,7 +109,7 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointRecord:
+class CheckpointRecord(JsonRecord):
     """One committed checkpoint.
 
     Attributes:
@@ -134,12 +134,9 @@ class CheckpointRecord:
         done = counted(self.epoch, "epoch")
         return f"checkpoint at step {self.step} after {done}, {self.bytes} bytes: {self.path}"
 
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
-
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class AttemptRecord(JsonRecord):
     """One attempt at a trial, by one process.
 
     Attributes:
@@ -175,9 +172,6 @@ class AttemptRecord:
         where = f"{steps}, {self.host}, pid {value_shown(self.pid)}"
         said = "" if self.error is None else f": {value_shown(self.error, _LONGEST_ERROR)}"
         return f"attempt {self.number} {self.outcome or 'running'}, {where}{said}"
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -440,11 +434,11 @@ class StudyResults:
         """Return a table with one row for each trial, epoch, attempt or configuration.
 
         Args:
-            of: ``"trials"``, by default: number, state, value, each parameter, numbers of epochs and
+            of: ``"trials"``, by default: trial, state, value, each parameter, numbers of epochs and
                 attempts, seconds of its attempts, the steps at which they resumed, seed, digest and
                 error. ``"epochs"``: trial, epoch (from 0) and every metric. ``"attempts"``: trial,
                 number, outcome, steps, host and times.
-            by: ``"configuration"`` for one row for each configuration instead: number, state, mean, std,
+            by: ``"configuration"`` for one row for each configuration instead: configuration, state, mean, std,
                 bounds of the interval, number of repeats, trials, verdict and each parameter.
 
         Raises:

@@ -12,7 +12,7 @@ from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import ConfigurationRecord, TrialState
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
-from sweeper.records.printing import counted, json_fields, value_shown, values_shown
+from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
 from sweeper.spec.searching import Direction, Objective
 from sweeper.spec.space import CategoricalChoice
 
@@ -23,7 +23,7 @@ _NOTHING_AUDITED = Exactness()
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerRecord:
+class WorkerRecord(JsonRecord):
     """A present or former worker of a study.
 
     Attributes:
@@ -61,9 +61,6 @@ class WorkerRecord:
         said = "" if self.error is None else f": {value_shown(self.error, 200)}"
         where = f"{counted(self.slots, 'slot')} on {self.host}, pid {self.pid}, {self.engine}"
         return f"worker with {where}, {there}{said}"
-
-    def to_json(self) -> dict[str, Any]:
-        return json_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

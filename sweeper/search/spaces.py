@@ -13,29 +13,17 @@ from __future__ import annotations
 import decimal
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
-
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-    distribution_to_json,
-    json_to_distribution,
-)
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from typing import TYPE_CHECKING, Literal
 
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import Params
 from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
-_OPTUNA_STATES = {
-    "complete": TrialState.COMPLETE,
-    "pruned": TrialState.PRUNED,
-    "failed": TrialState.FAIL,
-}
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +54,8 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
     Raises:
         ParameterError: Optuna refuses the distribution.
     """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     try:
         if isinstance(distribution, FloatRange):
             return FloatDistribution(
@@ -94,6 +84,8 @@ def from_optuna(distribution: BaseDistribution) -> Distribution:
     Raises:
         ParameterError: Its kind is unknown to sweeper.
     """
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     if isinstance(distribution, FloatDistribution):
         return FloatRange(
             distribution.low, distribution.high, log=distribution.log, step=distribution.step
@@ -113,11 +105,24 @@ def from_optuna(distribution: BaseDistribution) -> Distribution:
 
 def to_text(distribution: Distribution) -> str:
     """Return the JSON under which Optuna stores the distribution."""
+    from optuna.distributions import distribution_to_json
+
     return distribution_to_json(to_optuna(distribution))
 
 
 def from_text(text: str) -> Distribution:
     """Return the distribution that ``to_text`` (or Optuna) wrote."""
+    kinds: dict[str, Callable[..., Distribution]] = {
+        "FloatDistribution": FloatRange,
+        "IntDistribution": IntRange,
+        "CategoricalDistribution": lambda choices: Categorical(tuple(choices)),
+    }
+    found = json.loads(text)
+    if found.get("name") in kinds:
+        return kinds[found["name"]](**found["attributes"])
+    # Another version of Optuna wrote it, or another tool.
+    from optuna.distributions import json_to_distribution
+
     return from_optuna(json_to_distribution(text))
 
 
@@ -176,8 +181,15 @@ def check_alike(name: str, distribution: Distribution, earlier: Distribution, nu
 
 def to_frozen_trial(observation: Observation) -> FrozenTrial:
     """Return the trial in Optuna's form for samplers."""
+    from optuna.trial import TrialState, create_trial
+
+    states = {
+        "complete": TrialState.COMPLETE,
+        "pruned": TrialState.PRUNED,
+        "failed": TrialState.FAIL,
+    }
     return create_trial(
-        state=_OPTUNA_STATES[observation.state],
+        state=states[observation.state],
         value=None if observation.values else observation.value,
         values=observation.values or None,
         params=dict(observation.params),

@@ -26,7 +26,6 @@ _EXTRAS = {
     "fsspec": "remote",
     "grain": "grain",
     "jinja2": "plots",
-    "choreographer": "plots",
     "optuna_dashboard": "dashboard",
     "pandas": "plots",
     "plotly": "plots",

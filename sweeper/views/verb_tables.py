@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -30,72 +29,6 @@ from sweeper.views.formats import (
     value_text,
 )
 from sweeper.views.tables import STATE_STYLES, exactness_line, next_lines, plain_table
-
-_BARS = "▁▂▃▄▅▆▇█"
-_ASCII_BARS = "_.-~=+*#"
-
-
-class Curves:
-    """Renderable of a metric's learning curves in several trials.
-
-    Each course is a label with the metric's values by epoch; None for a missing value.
-    """
-
-    def __init__(self, metric: str, courses: Sequence[tuple[str, Sequence[float | None]]]) -> None:
-        self._metric = metric
-        self._courses = courses
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw one line for each trial; nothing if no value is finite."""
-        finite = [v for _, c in self._courses for v in c if v is not None and math.isfinite(v)]
-        epochs = max((len(course) for _, course in self._courses), default=0)
-        if not finite:
-            return
-        low, high = min(finite), max(finite)
-        labels = max(len(label) for label, _ in self._courses)
-        ends = [value_text(course[-1] if course else None, 6) for _, course in self._courses]
-        bars = _ASCII_BARS if options.ascii_only else _BARS
-        yield Text(
-            f"{self._metric} by epoch, 1 to {epochs}, from {value_text(low)} to {value_text(high)}:"
-        )
-        for (label, course), end in zip(self._courses, ends, strict=True):
-            line = sparkline(course, (low, high), epochs, min(_CURVE, epochs), bars)
-            yield Text.assemble(f"{label:>{labels}}  ", (line, "cyan"), f"  {end}")
-
-
-def sparkline(
-    values: Sequence[float | None],
-    ends: tuple[float, float],
-    epochs: int,
-    width: int,
-    bars: str = _BARS,
-) -> str:
-    """Draw ``values`` in at most ``width`` characters; each shows the last epoch of its interval.
-
-    Args:
-        values: One value for each epoch; None or a value that is not finite leaves a gap.
-        ends: Values of the lowest and the highest bar.
-        epochs: Epochs of the longest curve on this scale.
-        width: Characters for this many epochs.
-        bars: Characters of the bars, from the lowest to the highest.
-    """
-    low, high = ends
-    drawn = []
-    for column in range(width):
-        epoch = (column + 1) * epochs // width - 1
-        if epoch >= len(values):
-            break
-        value = values[epoch]
-        if value is None or not math.isfinite(value):
-            drawn.append(" ")
-            continue
-        height = (value - low) / (high - low) if high > low else 0.0
-        drawn.append(bars[min(int(height * len(bars)), len(bars) - 1)])
-    return "".join(drawn)
-
-
-_CURVE = 48
-"""Most characters of a curve."""
 
 _DIGEST_SHOWN = 12
 _SHOWN_EPOCHS = 30
@@ -299,25 +232,10 @@ def _verified(trial: TrialRecord) -> _Cells:
 
 
 @dataclass(frozen=True)
-class _Line:
-    """One row: its name and each trial's text; a heading without texts."""
-
-    name: str
-    cells: Sequence[str] = ()
-    differs: bool = False
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """Compared trials, and the metrics whose curves are drawn.
-
-    Attributes:
-        trials: Two or more trials, in the given order.
-        metrics: The objectives of their studies.
-    """
+    """Two or more trials side by side, in the given order."""
 
     trials: Sequence[TrialRecord]
-    metrics: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
         """Return the names of differing values, and each trial as in ``show``."""
@@ -329,71 +247,45 @@ class Comparison:
             "trials": [trial.to_json() for trial in self.trials],
         }
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw the trials side by side, and their curves below."""
-        yield self._table()
-        yield Text("")
-        for metric in self.metrics:
-            courses = [[epoch.metrics.get(metric) for epoch in t.epochs] for t in self.trials]
-            yield Curves(metric, list(zip(self._labels(), courses, strict=True)))
-        yield Text(f"{_MARK} differs; metrics of each trial's latest epoch", style="dim")
-
-    def _labels(self) -> list[str]:
-        several = len({trial.study for trial in self.trials}) > 1
-        return [
-            f"{trial.study}:{trial.number}" if several else f"trial {trial.number}"
-            for trial in self.trials
+    def __rich__(self) -> RenderableType:
+        """Draw a column for each trial, with a mark on the rows that differ."""
+        trials = self.trials
+        facts = [
+            {
+                "state": trial.state,
+                "value": value_text(trial.value, 6),
+                "epochs": str(len(trial.epochs)),
+                "attempts": str(len(trial.attempts)),
+                "seed": str(trial.seed),
+                "code": trial.code or "-",
+                "digest": (trial.digest or "-")[:_DIGEST_SHOWN],
+            }
+            for trial in trials
         ]
-
-    def _lines(self) -> list[_Line]:
-        params = [trial.params for trial in self.trials]
-        metrics = [_latest(trial) for trial in self.trials]
-        return [
-            self._fact("state", lambda t: t.state),
-            self._fact("value", lambda t: value_text(t.value, 6)),
-            self._fact("epochs", lambda t: str(len(t.epochs))),
-            self._fact("attempts", lambda t: str(len(t.attempts))),
-            self._fact("seed", lambda t: str(t.seed)),
-            self._fact("code", lambda t: t.code or "-"),
-            self._fact("digest", lambda t: (t.digest or "-")[:_DIGEST_SHOWN]),
-            *_section("parameters", params, choice_text),
-            *_section("metrics", metrics, lambda value: value_text(value, 6)),
-        ]
-
-    def _fact(self, name: str, text: Callable[[TrialRecord], str]) -> _Line:
-        cells = [text(trial) for trial in self.trials]
-        return _Line(name, cells, len(set(cells)) > 1)
-
-    def _table(self) -> Table:
         rows = [
-            [
-                Text(_MARK if line.differs else "", style="yellow"),
-                Text(line.name, style="bold" if line.differs else "" if line.cells else "dim"),
-                *(Text(cell, style="bold" if line.differs else "") for cell in line.cells),
-            ]
-            for line in self._lines()
+            *_compared("", facts, str),
+            *_compared("parameters", [trial.params for trial in trials], choice_text),
+            *_compared("metrics", [_latest(trial) for trial in trials], lambda v: value_text(v, 6)),
         ]
-        return plain_table(["", "", *self._labels()], rows, left=("",))
+        several = len({trial.study for trial in trials}) > 1
+        labels = [f"{t.study}:{t.number}" if several else f"trial {t.number}" for t in trials]
+        note = Text(f"{_MARK} differs; metrics of each trial's latest epoch", style="dim")
+        return Group(plain_table(["", "", *labels], rows, left=("",)), Text(""), note)
 
 
-def _section(
+def _compared(
     title: str, trials: Sequence[Mapping[str, Any]], text: Callable[[Any], str]
-) -> list[_Line]:
-    names = list(dict.fromkeys(name for values in trials for name in values))
-    if not names:
-        return []
+) -> list[list[Text]]:
+    """Return a row for each name: a mark if the trials differ, the name, and each trial's text."""
     differing = _differing(trials)
-    return [
-        _Line(title),
-        *(
-            _Line(
-                name,
-                [text(values[name]) if name in values else "-" for values in trials],
-                name in differing,
-            )
-            for name in names
-        ),
-    ]
+    names = list(dict.fromkeys(name for values in trials for name in values))
+    rows = [[Text(), Text(title, "dim"), *(Text() for _ in trials)]] if title and names else []
+    for name in names:
+        style = "bold" if name in differing else ""
+        mark = Text(_MARK if style else "", "yellow")
+        cells = [text(values[name]) if name in values else "-" for values in trials]
+        rows.append([mark, *(Text(cell, style) for cell in (name, *cells))])
+    return rows
 
 
 def _differing(trials: Sequence[Mapping[str, Any]]) -> list[str]:

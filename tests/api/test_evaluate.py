@@ -424,6 +424,10 @@ def test_what_does_not_exist_is_refused(copy: Copy) -> None:
             "nowhere.py does not exist; expected --data FILE:NAME with a Python file",
         ),
         (
+            "data/held-out.csv:data",
+            "data/held-out.csv is not a Python file; expected --data FILE:NAME with a Python file",
+        ),
+        (
             3,
             (
                 "data=3; expected a function `trial -> Data`, a sweeper.Data(test=(x, y)), or "

@@ -116,7 +116,6 @@ def test_compare_shows_trials_side_by_side_in_three_forms(call: Call, reader: Fa
     del reader
     text = call("compare", "digits", "0", "1").out
     assert ["*", "learning_rate", "0.01", "0.02"] in [line.split() for line in text.splitlines()]
-    assert "val_accuracy by epoch" in text
     found = call("compare", "digits", "1", "0", "--json").json
     assert found["differing"] == {"params": ["learning_rate"], "metrics": ["val_accuracy"]}
     assert [t["number"] for t in found["trials"]] == [1, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -70,6 +71,27 @@ def test_more_and_less_at_once_is_refused(call: Call, verb: tuple[str, str]) -> 
     answer = call(*verb, "-q", "-v")
     assert answer.code == 2
     assert "--quiet and --verbose" in answer.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "digits", "--data", "data/held-out.csv:data"),
+        ("export", "digits", "--format", "keras", "--output", "model.h5"),
+    ],
+)
+def test_a_wrong_suffix_is_refused_before_anything_large_is_imported(
+    words: tuple[str, ...],
+) -> None:
+    program = (
+        "import sys; from sweeper.cli.main import main; code = main(sys.argv[1:]);"
+        "print(code, *{'tensorflow', 'optuna', 'sqlalchemy'} & {*sys.modules})"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words], text=True, capture_output=True, check=True
+    )
+    assert ran.stdout == "2\n", ran.stderr
+    assert words[-1].partition(":")[0] in ran.stderr
 
 
 @pytest.mark.parametrize("quiet", [False, True])

@@ -35,13 +35,16 @@ def documented(page: str, record: str) -> set[str]:
 def printed(code: str, record: str) -> set[str]:
     """The keys of what ``record.to_json()`` returns, those of ``**`` and of `json_fields` included."""
     [cls] = [n for n in ast.parse(code).body if isinstance(n, ast.ClassDef) and n.name == record]
+    all_fields = {n.target.id for n in cls.body if isinstance(n, ast.AnnAssign)}  # type: ignore[attr-defined]
     methods = {n.name: n for n in cls.body if isinstance(n, ast.FunctionDef)}
+    if "JsonRecord" in {getattr(base, "id", "") for base in cls.bases}:
+        assert "to_json" not in methods, "it prints what its base prints"
+        return all_fields
     found = set(_keys_returned(methods["to_json"], methods))
     for node in ast.walk(methods["to_json"]):
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "json_fields":
             named = [str(each.value) for each in node.args[1:] if isinstance(each, ast.Constant)]
-            fields = [n.target.id for n in cls.body if isinstance(n, ast.AnnAssign)]
-            found.update(named or fields)
+            found.update(named or all_fields)
     return found
 
 

@@ -27,7 +27,6 @@ from sweeper.support.installation import (
     install_command,
     missing_package,
 )
-from sweeper.views.page.pictures import write_png
 from sweeper.views.page.report import file_of, page_template
 
 ROOT = Path(__file__).parents[2]
@@ -96,15 +95,12 @@ def test_what_the_readme_installs_has_what_its_commands_need() -> None:
 
 
 def test_what_draws_names_the_package_that_is_missing_and_its_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
     page_template.cache_clear()
     with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
         file_of("study", "{}", "")
-    monkeypatch.setitem(sys.modules, "choreographer.browsers", None)
-    with pytest.raises(UsageError, match=r"'choreographer', which is not installed: .*\[plots\]'"):
-        write_png(tmp_path / "page.html", tmp_path)
 
 
 def test_no_text_tells_to_install_somebody_elses_package() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from browsing import Watched, chromium
 from held_study import EPOCHS, NAME, HeldStudy
 from playwright.sync_api import Browser, Page, ViewportSize, expect
+from recorded_studies import database
 from sweeps import RunningCommand, command
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
@@ -106,6 +108,28 @@ def test_the_resumed_trial_has_both_attempts_and_its_log(held: HeldStudy, watche
     expect(page.locator("#trial-log-text")).to_contain_text("the last line of the log")
     picture(page, "trial-page")
     watched.check()
+
+
+def test_a_logarithmic_axis_and_a_saved_picture_need_nothing_that_the_policy_refuses(
+    browser: Browser, tmp_path: Path
+) -> None:
+    words = ("--storage", database(tmp_path / "sweeper.db"), "--port", 0)
+    with (
+        RunningCommand("dashboard", *words, cwd=tmp_path) as running,
+        browser.new_context(viewport=VIEWPORT) as context,
+    ):
+        assert running.process.stdout is not None
+        watched = Watched(context.new_page(), running.process.stdout.readline().strip())
+        page = watched.open("sweeper/studies/recorded")
+        assert (
+            page.evaluate("document.querySelector('#scatter-picture').layout.xaxis.type") == "log"
+        )
+        ticks = page.locator("#scatter-picture .xtick text")
+        expect(ticks.filter(has_text=re.compile("e.4"))).not_to_have_count(0)
+        with page.expect_download() as saved:
+            page.locator("#scatter").get_by_role("button", name="Save the picture as PNG").click()
+        assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+        watched.check()
 
 
 def test_optuna_dashboard_has_the_names_and_what_the_worker_wrote(watched: Watched) -> None:

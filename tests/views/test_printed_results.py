@@ -157,7 +157,7 @@ def test_a_notebook_shows_what_is_printed_and_names_are_text(
 
 
 def test_a_data_frame_has_what_the_attempts_were(stored: StoredStudy) -> None:
-    frame = stored.results().to_dataframe().set_index("number")
+    frame = stored.results().to_dataframe().set_index("trial")
     assert frame.loc[1, "attempts"] == 2
     assert frame.loc[1, "resumed_at_steps"] == [30]
     assert frame.loc[0, "resumed_at_steps"] == []

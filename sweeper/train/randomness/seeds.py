@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 IMPORT_SEED = 0
 """Seed for importing a study's module in any process: numbers that the module draws at its top level
@@ -30,7 +31,7 @@ class TrialSeeds:
     @property
     def root(self) -> int:
         """Return the trial's seed, below 2**32, which `Trial.seed` and the records show."""
-        return int(np.random.SeedSequence([self.study_seed, self.number]).generate_state(1)[0])
+        return int(self._sequence().generate_state(1)[0])
 
     def child(self, name: str) -> int:
         """Return the seed, below 2**32, for the purpose ``name`` (model, data, callbacks, …)."""
@@ -38,8 +39,13 @@ class TrialSeeds:
 
     def sequence(self, name: str) -> np.random.SeedSequence:
         """Return the seed sequence for the purpose ``name``."""
-        key = zlib.crc32(name.encode())
-        return np.random.SeedSequence([self.study_seed, self.number], spawn_key=(key,))
+        return self._sequence(zlib.crc32(name.encode()))
+
+    def _sequence(self, *key: int) -> np.random.SeedSequence:
+        # Verbs that only read import this module, and need no NumPy.
+        import numpy as np
+
+        return np.random.SeedSequence([self.study_seed, self.number], spawn_key=key)
 
 
 def seed_everything(seed: int) -> None:

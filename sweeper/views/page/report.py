@@ -12,14 +12,14 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -28,7 +28,6 @@ from sweeper.records.results import StudyResults
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
 from sweeper.views.page.payload import Advice, importances, joined, log_tail, study_json, trial_json
-from sweeper.views.tables import objectives_text, status_objectives
 
 if TYPE_CHECKING:
     import jinja2
@@ -51,8 +50,6 @@ class ReportRequest:
 
     Attributes:
         output: The file; ``STUDY-report.html`` here by default.
-        compare: Another study of the same database and the same objective.
-        png: A directory for the figures as PNG files; None for none.
         force: Replace a file that is not a report.
         patience: Seconds to wait for a busy database.
         advice: Next commands of trials.
@@ -61,44 +58,27 @@ class ReportRequest:
     study: str
     settings: Settings
     output: Path | None = None
-    compare: str | None = None
-    png: Path | None = None
     force: bool = False
     patience: float = 10.0
     advice: Advice = field(default_factory=Advice)
 
 
-@dataclass(frozen=True)
-class Written:
-    """The files of a report: the page, and the figures."""
-
-    page: Path
-    pictures: tuple[Path, ...]
-
-
-def make_report(request: ReportRequest) -> Written:
-    """Read the study, and write the page and the figures.
+def make_report(request: ReportRequest) -> Path:
+    """Read the study, write its page, and return the page's path.
 
     Raises:
         UnknownStudyError: There is no such study.
-        UsageError: The studies cannot be compared, a package or browser is missing, or the output
-            is an existing file that is not a report.
-        ExecutionError: The browser that draws PNG files failed.
+        UsageError: A package is missing, or the output is an existing file that is not a report.
         DatabaseUnavailableError: The database cannot be reached.
     """
     settings, now = request.settings, datetime.now(UTC)
     with Database.open(settings.storage, create=False, patience=request.patience) as database:
         repository = Repository(database)
         results = repository.results(request.study)
-        other = None if request.compare is None else repository.results(request.compare)
-        if other is not None:
-            check_comparable(results, other)
         study = study_json(repository, results, _commands(repository, results, settings), now)
     study |= {"importance": importances(results), "all": True, "version": ""}
     if results.status.finished < results.status.target:
         study["notices"].append("The study is not finished; this page shows its present state.")
-    if other is not None:
-        study["compared"] = _compared(other)
     most = _LOGS_BYTES // max(len(results.trials), 1)
     data = joined(
         study,
@@ -109,11 +89,7 @@ def make_report(request: ReportRequest) -> Written:
     )
     page = request.output or Path(f"{request.study}-report.html")
     write(file_of(request.study, data, f"{now:%Y-%m-%d %H:%M:%S} UTC"), page, force=request.force)
-    if request.png is None:
-        return Written(page, ())
-    from sweeper.views.page.pictures import write_png
-
-    return Written(page, write_png(page, request.png))
+    return page
 
 
 def file_of(title: str, data: str, made_at: str) -> str:
@@ -188,36 +164,6 @@ def asset(name: str) -> str:
 def _digest(script: str) -> str:
     found = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(found).decode()}'"
-
-
-def check_comparable(results: StudyResults, other: StudyResults) -> None:
-    """Check that two studies can be compared.
-
-    Raises:
-        UsageError: Their objectives differ, or the second is the first.
-    """
-    ours, theirs = results.status, other.status
-    if ours.study == theirs.study:
-        msg = f"--compare {theirs.study} is the study itself; name another one (`sweeper ls` lists them)"
-        raise UsageError(msg)
-    if status_objectives(ours) != status_objectives(theirs):
-        msg = (
-            f"studies {ours.study!r} and {theirs.study!r} cannot be compared: the first has the "
-            f"objective {objectives_text(ours)!r}, the second {objectives_text(theirs)!r}; their "
-            "values cannot be compared"
-        )
-        raise UsageError(msg)
-
-
-def _compared(other: StudyResults) -> Mapping[str, Any]:
-    """Return the other study for the page, with the curves of its leading trials."""
-    return {
-        "study": {key: each for key, each in other.status.to_json().items() if key != "trials"},
-        "trials": [
-            trial.to_json() | {"target": trial.length, "anew_after": trial.anew_after}
-            for trial in other.pareto
-        ],
-    }
 
 
 def _commands(
