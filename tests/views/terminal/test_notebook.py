@@ -7,12 +7,12 @@ import html
 import io
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from rich.console import Console
 from terminals import OPENED
 
 from sweeper.records.events import (
@@ -24,16 +24,13 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.views.terminal import live
-from sweeper.views.terminal.drawing import draw
 from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import (
     MOST_LINES,
-    WIDTH,
     NotebookProgress,
     notebook_display,
     progress_listener,
 )
-from sweeper.views.terminal.model import ProgressModel
 
 ROOT = Path(__file__).parents[3]
 
@@ -63,8 +60,7 @@ def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on() -> None:
     cell = Cell()
-    model = ProgressModel(lambda: 0.0)
-    with NotebookProgress(cell, model) as progress:
+    with NotebookProgress(cell, lambda: 0.0) as progress:
         for event in (
             OPENED,
             AttemptStarted(3, 2),
@@ -73,10 +69,9 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on() -> None:
         ):
             progress(event)
         progress.refresh()
-        drawn = Console(file=io.StringIO(), width=WIDTH, record=True, force_terminal=True)
-        drawn.print(draw(model.snapshot(), WIDTH, stop="Interrupting the kernel"))
-        for line in drawn.export_text().splitlines():
-            assert line in text_of(cell.shown[-1])
+        shown = text_of(cell.shown[-1])
+        for part in ("digits  3/16 done, 1 pruned, 1 running", "epoch 6/10", "600/1200"):
+            assert part in shown
         assert "trial 3 attempt 2 resumed at step 540 kind=<b>x</b>" in text_of(cell.shown[-1])
         assert "<b>" not in cell.shown[-1]
         assert "Interrupting the kernel checkpoints and stops" in text_of(cell.shown[-1])
@@ -90,7 +85,7 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on() -> None:
 
 def test_a_thousand_epochs_and_ends_leave_a_short_cell() -> None:
     cell = Cell()
-    with NotebookProgress(cell, ProgressModel()) as progress:
+    with NotebookProgress(cell) as progress:
         progress(OPENED)
         for trial in range(100):
             progress(AttemptStarted(trial, 1))
@@ -145,6 +140,26 @@ def test_a_real_kernel_updates_one_display_and_prints_no_line(tmp_path: Path) ->
     assert set(kinds[1:]) == {"update_display_data"}
     assert len({content["transient"]["display_id"] for _, content in messages}) == 1
     assert "digits" in messages[-1][1]["data"]["text/html"]
+
+
+FAILING = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="NoColor")
+shell.run_cell("import sweeper\\nstudy = sweeper.load_study('nowhere.py')")
+shell.run_cell("import keras\\nkeras.layers.Dense('many')")
+"""
+
+
+def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FAILING], text=True, capture_output=True, check=True
+    )
+    ours, theirs = ran.stdout.split("StudyFileError: ", 1)
+    assert [line.strip() for line in ours.splitlines() if line.strip(" ^")][1:] == [
+        "study = sweeper.load_study('nowhere.py')"
+    ]
+    assert theirs.startswith("nowhere.py does not exist")
+    assert "/keras/" in theirs, "an error that is not sweeper's is shown with all of its lines"
 
 
 async def executed(code: str, directory: Path) -> list[tuple[str, dict]]:
