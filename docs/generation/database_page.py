@@ -20,7 +20,7 @@ One database holds Optuna's tables, as Optuna writes them (studies, trials, para
 intermediate values), and these beside them, for what Optuna has no place for. Optuna's migrations
 and ours know nothing of one another: ours are in `sweeper_alembic_version`.
 
-They may be read by anything that reads SQL; [how to](../how-to/read-with-sql.md) has queries. They
+They may be read by anything that reads SQL; [how to](../how-to/read-results.md#with-sql) has queries. They
 are written by sweeper alone: what another program changes there, the promises do not cover. Times
 are the database's clock, in UTC. Names and meanings may change between versions; what `--json` prints
 ([fields](json.md)) is what to build on.

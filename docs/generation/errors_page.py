@@ -30,8 +30,8 @@ _HEAD = """# Exit codes and errors
 _MIDDLE = """
 ## The error tree
 
-Every error that sweeper raises on purpose is a [`SweeperError`](errors.md). Its attribute `exit_code` is
-what the command line ends with. [Each has an entry](errors.md) with an example.
+Every error that sweeper raises on purpose is a `SweeperError`. Its message says what was seen, what was expected and
+what to do next; its attribute `exit_code` is what the command line ends with.
 
 """
 
@@ -40,7 +40,8 @@ def page() -> str:
     """The whole page, as Markdown."""
     tree = (inspect.getdoc(errors) or "").partition("::\n\n")[2].partition("\n\nEach message")[0]
     tree = inspect.cleandoc(tree)
-    return f"{_HEAD}{chr(10).join(_rows())}\n{_MIDDLE}```text\n{tree}\n```\n"
+    entries = "\n\n".join(f"::: sweeper.errors.{name}" for name in errors.__all__)
+    return f"{_HEAD}{chr(10).join(_rows())}\n{_MIDDLE}```text\n{tree}\n```\n\n{entries}\n"
 
 
 def _rows() -> Iterator[str]:

@@ -29,17 +29,13 @@ FIRST = (
     "how-to/files.md",
     "how-to/callbacks.md",
     "how-to/search.md",
-    "how-to/compare-configurations.md",
-    "how-to/halving.md",
+    "how-to/compare.md",
     "how-to/check.md",
     "how-to/verify.md",
-    "how-to/debug.md",
     "how-to/failed-trials.md",
     "reference/index.md",
-    "reference/study.md",
-    "reference/training.md",
+    "reference/python.md",
     "reference/records.md",
-    "reference/errors.md",
     "reference/command-line.md",
     "reference/errors-and-exit-codes.md",
     "reference/settings.md",
@@ -49,7 +45,6 @@ FIRST = (
     "explanation/index.md",
     "explanation/promises.md",
     "explanation/exactness.md",
-    "explanation/fresh-processes.md",
 )
 """Pages that come before the others of their section, which follow by name."""
 

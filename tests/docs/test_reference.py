@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
+import errors_page
 import griffe
 import pytest
 from doc_blocks import DOCS
@@ -21,7 +22,8 @@ REFERENCE = DOCS / "reference"
 
 
 def test_every_public_name_has_an_entry() -> None:
-    pages = "\n".join(page.read_text() for page in REFERENCE.glob("*.md"))
+    texts = [page.read_text() for page in REFERENCE.glob("*.md")]
+    pages = "\n".join([*texts, errors_page.page()])
     entries = {
         path.rpartition(".")[2] for path in re.findall(r"^::: (sweeper\.\S+)$", pages, re.MULTILINE)
     }

@@ -61,7 +61,7 @@ def test_the_site_is_built_and_has_each_part(site: Path) -> None:
     for section in ("Tutorial", "How-to guides", "Reference", "Explanation"):
         assert section in home
     assert (site / "dev" / "decisions" / "index.html").is_file()
-    study = (site / "reference" / "study.html").read_text()
+    study = (site / "reference" / "python.html").read_text()
     assert "failing_alike" in study
     assert "--accept-inexact" in (site / "reference" / "command-line.html").read_text()
     assert "SWEEPER_LEASE_SECONDS" in (site / "reference" / "settings.html").read_text()
