@@ -9,7 +9,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, CLASSES, FEATURES, SAMPLES, build_model, compiled, layers_of, samples
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, compiled, layers_of, samples
 from registry import identical, refused, study
 
 from sweeper import Data
@@ -35,13 +35,6 @@ study(
     data=lambda trial: Data(train=PIPELINE),
 )
 
-study(
-    "dataset-batched-in-factory",
-    "a dataset of the module, shuffled there and batched in the data factory",
-    identical(),
-    data=lambda trial: Data(train=PAIRS_SHUFFLED.batch(BATCH).prefetch(1)),
-)
-PAIRS_SHUFFLED = PAIRS.shuffle(SAMPLES, seed=3)
 
 RNG = np.random.default_rng(0)
 
@@ -61,20 +54,6 @@ study(
 )
 
 WEIGHTS = np.random.RandomState(1)
-
-
-def drawn_model(trial):
-    model = build_model(trial)
-    model.set_weights([WEIGHTS.normal(size=w.shape).astype(w.dtype) for w in model.get_weights()])
-    return model
-
-
-study(
-    "generator-at-top-in-model-factory",
-    "a RandomState of the module that the model factory draws initial weights from",
-    identical(),
-    model=drawn_model,
-)
 
 
 class Reordered(keras.utils.PyDataset):
@@ -182,15 +161,6 @@ class Annealed(keras.losses.Loss):
         return self.weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
 
-ANNEALED = Annealed()
-study(
-    "loss-with-variable-at-top",
-    "a loss object of the module with a variable that its calls change",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=ANNEALED),
-)
-
-
 class Counting(keras.optimizers.schedules.LearningRateSchedule):
     """Counts its calls."""
 
@@ -294,18 +264,6 @@ AUGMENTATION = keras.Sequential(
 )
 AUGMENTATION.layers[0].adapt(X)
 
-
-def augmented_model(trial):
-    inputs = keras.Input((FEATURES,))
-    return compiled(keras.Model(inputs, keras.Sequential(layers_of())(AUGMENTATION(inputs))))
-
-
-study(
-    "random-layers-at-top-in-model",
-    "random layers of the module behind an adapted one, in front of each trial's network",
-    identical(),
-    model=augmented_model,
-)
 
 FLIP = keras.layers.GaussianNoise(0.3)
 study(

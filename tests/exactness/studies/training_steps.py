@@ -155,23 +155,3 @@ study(
     step=Scaled,
     callbacks=every_other_step,
 )
-
-
-def closed_over(trial):
-    seen = tf.Variable(0.0, trainable=False)
-
-    class Closing(TrainingStep):
-        def reduce(self, values, weights=None, **options):
-            seen.assign_add(0.05)
-            return (1.0 + seen) * super().reduce(values, weights, **options)
-
-    return Closing(**settings())
-
-
-study(
-    "training-step-closure",
-    "a tf.Variable in the closure of a TrainingStep's method",
-    identical(),
-    model=build_plain,
-    step=closed_over,
-)

@@ -192,15 +192,6 @@ class Confusion(keras.metrics.Metric):
         return tf.linalg.diag_part(self.matrix) / (1 + tf.reduce_sum(self.matrix, axis=1))
 
 
-study(
-    "confusion-matrix-metric",
-    "a metric class that keeps a matrix and reports its diagonal",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), metrics=[Confusion()]),
-    data=lambda trial: Data(train=samples(), validation=samples(4, 16), batch_size=BATCH),
-)
-
-
 class KeepsRunning(keras.metrics.Metric):
     """Never resets its total, and counts resets in Python."""
 
