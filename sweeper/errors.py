@@ -37,6 +37,11 @@ Each message says what was seen, what was expected, and what to do next.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
+_NOT_THE_USERS = ("/site-packages/", "/lib/python", str(Path(__file__).parent) + "/")
+
 __all__ = [
     "CheckpointError",
     "CorruptCheckpointError",
@@ -86,6 +91,12 @@ class SweeperError(Exception):
 
     exit_code = 1
     of_study = False
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython prints in a notebook: the user's own lines and the message."""
+        frames = traceback.extract_tb(self.__traceback__)
+        users = [f for f in frames if not any(path in f.filename for path in _NOT_THE_USERS)]
+        return [*traceback.format_list(users), f"{type(self).__name__}: {self}"]
 
 
 class UsageError(SweeperError):

@@ -3,7 +3,7 @@
 The first replay trains `SHORT_EPOCHS` short epochs, with every hook and every validation. The second
 is killed after a checkpoint in the middle of its second epoch, once that epoch has ended, and resumed
 in a fresh process. So state in the process is lost, and state in a file is changed twice. What differs
-between the two at a checkpoint before the kill does not repeat; what differs after it was lost.
+between the two at a checkpoint before the kill is nondeterministic; what differs after it was lost.
 
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
 resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. No database is
@@ -342,7 +342,7 @@ class _Check:
 
     def _promises(self, trained: Replayed) -> Iterator[str]:
         """Yield what a trained trial shows."""
-        yield "a trial begins anew: its factories make its model, optimizer and callbacks"
+        yield "a trial starts from scratch: its factories make its model, optimizer and callbacks"
         yield "everything that training changes can be captured"
         names = [objective.name for objective in self._settings.objectives]
         if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):

@@ -1,7 +1,8 @@
 """Findings of `sweeper check`: an error that ends a trial, and what differs between its two replays.
 
-The second replay is killed after a checkpoint and resumed. What differs before does not repeat; what
-differs after it does not repeat, either, or was lost: a third replay, killed alike, tells which.
+The second replay is killed after a checkpoint and resumed. What differs before the checkpoint is
+nondeterministic; what differs after it is nondeterministic, too, or was lost: a third replay, killed in the
+same way, tells which.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def judge(
         return [*notes, Finding(level, "seeds", message, authors.model.line)], []
     if by_step and (kill is None or first <= kill.checkpoint or compared.repeats is False):
         message = (
-            "the trial does not repeat: in a second run of the same trial, these differ at step "
+            "the trial is nondeterministic: in a second run of it, these differ at step "
             f"{first}: {_shown(by_step[first])}; look in {_suspects(authors)}; {_AGAIN}"
         )
         return [*notes, Finding(level, "determinism", message, _line(by_step[first], authors))], []

@@ -35,7 +35,9 @@ from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageErro
 from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
-    from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
+    from collections.abc import Sequence
+
+    from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord, TrialStatus
     from sweeper.spec.settings import Settings
 
 
@@ -197,16 +199,18 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
 def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     """Return commands to suggest after ``status``, exactly as they must be typed."""
     commands = []
+    failed = [trial for trial in status.trials if trial.state == "failed"]
+    again = bool(failed) and all(trial.would_fail_again for trial in failed)
+    if status.best is None and (again or _is_mistake(failed)):
+        # Neither the waiting trials nor another attempt can succeed before the study is changed.
+        return [settings.command("show", status.study, str(failed[0].number))]
     if status.finished < status.target and not status.running:
         found = status.exactness
         refused = found.difference is not None and not found.accepted
         words = ["--accept-inexact"] if refused else []
         commands.append(settings.command("resume", status.study, *words))
-    failed = [trial for trial in status.trials if trial.state == "failed"]
-    if status.failed and not (failed and all(trial.would_fail_again for trial in failed)):
+    if status.failed and not again:
         commands.append(settings.command("retry", status.study, "--failed"))
-    elif failed and status.best is None:
-        commands.append(settings.command("show", status.study, str(failed[0].number)))
     if status.best is not None:
         number = str(status.best.number)
         commands.append(settings.command("show", status.study, number))
@@ -214,6 +218,11 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     if status.pareto:
         commands.append(settings.command("best", status.study))
     return commands or [settings.command("status", status.study)]
+
+
+def _is_mistake(failed: "Sequence[TrialStatus]") -> bool:
+    """Return whether several trials failed with one error, which the study's code then has."""
+    return len(failed) > 1 and len({trial.error for trial in failed}) == 1
 
 
 def compare(

@@ -499,10 +499,13 @@ def _check_numbers(row: StudyRow) -> None:
 def _check_unchanged(stored: StudyRow, given: StudyRow) -> None:
     changes = changes_between(stored, given)
     if changes:
+        fresh, accept = "`sweeper run FILE --fresh`", "--accept-changes"
+        if not (given.source or {}).get("location"):  # a notebook, or a prompt
+            fresh, accept = "study.run(fresh=True)", "study.run(accept_changes=True)"
         msg = (
             f"study {given.name!r} was defined differently when it was created: "
             f"{'; '.join(changes)}. Its finished trials belong to the old definition: restore it, "
-            "start over under the same name with `sweeper run FILE --fresh`, which keeps them as "
-            f"{given.name}~1, or accept the change with --accept-changes, which ranks them apart"
+            f"start over under the same name with {fresh}, which keeps them as {given.name}~1, or "
+            f"accept the change with {accept}, which ranks them apart"
         )
         raise DefinitionChangedError(msg)

@@ -124,7 +124,7 @@ class Exactness:
         """Return one sentence for display, and a second one if a difference was found."""
         if self.intervals == 0:
             return f"exactness: {self.unaudited or 'nothing audited yet'}"
-        counted = f"exactness: {self.alike} of {self.intervals} audited intervals alike"
+        counted = f"exactness: {self.alike} of {self.intervals} audited intervals identical"
         return counted if self.warning is None else f"{counted}; {self.warning}"
 
 

@@ -223,7 +223,7 @@ class FoundDifference:
         """Return probable causes and advice."""
         own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
         return (
-            "Either data are drawn anew in each process (an unseeded split, shuffle or "
+            "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "
             f"checkpoints: in a file, os.environ, an object of a library, another process{own}. "
             "Keep such state in checkpoints (an attribute of a callback, trial.track), or "

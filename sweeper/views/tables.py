@@ -253,7 +253,9 @@ def _latest(name: str) -> Callable[[TrialStatus], str]:
 
 
 def _epoch_now(trial: TrialStatus) -> str:
-    """Format the epoch in which the trial is or will resume, from 1."""
+    """Format the epoch that a running trial is in, from 1; for others the finished epochs."""
+    if trial.state != "running":
+        return _epochs_done(trial)
     if trial.epochs is None:
         return str(trial.epoch + 1)
     return f"{min(trial.epoch + 1, trial.epochs)} of {trial.epochs}"
@@ -343,6 +345,8 @@ SHOWN_CONFIGURATIONS = 20
 SHOWN_TRIALS = 20
 """Maximum number of finished trials on a terminal; a pipe gets all."""
 
+_SHOWN_ERRORS = 3
+
 _UNFINISHED = ("waiting", "running", "interrupted", "paused")
 
 
@@ -426,6 +430,7 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
         parts += [Text(""), table]
     if status.trials:
         parts.append(Text(""))
+    parts += _errors(status.trials)
     if status.pareto:
         numbers = ", ".join(str(trial.number) for trial in status.pareto)
         parts.append(Text.assemble("Pareto front: ", (f"trials {numbers}", "bold cyan")))
@@ -445,6 +450,18 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     parts += codes_lines(status)
     parts.append(exactness_line(status.exactness))
     return Group(*parts, *next_lines(next_commands))
+
+
+def _errors(trials: Sequence[TrialStatus]) -> Iterator[RenderableType]:
+    """Yield each error of failed trials once, with the trials that it ended."""
+    by_error: dict[str, list[str]] = {}
+    for trial in trials:
+        if trial.error is not None:
+            by_error.setdefault(trial.error, []).append(str(trial.number))
+    for error, numbers in list(by_error.items())[:_SHOWN_ERRORS]:
+        shown = numbers[:_SHOWN_ERRORS] + ["…"] * (len(numbers) > _SHOWN_ERRORS)
+        which = f"trial{'s' * (len(numbers) > 1)} {', '.join(shown)}"
+        yield Text.assemble((f"{which} failed: ", "bold red"), error)
 
 
 def exactness_line(exactness: Exactness) -> Text:

@@ -134,7 +134,7 @@ def trial_on_terminal(
         _facts(trial, study.objective),
     ]
     if trial.error:
-        parts += [Text(""), Text(trial.error.rstrip("\n"), style="red")]
+        parts += [Text(""), Text(_said_once(trial.error), style="red")]
     attempts = [
         [
             *(str(each.number), f"{each.host}:{'?' if each.pid is None else each.pid}"),
@@ -143,7 +143,7 @@ def trial_on_terminal(
             ("at most " if each.outcome == "lost" else "") + time_text(seconds),
             f"{each.started_at:%Y-%m-%d %H:%M:%S}",
             time_text(pause),
-            _ending(each, left=each.number <= trial.anew_after),
+            _ending(each, trial),
         ]
         for each, seconds, pause in zip(trial.attempts, worked, [None, *pauses], strict=False)
     ]
@@ -258,11 +258,21 @@ def _wrote(attempt: AttemptRecord, checkpoint: CheckpointRecord) -> bool:
     return f"/attempt-{attempt.number:02d}/" in checkpoint.path
 
 
-def _ending(attempt: AttemptRecord, *, left: bool) -> str:
+def _said_once(error: str) -> str:
+    """Return an error whose traceback ends with the same error without that last line of the traceback."""
+    traceback, _, line = error.rstrip("\n").rpartition("\n")
+    above, _, last = traceback.rstrip("\n").rpartition("\n")
+    return f"{above}\n{line}" if last and line.startswith(last) else error.rstrip("\n")
+
+
+def _ending(attempt: AttemptRecord, trial: TrialRecord) -> str:
+    if attempt.outcome in ("failed", "crashed") and attempt.error and attempt.error == trial.error:
+        return f"{attempt.outcome}, see above"
+    left = attempt.number <= trial.anew_after
     why = last_line(attempt.error or "").partition("; its output is in ")[0]
     said = {
         None: "running",
-        "interrupted": "interrupted: it was asked to stop, and wrote a checkpoint",
+        "interrupted": f"interrupted: {why or 'it was asked to stop, and wrote a checkpoint'}",
         "paused": "paused: it reached a rung of the study's budget",
         "lost": f"lost: its worker on {attempt.host} is gone",
         "crashed": f"crashed: {why or 'its process died'}",

@@ -75,7 +75,7 @@ def assert_it_holds(report: dict[str, Any]) -> None:
     assert [f for f in report["findings"] if f["level"] != "note"] == []
     held = "\n".join(report["held"])
     for promise in (
-        "a trial begins anew",
+        "a trial starts from scratch",
         "can be captured",
         "the same seed gives the same",
         "repeat bit for bit in another process",

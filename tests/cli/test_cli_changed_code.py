@@ -258,7 +258,8 @@ def test_a_typo_that_failed_every_trial_is_mended_and_run_again(
                 begin(repository).token, Ending("failed", error="ObjectiveError: no los")
             )
     shown = call("status", "edits")
-    assert "sweeper retry edits --failed" in shown.out
+    assert "sweeper show edits 0" in shown.out
+    assert "sweeper retry" not in shown.out, "another attempt would fail in the same way"
     (directory / FILE).write_text(STUDY)
     store(source=FILE)
     with opened() as database:

@@ -76,7 +76,7 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
     status = repository.status("digits")
     assert status.to_json()["audited"] == {"intervals": 3, "alike": 1}
     assert status.exactness.line == (
-        "exactness: 1 of 3 audited intervals alike; exactness is not promised: an audit found that "
+        "exactness: 1 of 3 audited intervals identical; exactness is not promised: an audit found that "
         "weights differ"
     )
     assert not status.exactness.accepted

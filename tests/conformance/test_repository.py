@@ -1141,3 +1141,16 @@ def test_a_choice_that_a_parameter_does_not_have_is_an_error_that_names_it(
         StorageError, match=r"parameter 'optimizer' of Optuna's trial .* restore it"
     ):
         repository.trial("digits", 0)
+
+
+def test_faults_are_counted_by_kind_and_a_retry_forgets_them(repository: Repository) -> None:
+    repository.create_or_open(StudyRow("faulty", {}, "loss", "minimize", 9, None, 0))
+    for fault in ("crash", "memory", "memory"):
+        ending = Ending("crashed", error=fault, fault=fault)
+        repository.finish(take(repository, "faulty").token, ending)
+    third = take(repository, "faulty")
+    assert [third.faults(kind) for kind in ("crash", "memory", "error", "time")] == [1, 2, 0, 0]
+    repository.finish(third.token, Ending("failed", error="time", fault="time"))
+    repository.retry("faulty", 0)
+    again = take(repository, "faulty")
+    assert (again.number, again.faults("crash"), again.faults("memory")) == (0, 0, 0)

@@ -18,7 +18,9 @@ from forked_programs import PROGRAM
 from sweeps import python
 
 from sweeper.errors import CheckpointError, FactoryError, RestoreError, StudyImportError, UsageError
-from sweeper.run.cluster.driver import _Drive
+from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
+from sweeper.records.status import TrialStatus
+from sweeper.run.cluster.driver import _Drive, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.serving import run_side_by_side
@@ -204,3 +206,28 @@ def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes() -> None
     assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
     assert "\0" not in failed.traceback
     failed.traceback.encode()
+
+
+def test_a_driver_reports_what_differs_between_two_looks_at_a_trial() -> None:
+    def look(
+        state: Any, epoch: int = 0, attempts: int = 1, value: float | None = None
+    ) -> TrialStatus:
+        params = {"rate": 0.5} if epoch or state != "running" else {}
+        return TrialStatus(3, state, params, value, epoch, 9, {"loss": 1.0}, attempts=attempts)
+
+    def kinds(*pair: TrialStatus | None) -> list[type]:
+        return [type(event) for event in progress_between(*pair, 2.0)]
+
+    begun, trained = look("running"), look("running", 4)
+    ended = look("complete", 9, value=0.5)
+    assert kinds(None, begun) == [AttemptStarted]
+    assert kinds(begun, trained) == [TrainingStarted, EpochFinished]
+    assert kinds(trained, trained) == []
+    assert list(progress_between(trained, ended, 2.0)) == [
+        EpochFinished(3, 8, 0, {"loss": 1.0}, 2.0),
+        AttemptEnded(3, 1, "complete", 0.5),
+    ]
+    assert kinds(None, ended) == [AttemptStarted, TrainingStarted, EpochFinished, AttemptEnded]
+    lost = look("interrupted", 4)
+    assert kinds(trained, lost) == [AttemptEnded]
+    assert kinds(lost, look("running", 4, attempts=2)) == [AttemptStarted, TrainingStarted]

@@ -6,10 +6,14 @@ Each environment is made anew, so this needs a package index and runs only when 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -21,14 +25,17 @@ SOURCES = (
 )
 """The test that reads the sources, which are not there."""
 
+REPOSITORY = "https://example.org/owner/name"
+
 FAST = ("db", "inspection", "search", "spec", "support")
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 
 
-def command(*words: str | Path, cwd: Path) -> str:
+def command(*words: str | Path, cwd: Path, **variables: str) -> str:
     """Run a command to its end; return what it printed."""
     own = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    own |= variables
     ran = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -47,8 +54,41 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory of the wheel and the sdist, built from a clean copy of what git has."""
     clone, made = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
     command("git", "clone", "--quiet", ROOT, clone / "it", cwd=ROOT)
-    command(sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", made, cwd=clone / "it")
+    build(clone / "it", made, SWEEPER_REPOSITORY=REPOSITORY)
     return made
+
+
+def build(tree: Path, made: Path, **variables: str) -> None:
+    command(
+        sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", made, cwd=tree, **variables
+    )
+
+
+def metadata_of(built: Path) -> Message:
+    (wheel,) = built.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        return message_from_bytes(archive.read(name))
+
+
+def test_the_index_is_given_addresses_where_the_repository_is_known(
+    built: Path, tmp_path: Path
+) -> None:
+    metadata = metadata_of(built)
+    urls = dict(each.split(", ") for each in metadata.get_all("Project-URL", []))
+    assert urls["Repository"] == REPOSITORY
+    assert urls["Issues"] == f"{REPOSITORY}/issues"
+    readme = str(metadata.get_payload())
+    links = re.findall(r"\]\(([^)\s]+)\)", readme)
+    assert len(links) > 20
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    picture = next(link for link in links if link.endswith(".svg"))
+    assert picture == f"{REPOSITORY}/raw/v{metadata['Version']}/docs/two-rates.svg"
+
+    build(ROOT, tmp_path / "dist")  # control: no address
+    metadata = metadata_of(tmp_path / "dist")
+    assert metadata.get_all("Project-URL") is None
+    assert "](docs/two-rates.svg)" in str(metadata.get_payload())
 
 
 def unpacked(built: Path, directory: Path) -> Path:

@@ -19,7 +19,13 @@ MISTAKE = "Traceback\nValueError: no such layer"
 
 
 @pytest.mark.parametrize(
-    ("errors", "retried"), [((NAN, NAN), False), ((NAN, MISTAKE), True), ((MISTAKE,), True)]
+    ("errors", "retried"),
+    [
+        ((NAN, NAN), False),
+        ((NAN, MISTAKE), True),
+        ((MISTAKE,), True),
+        ((MISTAKE, MISTAKE), False),
+    ],
 )
 def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(
     tmp_path: Path, errors: tuple[str, ...], retried: bool

@@ -10,9 +10,10 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import cast
 
-from sweeper.db.following import AttemptEvent, StudyFollower
 from sweeper.db.repository import StopRequest
 from sweeper.errors import (
     DatabaseUnavailableError,
@@ -30,7 +31,7 @@ from sweeper.records.events import (
     Notice,
     TrainingStarted,
 )
-from sweeper.records.results import StudyStatus
+from sweeper.records.results import Outcome, StudyStatus, TrialStatus
 from sweeper.run.auditing import refuse_inexact
 from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
 from sweeper.run.cluster.host import HostEnd, run_host, write_spec
@@ -44,6 +45,10 @@ from sweeper.support.paths import absolute_location
 _LOOK = 0.5
 """Seconds between two queries of the study's progress."""
 
+_MOST_OF_A_CORE = 0.1
+"""Maximum share of a core for these queries, whose cost grows with the number of trials."""
+
+_ENDED = ("complete", "pruned", "failed")
 _INTERRUPTED = Interrupted.exit_code
 
 
@@ -66,7 +71,7 @@ class _Drive:
         self._repository = prepared.repository
         self._study = prepared.settings.name
         self._telling = threading.Lock()
-        self._reported_at: dict[int, float] = {}
+        self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
 
     def run(self) -> StudyStatus:
@@ -76,7 +81,8 @@ class _Drive:
         self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))
         if status.is_over:
             return status
-        follower = StudyFollower(self._repository, self._study)
+        finished = [trial for trial in status.trials if trial.state in _ENDED]
+        self._seen = {trial.number: (trial, time.monotonic()) for trial in finished}
         there = sum(  # slots that an earlier driver has placed
             worker.slots
             for worker in self._repository.workers(self._study)
@@ -95,7 +101,7 @@ class _Drive:
         try:
             placement = None if cluster is None else self._start_hosts(cluster, slots - there)
             with stop_signals(self._request_stop, self._tell, request.options.grace):
-                self._follow(follower, placement)
+                self._follow(placement)
             return self._conclude(placement)
         finally:
             if cluster is not None:
@@ -146,20 +152,19 @@ class _Drive:
         placement.start()
         return placement
 
-    def _follow(self, follower: StudyFollower, placement: _Placement | None) -> None:
+    def _follow(self, placement: _Placement | None) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
         contact = DatabaseHealth(self._tell)
-        looked_for_workers = time.monotonic()
         last = False
         while True:
+            began = time.monotonic()
             try:
-                self._look(follower)
+                self._look()
                 if last:
                     return
                 if placement is not None:
                     last = not placement.is_alive()
-                elif time.monotonic() - looked_for_workers > _LOOK:
-                    looked_for_workers = time.monotonic()
+                else:
                     workers = self._repository.workers(self._study)
                     last = not any(worker.live for worker in workers)
                 contact.answered()
@@ -169,52 +174,28 @@ class _Drive:
                     raise
             if last:
                 continue
+            pause = max(_LOOK, (time.monotonic() - began) / _MOST_OF_A_CORE)
             if placement is None:
-                time.sleep(_LOOK)
+                time.sleep(pause)
             else:
-                placement.join(_LOOK)
+                placement.join(pause)
 
-    def _look(self, follower: StudyFollower) -> None:
-        for change in follower.look():
-            for event in self._events(change):
+    def _look(self) -> None:
+        """Report what has changed since the last look."""
+        now = time.monotonic()
+        for trial in self._repository.status(self._study).trials:
+            before, since = self._seen.get(trial.number, (None, now))
+            if trial == before:
+                continue
+            self._seen[trial.number] = trial, now
+            for event in progress_between(before, trial, now - since):
                 self._tell(event)
-            if change.fails_trial and self._request.options.fail_fast and self._failed is None:
-                line = (change.error or "").strip().splitlines()[-1:]
+            if trial.state == "failed" and self._request.options.fail_fast and not self._failed:
                 self._failed = TrialError(
-                    f"trial {change.trial} failed, and the others were stopped because of "
-                    f"--fail-fast: {''.join(line)}"
+                    f"trial {trial.number} failed, and the others were stopped because of "
+                    f"--fail-fast: {trial.error}"
                 )
                 self._repository.request_stop(self._study, "drain")
-
-    def _events(self, change: AttemptEvent) -> list[Event]:
-        events: list[Event] = []
-        now = time.monotonic()
-        if change.is_new:
-            self._reported_at[change.trial] = now
-            events.append(AttemptStarted(change.trial, change.attempt))
-        if change.begins:
-            events.append(
-                TrainingStarted(
-                    change.trial,
-                    dict(change.params),
-                    self._prepared.settings.epochs,
-                    0,
-                    change.start_step or 0,
-                    change.begins_after + 1,
-                )
-            )
-        since = now - self._reported_at.get(change.trial, now)
-        for record in change.epochs:
-            seconds = since / len(change.epochs)
-            self._reported_at[change.trial] = now
-            events.append(EpochFinished(change.trial, record.epoch, 0, record.metrics, seconds))
-        if change.outcome is not None:
-            lines = (change.error or "").strip().splitlines()
-            line = lines[-1] if lines else None
-            events.append(
-                AttemptEnded(change.trial, change.attempt, change.outcome, change.value, line)
-            )
-        return events
 
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
@@ -247,6 +228,30 @@ class _Drive:
             "another run starts new workers"
         )
         raise ExecutionError(msg)
+
+
+def progress_between(
+    before: TrialStatus | None, trial: TrialStatus, seconds: float
+) -> Iterator[Event]:
+    """Yield the events of a trial between two looks; of several epochs, the last.
+
+    Args:
+        before: Its status at the earlier look; None if it had not begun.
+        trial: Its present status.
+        seconds: Seconds since the last change.
+    """
+    number, state = trial.number, trial.state
+    attempts, epoch = (0, 0) if before is None else (before.attempts, before.epoch)
+    is_new = trial.attempts > attempts
+    if is_new:
+        yield AttemptStarted(number, trial.attempts)
+    if trial.params and (is_new or before is None or not before.params):
+        yield TrainingStarted(number, dict(trial.params), trial.epochs or 0, 0, 0, epoch)
+    if trial.epoch > epoch:
+        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, seconds)
+    if state not in ("running", "waiting") and (is_new or before is None or before.state != state):
+        outcome = cast("Outcome", state)
+        yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
 
 
 class _Placement(threading.Thread):

@@ -328,7 +328,11 @@ class AttemptSupervisor(MessageHandler):
             self._queue.settle(self._check_parting)
         self.report_findings()
         self._summarize()
-        line = None if end.error is None else end.error.strip().splitlines()[-1]
+        line = None
+        if (
+            end.error is not None and end.stops is None
+        ):  # an error that stops the run is reported once
+            line = end.error.strip().splitlines()[-1]
         self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
         for rung in decided:
             self._context.tell(rung_event(rung))

@@ -90,7 +90,7 @@ def _header(snapshot: Snapshot) -> list[Text]:
         )
     else:
         words.append((f"  {verified.done}/{study.target} verified", ""))
-        words.append((f", {verified.alike} alike", "green" if verified.alike else ""))
+        words.append((f", {verified.alike} identical", "green" if verified.alike else ""))
         words += _counts((verified.differing, "differing", "bold red"))
         words.append((f", {len(snapshot.running)} replayed now", ""))
         words += _counts((snapshot.waiting, "waiting", "dim"))

@@ -191,7 +191,7 @@ def state_text(snapshot: Snapshot) -> str:
     if snapshot.verified is not None:
         verified = snapshot.verified
         differing = f", {verified.differing} differing" if verified.differing else ""
-        return f" [{verified.done}/{study.target} verified, {verified.alike} alike{differing}]"
+        return f" [{verified.done}/{study.target} verified, {verified.alike} identical{differing}]"
     done = f"{snapshot.done}/{study.target} done"
     if study.objectives:
         return f" [{done}]"

@@ -164,10 +164,10 @@ def test_a_verification_and_an_evaluation_count_what_is_theirs() -> None:
         ]
     ) == [
         "study digits: 0/9 verified, 2 workers, storage postgresql://me:***@host/db",
-        "trial 0 attempt 1 started [0/9 verified, 0 alike]",
-        "trial 0 attempt 1 complete value=0.9 [0/9 verified, 0 alike]",
-        "trial 0 verified holds 12s [1/9 verified, 1 alike]",
-        "trial 1 verified differs 3.0s [2/9 verified, 1 alike, 1 differing]",
+        "trial 0 attempt 1 started [0/9 verified, 0 identical]",
+        "trial 0 attempt 1 complete value=0.9 [0/9 verified, 0 identical]",
+        "trial 0 verified holds 12s [1/9 verified, 1 identical]",
+        "trial 1 verified differs 3.0s [2/9 verified, 1 identical, 1 differing]",
     ]
     assert lines_of(
         [

@@ -7,6 +7,7 @@ import html
 import io
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -145,6 +146,26 @@ def test_a_real_kernel_updates_one_display_and_prints_no_line(tmp_path: Path) ->
     assert set(kinds[1:]) == {"update_display_data"}
     assert len({content["transient"]["display_id"] for _, content in messages}) == 1
     assert "digits" in messages[-1][1]["data"]["text/html"]
+
+
+FAILING = """
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell.instance(colors="NoColor")
+shell.run_cell("import sweeper\\nstudy = sweeper.load_study('nowhere.py')")
+shell.run_cell("import keras\\nkeras.layers.Dense('many')")
+"""
+
+
+def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", FAILING], text=True, capture_output=True, check=True
+    )
+    ours, theirs = ran.stdout.split("StudyFileError: ", 1)
+    assert [line.strip() for line in ours.splitlines() if line.strip(" ^")][1:] == [
+        "study = sweeper.load_study('nowhere.py')"
+    ]
+    assert theirs.startswith("nowhere.py does not exist")
+    assert "/keras/" in theirs, "an error that is not sweeper's is shown with all of its lines"
 
 
 async def executed(code: str, directory: Path) -> list[tuple[str, dict]]:

@@ -230,7 +230,7 @@ def test_a_verification_shows_its_own_progress() -> None:
             AttemptStarted(0, 1),
             TrainingStarted(0, {}, 10, 120, 0),
         )
-        assert run.shown[1] == "digits  0/9 verified, 0 alike, 1 replayed now, 8 waiting  0ms"
+        assert run.shown[1] == "digits  0/9 verified, 0 identical, 1 replayed now, 8 waiting  0ms"
         run.after(
             2,
             EpochFinished(0, 9, 1200, {"val_accuracy": 0.9}, 2.0),
@@ -245,7 +245,7 @@ def test_a_verification_shows_its_own_progress() -> None:
             "trial 0 verified holds 2.0s",
             "trial 1 verified differs 3.0s",
             "",
-            "digits  2/9 verified, 1 alike, 1 differing, 1 replayed now, 6 waiting  5.0s,",
+            "digits  2/9 verified, 1 identical, 1 differing, 1 replayed now, 6 waiting  5.0s,",
             "~1m28s left",
             "trial  state     epoch     step                steps/s    left  val_accuracy",
             "    4  training   2/10    0/120                   40.0     27s           0.5",
