@@ -149,8 +149,8 @@ class _WithResumeCommand:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StudyOpened):
-            self.study = event.study
-            event = replace(event, resume_command=self._resume_command(event.study))
+            self.study = event.status.study
+            event = replace(event, resume_command=self._resume_command(self.study))
         self._listener(event)
 
 

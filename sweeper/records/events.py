@@ -11,47 +11,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from sweeper.records.results import BestTrial, Outcome, Params, VerificationVerdict
+from sweeper.records.results import Outcome, Params, StudyStatus, VerificationVerdict
 
 
 @dataclass(frozen=True, slots=True)
 class StudyOpened:
-    """The study was created or opened; ``finished`` trials of ``target`` were finished before.
+    """The study was created or opened; ``status`` has the trials of earlier runs.
 
-    ``best`` is the best of those, and ``leaders`` are the first few, the best first. ``objectives`` are
-    the names of all objectives, if there are several.
+    ``is_repeated`` studies are led by a configuration, and all others by a trial.
     """
 
-    study: str
-    target: int
-    finished: int
-    epochs: int
-    objective: str
-    direction: str
+    status: StudyStatus
     workers: int
     storage: str
-    resume_command: str
-    best: BestTrial | None = None
-    objectives: tuple[str, ...] = ()
-    complete: int = 0
-    pruned: int = 0
-    failed: int = 0
-    interrupted: int = 0
-    leaders: tuple[BestTrial, ...] = ()
-    paused: int = 0
+    resume_command: str = ""
+    is_repeated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class StudyCounted:
-    """Counts of the whole study in its database, including trials of other workers."""
+    """Status of the whole study in its database, including trials of other workers."""
 
-    complete: int
-    pruned: int
-    failed: int
-    interrupted: int
-    running: int
-    best: BestTrial | None = None
-    paused: int = 0
+    status: StudyStatus
 
 
 @dataclass(frozen=True, slots=True)

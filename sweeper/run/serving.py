@@ -26,9 +26,6 @@ from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import wait_for_all
 from sweeper.support.shown import shown_url
 
-_LEADERS = 3
-"""Number of best trials that are named when a run begins."""
-
 _COUNT_EVERY = 5.0
 """Seconds between two counts of the study's trials."""
 
@@ -162,25 +159,12 @@ def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
 def opened(prepared: PreparedStudy, storage: str, slots: int, resume_command: str) -> StudyOpened:
     """Return the first event of a run."""
     settings = prepared.settings
-    status = prepared.repository.status(settings.name, each=False)
     return StudyOpened(
-        study=settings.name,
-        target=status.target,
-        finished=status.finished,
-        epochs=settings.epochs,
-        objective=settings.objective,
-        direction=settings.direction,
+        status=prepared.repository.status(settings.name),
         workers=slots,
         storage=shown_url(storage),
         resume_command=resume_command,
-        best=status.best,
-        objectives=tuple(objective.name for objective in status.objectives),
-        complete=status.complete,
-        pruned=status.pruned,
-        failed=status.failed,
-        interrupted=status.interrupted,
-        paused=status.paused,
-        leaders=prepared.repository.leaders(settings.name, _LEADERS),
+        is_repeated=settings.repeats > 1 or settings.confirm is not None,
     )
 
 
@@ -219,15 +203,7 @@ def _counting(context: SlotContext) -> Iterator[None]:
                 # The slots handle a database that cannot be reached; here, only the count is skipped.
                 continue
             pause = max(_COUNT_EVERY, _COUNT_SHARE * (time.monotonic() - began))
-            counted = StudyCounted(
-                status.complete,
-                status.pruned,
-                status.failed,
-                status.interrupted,
-                status.running,
-                status.best,
-                status.paused,
-            )
+            counted = StudyCounted(status)
             if counted != said and not over.is_set():
                 said = counted
                 context.tell(counted)

@@ -1,25 +1,17 @@
-"""Tables of studies and trials that fit a terminal; columns without room are named below.
+"""Tables of studies and trials. Rich decides what a narrow terminal folds, and cuts no value.
 
 Each function returns a rich renderable. Texts of users (names, parameters, errors) are never read
 as rich's markup.
-
-If parameters have no room, those that are equal in all trials are named once below; if the others
-still have no room, each trial's parameters are written under its row as ``name=value``. Numbers are
-never cut.
-
-Rich itself would shrink all columns equally, and break numbers over several lines.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
-from rich.padding import Padding
-from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -33,66 +25,22 @@ from sweeper.spec.repeating import confirmation_name
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text
 
-_ANY_WIDTH = 100_000
-_LEAST_FOLDED = 24
 
+def plain_table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], left: Collection[str] = ()
+) -> Table:
+    """Return a table without lines, of texts that are `str` or `Text`.
 
-def plain_table(first: str | None = None) -> Table:
-    """Return a table without lines, in which only the ``first`` column may wrap."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    if first is not None:
-        table.add_column(first, overflow="fold")
-    return table
-
-
-def fits(table: Table, options: ConsoleOptions, console: Console) -> bool:
-    """Return whether the table fits with every cell on one line."""
-    natural = Measurement.get(console, options.update(width=_ANY_WIDTH), table).maximum
-    return natural <= options.max_width
-
-
-@dataclass(frozen=True)
-class WholeColumns:
-    """Renderable of a table of numbers, which leaves out last columns without room.
-
-    Attributes:
-        headers: Headers of the columns.
-        rows: Cells of each row.
-        least: Number of columns that are always drawn.
-        folded: Header and cells of a further column at the right, which may wrap.
+    Columns are right-aligned, except for those of ``left``.
     """
-
-    headers: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    least: int
-    folded: tuple[str, Sequence[str]] | None = None
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw as many columns as fit, and name the others."""
-        room = options
-        if self.folded is not None:
-            longest = max((len(cell) for cell in self.folded[1]), default=0)
-            taken = min(max(longest, len(self.folded[0])), _LEAST_FOLDED) + 2
-            room = options.update(width=max(options.max_width - taken, 1))
-        shown = len(self.headers)
-        while shown > self.least and not fits(self._table(shown), room, console):
-            shown -= 1
-        yield self._table(shown, folded=True)
-        if shown < len(self.headers):
-            names = ", ".join(self.headers[shown:])
-            yield Text(f"too wide to show: {names}; --csv and --json have them", style="dim")
-
-    def _table(self, shown: int, *, folded: bool = False) -> Table:
-        table = plain_table()
-        for header in self.headers[:shown]:
-            table.add_column(Text(header), justify="right", no_wrap=True)
-        last: Sequence[str] = ()
-        if folded and self.folded is not None:
-            header, last = self.folded
-            table.add_column(header, overflow="fold")
-        for index, row in enumerate(self.rows):
-            table.add_row(*map(Text, row[:shown]), *map(Text, last[index : index + 1]))
-        return table
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for header in headers:
+        table.add_column(
+            Text(header), justify="left" if header in left else "right", overflow="fold"
+        )
+    for row in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+    return table
 
 
 STATE_STYLES = {
@@ -105,22 +53,12 @@ STATE_STYLES = {
     "waiting": "dim",
 }
 
-_INDENT = 7
-
 
 @dataclass(frozen=True)
-class _Column:
-    """A column: header, and function from a trial to its cell."""
-
-    header: str
-    cell: Callable[[TrialStatus], str]
-    left: bool = False
-
-
 class TrialsTable:
-    """Renderable of one row per trial, in the order given, fitted to the terminal's width.
+    """Renderable of one row per trial, in the order given.
 
-    Args:
+    Attributes:
         trials: The trials.
         latest: Metrics whose latest values are shown with each trial's present epoch, in place of
             its value and finished epochs.
@@ -128,128 +66,63 @@ class TrialsTable:
         most: Maximum number of rows on a terminal; a note names the others. A pipe gets all.
     """
 
-    def __init__(
-        self,
-        trials: Sequence[TrialStatus],
-        *,
-        latest: Sequence[str] = (),
-        codes: Mapping[int, str] | None = None,
-        most: int | None = None,
-    ) -> None:
-        self._trials = trials
-        self._latest = latest
-        self._codes = codes
-        self._most = most
+    trials: Sequence[TrialStatus]
+    latest: Sequence[str] = ()
+    codes: Mapping[int, str] | None = None
+    most: int | None = None
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw the columns and rows that fit, and name the others."""
-        trials = self._trials
-        if self._most is not None and options.is_terminal:
-            trials = trials[: self._most]
-        names = list(dict.fromkeys(name for trial in trials for name in trial.params))
-        differing = [n for n in names if len(trials) < 2 or not _is_alike(trials, n)]
-        own = self._own_columns(trials)
-        for columns in (names, differing):
-            table = _table(trials, [*own, *_parameters(columns, {each.header for each in own})])
-            if fits(table, options, console):
-                yield table
-                break
-        else:
-            columns = differing
-            yield from _folded(trials, own, differing, console, options)
-        if len(columns) < len(names):
-            alike = {n: trials[0].params[n] for n in names if n not in differing}
-            yield Text(f"the same in all of these: {params_text(alike)}", style="dim")
-        if len(trials) < len(self._trials):
-            hidden = len(self._trials) - len(trials)
+        """Draw the rows, and count those that are left out."""
+        shown = self.trials[: self.most] if options.is_terminal else self.trials
+        rows = [self._cells(trial) for trial in shown]
+        own = list(dict.fromkeys(name for row in rows for name in row))
+        params = list(dict.fromkeys(name for trial in shown for name in trial.params))
+        cells = [
+            [
+                *(Text(row.get(name, "-"), _style(name, row)) for name in own),
+                *(_param(trial, name) for name in params),
+            ]
+            for row, trial in zip(rows, shown, strict=True)
+        ]
+        yield plain_table([*own, *parameter_headers(params, own)], cells, left=_TEXTS)
+        if len(shown) < len(self.trials):
+            hidden = len(self.trials) - len(shown)
             yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
 
-    def _own_columns(self, trials: Sequence[TrialStatus]) -> list[_Column]:
-        """Return all columns except for parameters; the first two identify the trial, the next are metrics."""
-        found = [
-            _Column("trial", lambda t: str(t.number)),
-            _Column("state", lambda t: t.state, left=True),
-        ]
-        if self._latest:
-            found.append(_Column("epoch", _epoch_now))
-            found += [_Column(name, _latest(name)) for name in self._latest]
+    def _cells(self, trial: TrialStatus) -> dict[str, str]:
+        """Return a trial's cells by header, except for its parameters."""
+        found = {"trial": str(trial.number), "state": trial.state}
+        if self.latest:
+            found["epoch"] = _epoch_now(trial)
+            values: Mapping[str, float | None] = {n: trial.metrics.get(n) for n in self.latest}
         else:
-            names = list(dict.fromkeys(name for trial in trials for name in trial.values or ()))
-            found += [_Column(name, _value(name)) for name in names]
-            if not names:
-                found.append(_Column("value", lambda t: value_text(t.value, 6)))
-            if any(trial.value_of for trial in trials):
-                found.append(_Column("value of", _value_of, left=True))
-            found.append(_Column("epochs", _epochs_done))
-        if any(trial.attempts > 1 for trial in trials):
-            found.append(_Column("attempts", lambda t: str(t.attempts)))
-        codes = self._codes
-        if codes is not None:
-            found.append(_Column("code", lambda t: codes.get(t.number, "-"), left=True))
+            several = dict.fromkeys(name for each in self.trials for name in each.values or ())
+            values = {n: (trial.values or {}).get(n) for n in several} or {"value": trial.value}
+        found |= {name: value_text(value, 6) for name, value in values.items()}
+        if not self.latest:
+            if any(each.value_of for each in self.trials):
+                found["value of"] = _value_of(trial)
+            found["epochs"] = _epochs_done(trial)
+        if any(each.attempts > 1 for each in self.trials):
+            found["attempts"] = str(trial.attempts)
+        if self.codes is not None:
+            found["code"] = self.codes.get(trial.number, "-")
         return found
+
+
+_TEXTS = ("state", "value of", "code")
+
+
+def _style(name: str, row: Mapping[str, str]) -> str:
+    return STATE_STYLES[row[name]] if name == "state" else ""
+
+
+def _param(trial: TrialStatus | ConfigurationRecord, name: str) -> str:
+    return choice_text(trial.params[name]) if name in trial.params else "-"
 
 
 def _value_of(trial: TrialStatus) -> str:
     return "-" if trial.value is None else trial.value_of or "last epoch"
-
-
-def _folded(
-    trials: Sequence[TrialStatus],
-    own: Sequence[_Column],
-    params: Sequence[str],
-    console: Console,
-    options: ConsoleOptions,
-) -> Iterator[RenderableType | Segment]:
-    """Draw each trial's row, and below it, indented, the values without a column."""
-    kept = list(own)
-    while len(kept) > 2 and not fits(_table(trials, kept), options, console):
-        kept.pop()
-    lines = console.render_lines(_table(trials, kept), options, pad=False)
-    for index, line in enumerate(lines):
-        yield from line
-        yield Segment.line()
-        if index == 0:
-            continue
-        trial = trials[index - 1]
-        words = [f"{column.header}={column.cell(trial)}" for column in own[len(kept) :]]
-        words.append(params_text({n: trial.params[n] for n in params if n in trial.params}))
-        yield Padding(Text(" ".join(words)), (0, 0, 0, _INDENT))
-
-
-def _table(trials: Sequence[TrialStatus], columns: Sequence[_Column]) -> Table:
-    table = plain_table()
-    for column in columns:
-        table.add_column(
-            Text(column.header), justify="left" if column.left else "right", no_wrap=True
-        )
-    for trial in trials:
-        table.add_row(
-            *(
-                Text(column.cell(trial), style=STATE_STYLES[trial.state] * (index == 1))
-                for index, column in enumerate(columns)
-            )
-        )
-    return table
-
-
-def _is_alike(trials: Sequence[TrialStatus], name: str) -> bool:
-    first = trials[0].params
-    return all(name in t.params and t.params[name] == first.get(name) for t in trials)
-
-
-def _parameters(names: Sequence[str], taken: Collection[str]) -> list[_Column]:
-    def column(header: str, name: str) -> _Column:
-        return _Column(header, lambda t: choice_text(t.params[name]) if name in t.params else "-")
-
-    return list(map(column, parameter_headers(names, taken), names))
-
-
-def _value(name: str) -> Callable[[TrialStatus], str]:
-    return lambda trial: value_text((trial.values or {}).get(name), 6)
-
-
-def _latest(name: str) -> Callable[[TrialStatus], str]:
-    return lambda trial: value_text(trial.metrics.get(name), 6)
 
 
 def _epoch_now(trial: TrialStatus) -> str:
@@ -265,7 +138,7 @@ def _epochs_done(trial: TrialStatus) -> str:
     return str(trial.epoch) if trial.epochs is None else f"{trial.epoch} of {trial.epochs}"
 
 
-def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> WholeColumns:
+def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> Table:
     """Return one row per configuration: mean, interval, comparison with the leader and parameters."""
     names = list(dict.fromkeys(name for each in configurations for name in each.params))
     own = ["configuration", "mean", "repeats", "difference", "verdict"]
@@ -276,12 +149,12 @@ def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> Whol
             str(len(each.values)),
             mean_text(compared.difference, compared.interval) if compared else "-",
             _standing(each, leads=each is configurations[0]),
-            *(choice_text(each.params[n]) if n in each.params else "-" for n in names),
+            *(_param(each, name) for name in names),
         ]
         for each in configurations
         for compared in [each.comparison]
     ]
-    return WholeColumns([*own, *parameter_headers(names, set(own))], rows, least=len(own))
+    return plain_table([*own, *parameter_headers(names, own)], rows, left=("verdict",))
 
 
 def _standing(configuration: ConfigurationRecord, *, leads: bool) -> str:
@@ -393,19 +266,19 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
     """Return a row for each study: progress, running and failed trials, best value."""
     if not statuses:
         return Text("no studies yet; start one with: sweeper run FILE")
-    table = plain_table("study")
     paused = any(status.paused for status in statuses)
     states = ["running", "interrupted", *["paused"] * paused, "failed", "waiting"]
-    for name in ("done", *states, "best", "of trial"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for status in statuses:
-        table.add_row(
-            Text(status.study),
+    rows = [
+        [
+            status.study,
             f"{status.finished}/{status.target}",
             *(_count(status, state) for state in states),
             value_text(status.best.value if status.best else None, 6),
             str(status.best.number) if status.best else "-",
-        )
+        ]
+        for status in statuses
+    ]
+    table = plain_table(["study", "done", *states, "best", "of trial"], rows, left=("study",))
     warned = [s for s in statuses if s.exactness.warning is not None]
     if not warned:
         return table
@@ -423,18 +296,22 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
     finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
     names = [each.name for each in status_objectives(status)]
-    if unfinished:
-        parts += [Text(""), TrialsTable(unfinished, latest=names)]
-    if finished:
-        table = TrialsTable(ranked(finished, status), codes=_codes(status.codes), most=SHOWN_TRIALS)
-        parts += [Text(""), table]
+    confirmed = f"confirmed by new trainings ({confirmation_name(status.study)}):"
+    for lines in (
+        configurations_lines(status.configurations),
+        configurations_lines(status.confirmed, confirmed),
+        [TrialsTable(unfinished, latest=names)] if unfinished else [],
+        [TrialsTable(ranked(finished, status), codes=_codes(status.codes), most=SHOWN_TRIALS)]
+        if finished
+        else [],
+    ):
+        parts += [Text(""), *lines] if lines else []
     if status.trials:
         parts.append(Text(""))
     parts += _errors(status.trials)
     if status.pareto:
         numbers = ", ".join(str(trial.number) for trial in status.pareto)
         parts.append(Text.assemble("Pareto front: ", (f"trials {numbers}", "bold cyan")))
-    parts += configurations_lines(status.configurations)
     if status.best is not None and not status.configurations:
         parts.append(
             Text.assemble(
@@ -443,9 +320,6 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
                 f"  {params_text(status.best.params)}",
             )
         )
-    parts += configurations_lines(
-        status.confirmed, f"confirmed by new trainings ({confirmation_name(status.study)}):"
-    )
     parts += lengths_lines(status)
     parts += codes_lines(status)
     parts.append(exactness_line(status.exactness))

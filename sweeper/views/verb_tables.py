@@ -29,14 +29,7 @@ from sweeper.views.formats import (
     time_text,
     value_text,
 )
-from sweeper.views.tables import (
-    STATE_STYLES,
-    WholeColumns,
-    exactness_line,
-    fits,
-    next_lines,
-    plain_table,
-)
+from sweeper.views.tables import STATE_STYLES, exactness_line, next_lines, plain_table
 
 _BARS = "▁▂▃▄▅▆▇█"
 _ASCII_BARS = "_.-~=+*#"
@@ -61,13 +54,12 @@ class Curves:
         low, high = min(finite), max(finite)
         labels = max(len(label) for label, _ in self._courses)
         ends = [value_text(course[-1] if course else None, 6) for _, course in self._courses]
-        room = max(options.max_width - labels - max(map(len, ends)) - 4, 8)
         bars = _ASCII_BARS if options.ascii_only else _BARS
         yield Text(
             f"{self._metric} by epoch, 1 to {epochs}, from {value_text(low)} to {value_text(high)}:"
         )
         for (label, course), end in zip(self._courses, ends, strict=True):
-            line = sparkline(course, (low, high), epochs, min(room, epochs), bars)
+            line = sparkline(course, (low, high), epochs, min(_CURVE, epochs), bars)
             yield Text.assemble(f"{label:>{labels}}  ", (line, "cyan"), f"  {end}")
 
 
@@ -102,10 +94,12 @@ def sparkline(
     return "".join(drawn)
 
 
+_CURVE = 48
+"""Most characters of a curve."""
+
 _DIGEST_SHOWN = 12
 _SHOWN_EPOCHS = 30
 _SHOWN_FILES = 5
-_LEAST_COLUMNS = 2
 _MARK = "*"
 
 _Cells = Sequence[Sequence[str]]
@@ -170,7 +164,7 @@ def trial_on_terminal(
         [str(e.epoch + 1), *(value_text(e.metrics.get(name), 6) for name in names)] for e in shown
     ]
     cut = f"{hidden} earlier epochs: use --json or --csv" if hidden else ""
-    parts += _own_table(["epoch", *names], epochs, wraps=False, cut=cut)
+    parts += _own_table(["epoch", *names], epochs, cut=cut, left=())
     checkpoints = [
         [
             *(str(each.step), str(each.epoch), size_text(each.bytes), each.digest[:_DIGEST_SHOWN]),
@@ -224,21 +218,13 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
 
 
 def _own_table(
-    headers: Sequence[str], rows: _Cells, *, wraps: bool = True, cut: str = ""
+    headers: Sequence[str], rows: _Cells, *, cut: str = "", left: Sequence[str] | None = None
 ) -> list[RenderableType]:
-    """Return the columns of a table that fit, with a last text column wrapped; empty without rows."""
+    """Return a table below an empty line, with its last column at the left; empty without rows."""
     if not rows:
         return []
-    parts: list[RenderableType] = [Text("")]
-    if cut:
-        parts.append(Text(cut, style="dim"))
-    if not wraps:
-        return [*parts, WholeColumns(headers, rows, _LEAST_COLUMNS)]
-    folded = (headers[-1], [row[-1] for row in rows])
-    return [
-        *parts,
-        WholeColumns(headers[:-1], [row[:-1] for row in rows], _LEAST_COLUMNS, folded),
-    ]
+    parts = [Text(""), Text(cut, style="dim")] if cut else [Text("")]
+    return [*parts, plain_table(headers, rows, headers[-1:] if left is None else left)]
 
 
 def _seconds(attempt: AttemptRecord, now: datetime) -> float | None:
@@ -344,16 +330,9 @@ class Comparison:
         }
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw as many trials side by side as fit, and the others below."""
-        lines = self._lines()
-        rest = list(range(len(self.trials)))
-        while rest:
-            shown = len(rest)
-            while shown > 1 and not fits(self._table(lines, rest[:shown]), options, console):
-                shown -= 1
-            yield self._table(lines, rest[:shown])
-            yield Text("")
-            rest = rest[shown:]
+        """Draw the trials side by side, and their curves below."""
+        yield self._table()
+        yield Text("")
         for metric in self.metrics:
             courses = [[epoch.metrics.get(metric) for epoch in t.epochs] for t in self.trials]
             yield Curves(metric, list(zip(self._labels(), courses, strict=True)))
@@ -385,24 +364,16 @@ class Comparison:
         cells = [text(trial) for trial in self.trials]
         return _Line(name, cells, len(set(cells)) > 1)
 
-    def _table(self, lines: Sequence[_Line], shown: Sequence[int]) -> Table:
-        table = plain_table()
-        table.add_column("", no_wrap=True)
-        table.add_column("", no_wrap=True)
-        labels = self._labels()
-        for index in shown:
-            table.add_column(Text(labels[index]), justify="right", no_wrap=True)
-        for line in lines:
-            if not line.cells:
-                table.add_row("", Text(line.name, style="dim"))
-                continue
-            style = "bold" if line.differs else ""
-            table.add_row(
+    def _table(self) -> Table:
+        rows = [
+            [
                 Text(_MARK if line.differs else "", style="yellow"),
-                Text(line.name, style=style),
-                *(Text(line.cells[index], style=style) for index in shown),
-            )
-        return table
+                Text(line.name, style="bold" if line.differs else "" if line.cells else "dim"),
+                *(Text(cell, style="bold" if line.differs else "") for cell in line.cells),
+            ]
+            for line in self._lines()
+        ]
+        return plain_table(["", "", *self._labels()], rows, left=("",))
 
 
 def _section(
@@ -452,7 +423,8 @@ def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> 
     ]
     paths = [record.path or "-" for record in records]
     headers = ("rank", "trial", "step", "after epoch", *names)
-    return WholeColumns(headers, rows, least=5, folded=("checkpoint", paths))
+    cells = [[*row, path] for row, path in zip(rows, paths, strict=True)]
+    return plain_table([*headers, "checkpoint"], cells, left=("checkpoint",))
 
 
 _STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}

@@ -55,17 +55,7 @@ class FakeSweep:
         self.requests.append(request)
         if self.opens is not None:
             request.listener(
-                StudyOpened(
-                    self.opens,
-                    2,
-                    0,
-                    3,
-                    "val_accuracy",
-                    "maximize",
-                    1,
-                    request.options.storage,
-                    "resume!",
-                )
+                StudyOpened(StudyStatus(self.opens, 2), 1, request.options.storage, "resume!")
             )
         if self.error is not None:
             raise self.error

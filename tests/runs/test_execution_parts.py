@@ -224,7 +224,7 @@ def test_a_driver_reports_what_differs_between_two_looks_at_a_trial() -> None:
     assert kinds(begun, trained) == [TrainingStarted, EpochFinished]
     assert kinds(trained, trained) == []
     assert list(progress_between(trained, ended, 2.0)) == [
-        EpochFinished(3, 8, 0, {"loss": 1.0}, 2.0),
+        EpochFinished(3, 8, 0, {"loss": 1.0}, 0.4),
         AttemptEnded(3, 1, "complete", 0.5),
     ]
     assert kinds(None, ended) == [AttemptStarted, TrainingStarted, EpochFinished, AttemptEnded]

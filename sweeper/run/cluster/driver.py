@@ -248,7 +248,8 @@ def progress_between(
     if trial.params and (is_new or before is None or not before.params):
         yield TrainingStarted(number, dict(trial.params), trial.epochs or 0, 0, 0, epoch)
     if trial.epoch > epoch:
-        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, seconds)
+        each = seconds / (trial.epoch - epoch)
+        yield EpochFinished(number, trial.epoch - 1, 0, trial.metrics, each)
     if state not in ("running", "waiting") and (is_new or before is None or before.state != state):
         outcome = cast("Outcome", state)
         yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)

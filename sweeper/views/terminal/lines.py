@@ -52,7 +52,7 @@ from sweeper.views.formats import (
     time_text,
     value_text,
 )
-from sweeper.views.terminal.model import ProgressModel, Snapshot
+from sweeper.views.terminal.model import RunState
 
 Verbosity = Literal["quiet", "normal", "verbose"]
 """Amount of output: problems only, normal, or every epoch and checkpoint."""
@@ -85,7 +85,7 @@ class LineProgress:
         self._stream = stream
         self._verbosity = verbosity
         self._lock = threading.Lock()
-        self._model = ProgressModel()
+        self._state = RunState()
         self._attempts: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
         self._objective: str | None = None
@@ -100,9 +100,11 @@ class LineProgress:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            self._model.apply(event)
+            self._state.apply(event)
             match event:
-                case StudyOpened() | VerificationOpened():
+                case StudyOpened():
+                    self._objective = event.status.objective
+                case VerificationOpened():
                     self._objective = event.objective
                 case EvaluationOpened():
                     self._objective = event.metric
@@ -126,7 +128,7 @@ class LineProgress:
             if line is not None:
                 opens = isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened)
                 stateless = opens or isinstance(event, Notice)
-                self._say(line if stateless else f"{line}{state_text(self._model.snapshot())}")
+                self._say(line if stateless else f"{line}{self._state.brief()}")
             if self._waiting and isinstance(event, TrainingStarted):
                 self._say(f"trial {trial}: tracing and running its first step ...")
 
@@ -178,29 +180,6 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
             return verbosity != "quiet"
 
 
-def state_text(snapshot: Snapshot) -> str:
-    """Format the end of each line: finished and total trials, and the best so far."""
-    study, measured = snapshot.study, snapshot.measured
-    if measured is not None:
-        best = measured.best
-        leads = "" if best is None else f", best {value_text(best[2])} of trial {best[0]}"
-        done = f"{measured.done}/{measured.opened.checkpoints} measured"
-        return f" [{done}{leads}]"
-    if study is None:
-        return ""
-    if snapshot.verified is not None:
-        verified = snapshot.verified
-        differing = f", {verified.differing} differing" if verified.differing else ""
-        return f" [{verified.done}/{study.target} verified, {verified.alike} identical{differing}]"
-    done = f"{snapshot.done}/{study.target} done"
-    if study.objectives:
-        return f" [{done}]"
-    if snapshot.best is None:
-        return f" [{done}, no best yet]"
-    best_value = value_text(snapshot.best.value)
-    return f" [{done}, best {best_value} of trial {snapshot.best.number}]"
-
-
 def event_line(
     event: Event, *, objective: str | None = None, attempt: int = 1, epochs: int | None = None
 ) -> str | None:
@@ -243,10 +222,11 @@ def _opening_line(event: StudyOpened | VerificationOpened | EvaluationOpened) ->
         trials = counted(event.trials, "trial")
         return f"study {event.study}: 0/{event.checkpoints} checkpoints of {trials} measured, {workers}"
     if isinstance(event, VerificationOpened):
-        done = f"0/{event.trials} verified"
+        name, done = event.study, f"0/{event.trials} verified"
     else:
-        done = f"{event.finished}/{event.target} done"
-    return f"study {event.study}: {done}, {workers}, storage {shown_url(event.storage)}"
+        status = event.status
+        name, done = status.study, f"{status.finished}/{status.target} done"
+    return f"study {name}: {done}, {workers}, storage {shown_url(event.storage)}"
 
 
 def _checked_line(

@@ -14,30 +14,43 @@ import io
 import os
 import sys
 import threading
+import time
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, Self, TextIO
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console, RenderableType
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
 from rich.text import Text
 
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
+    Doing,
     EpochFinished,
     Event,
     Notice,
     RunStopping,
+    StepsDone,
+    StudyOpened,
     TrainingStarted,
     TrialVerified,
     VerificationOpened,
 )
-from sweeper.views.terminal.drawing import draw
-from sweeper.views.terminal.lines import LineProgress, Verbosity, event_line, state_text
-from sweeper.views.terminal.model import ProgressModel, Snapshot
+from sweeper.views.formats import metrics_text, rate_text
+from sweeper.views.terminal.lines import LineProgress, Verbosity, event_line
+from sweeper.views.terminal.model import RunState
 
 _OUTCOMES = {
     "complete": "green",
@@ -97,54 +110,138 @@ class EventLines:
                 return None
 
 
-class LiveProgress:
-    """A listener that draws a table during a run; safe for several threads.
+class _RateColumn(ProgressColumn):
+    def render(self, task: Task) -> Text:
+        return Text(f"{rate_text(task.speed)}/s" if task.speed else "", no_wrap=True)
+
+
+class _MetricsColumn(ProgressColumn):
+    """Metrics of the latest epoch, in the width that the other columns leave."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields["metrics"], no_wrap=True, overflow="ellipsis")
+
+
+class RunProgress(Progress):
+    """The counts of a run, and below them a row for each trial that runs here; safe for threads.
+
+    A window that is too low for all trials ends with rich's ellipsis.
 
     Args:
         console: The terminal.
-        model: The model of the run.
         redraws: Redraws a second without events; 0 for none.
-        verbosity: With "verbose", each epoch and checkpoint has a line above the table.
+        clock: Seconds from any origin, never falling.
+        stop: The user's action to stop the run; empty if it is over.
     """
 
     def __init__(
         self,
         console: Console,
-        model: ProgressModel,
         redraws: int,
-        verbosity: Verbosity = "normal",
+        clock: Callable[[], float] = time.monotonic,
+        stop: str = "Ctrl-C",
     ) -> None:
-        self._console = console
-        self._model = model
-        self._lines = EventLines(verbosity)
-        self._live = Live(
+        self.state = RunState(clock)
+        self.stop_with = stop
+        self._rows: dict[int, TaskID] = {}
+        self._objective: str | None = None
+        super().__init__(
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[phase]}", markup=False),
+            BarColumn(bar_width=12),
+            TextColumn("{task.fields[steps]}", markup=False, justify="right"),
+            _RateColumn(),
+            TimeRemainingColumn(compact=True),
+            _MetricsColumn(Column()),
             console=console,
-            get_renderable=lambda: draw(self._model.snapshot(), console.width, console.height),
             auto_refresh=redraws > 0,
             refresh_per_second=max(redraws, 1),
             transient=True,
             redirect_stdout=False,
+            get_time=clock,
         )
 
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Return the lines on the run, and the table of trials."""
+        yield Text("")
+        yield from self.state.lines(self.stop_with)
+        yield self.make_tasks_table(self.tasks)
+
+    def apply(self, event: Event) -> None:
+        """Apply one event."""
+        self.state.apply(event)
+        match event:
+            case StudyOpened():
+                self._objective = event.status.objective
+            case VerificationOpened():
+                self._objective = event.objective
+            case Doing() if event.trial is not None:
+                self.update(self._row(event.trial), phase=event.what)
+            case AttemptStarted():
+                self._row(event.trial)
+            case TrainingStarted():
+                row, total = self._row(event.trial), event.epochs * event.steps_per_epoch
+                # So that steps of an earlier attempt are not in its rate.
+                self.reset(row, completed=event.start_step)
+                self.update(row, total=total or None)
+                self._step(row, event.start_step, event.start_epoch, epochs=event.epochs)
+            case StepsDone():
+                self._step(self._row(event.trial), event.step, event.epoch)
+            case EpochFinished():
+                row = self._row(event.trial)
+                self._step(row, event.step, event.epoch + 1)
+                self.update(row, metrics=metrics_text(event.metrics, self._objective))
+            case AttemptEnded() if event.trial in self._rows:
+                self.remove_task(self._rows.pop(event.trial))
+            case _:
+                pass
+
+    def _row(self, trial: int) -> TaskID:
+        if trial not in self._rows:
+            fields: dict[str, Any] = {"phase": "preparing", "steps": "", "metrics": "", "epochs": 0}
+            self._rows[trial] = self.add_task(f"trial {trial}", total=None, **fields)
+        return self._rows[trial]
+
+    def _step(self, row: TaskID, step: int, epoch: int, **options: Any) -> None:
+        """Show a step; ``epoch`` is the number of finished epochs."""
+        task = next(task for task in self.tasks if task.id == row)
+        epochs = options.get("epochs", task.fields["epochs"])
+        total = task.total
+        if total is None and epoch and epochs:
+            total = step / epoch * epochs
+        of = "" if total is None else f"/{total:.0f}"
+        phase = f"epoch {min(epoch + 1, epochs or epoch + 1)}" + (f"/{epochs}" if epochs else "")
+        options |= {"phase": phase, "steps": f"{step}{of}", "completed": step, "total": total}
+        self.update(row, **options)
+
+
+class LiveProgress:
+    """A listener that draws a table during a run; safe for several threads.
+
+    Args:
+        progress: The drawing.
+        verbosity: With "verbose", each epoch and checkpoint has a line above the table.
+    """
+
+    def __init__(self, progress: RunProgress, verbosity: Verbosity = "normal") -> None:
+        self._progress = progress
+        self._lines = EventLines(verbosity)
+
     def __enter__(self) -> Self:
-        self._live.start()
+        self._progress.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._live.stop()
+        self._progress.stop()
 
     def __call__(self, event: Event) -> None:
-        self._model.apply(event)
+        self._progress.apply(event)
         line = self._lines.line(event)
         if line is not None:
-            self._console.print(line)
+            self._progress.console.print(line)
         if isinstance(event, RunStopping):
             # Trials may be gone before the table is drawn the next time.
-            self._live.refresh()
-
-    def refresh(self) -> None:
-        """Redraw the table."""
-        self._live.refresh()
+            self._progress.refresh()
 
 
 REDRAW_SECONDS = 1.0
@@ -153,10 +250,9 @@ REDRAW_SECONDS = 1.0
 MOST_LINES = 8
 """Number of the latest ends and notices below the table."""
 
-WIDTH, HEIGHT = 110, 40
-"""Columns and lines of the drawing."""
+WIDTH = 110
+"""Columns of the drawing."""
 
-_STOP = "Interrupting the kernel"
 _CELL = '<pre style="overflow-x:auto;white-space:pre;margin:0">{code}</pre>'
 
 
@@ -196,9 +292,9 @@ def notebook_display() -> Display | None:
 class NotebookProgress:
     """A listener that updates one display; safe for several threads."""
 
-    def __init__(self, display: Display, model: ProgressModel) -> None:
+    def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
         self._display = display
-        self._model = model
+        self._progress = RunProgress(_console(), 0, clock, "Interrupting the kernel")
         self._lines = EventLines("normal")
         self._latest: deque[Text] = deque(maxlen=MOST_LINES)
         self._written = 0
@@ -220,10 +316,11 @@ class NotebookProgress:
         self._over.set()
         if self._thread is not None:
             self._thread.join()
+        self._progress.stop_with = ""
         self.refresh()
 
     def __call__(self, event: Event) -> None:
-        self._model.apply(event)
+        self._progress.apply(event)
         with self._showing:
             line = self._lines.line(event)
             if line is not None:
@@ -233,21 +330,21 @@ class NotebookProgress:
     def refresh(self) -> None:
         """Update the output."""
         with self._showing:
-            snapshot = self._model.snapshot()
-            stop = "" if self._over.is_set() else _STOP
             earlier = self._written - len(self._latest)
             parts = [Text(f"({earlier} earlier lines)", style="dim")] if earlier else []
-            shown = Group(draw(snapshot, WIDTH, HEIGHT, stop=stop), *parts, *self._latest)
-            self._display.show(_html(shown), _plain(snapshot))
+            console, state = _console(), self._progress.state
+            console.print(self._progress.get_renderable(), *parts, *self._latest, sep="\n")
+            # As HTML, with users' texts escaped.
+            html = console.export_html(inline_styles=True, code_format=_CELL)
+            self._display.show(html, f"{state.name}{state.brief()}" or "opening the study ...")
 
     def _keep_showing(self) -> None:
         while not self._over.wait(REDRAW_SECONDS):
             self.refresh()
 
 
-def _html(shown: Group) -> str:
-    """Return the terminal's output as HTML, with users' texts escaped."""
-    console = Console(
+def _console() -> Console:
+    return Console(
         file=io.StringIO(),
         width=WIDTH,
         record=True,
@@ -255,13 +352,6 @@ def _html(shown: Group) -> str:
         force_jupyter=False,
         color_system="standard",
     )
-    console.print(shown)
-    return console.export_html(inline_styles=True, code_format=_CELL)
-
-
-def _plain(snapshot: Snapshot) -> str:
-    name = "" if snapshot.study is None else snapshot.study.study
-    return f"{name}{state_text(snapshot)}" or "opening the study ..."
 
 
 class ProgressListener(Protocol):
@@ -285,9 +375,9 @@ def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> Progre
         return LineProgress(stream, verbosity)
     display = notebook_display()
     if display is not None:
-        return NotebookProgress(display, ProgressModel())
+        return NotebookProgress(display)
     if can_redraw(stream, os.environ):
-        return LiveProgress(Console(file=stream), ProgressModel(), REDRAWS, verbosity)
+        return LiveProgress(RunProgress(Console(file=stream), REDRAWS), verbosity)
     return LineProgress(stream, verbosity)
 
 

@@ -17,9 +17,8 @@ from sweeper.records.events import (
     StudyOpened,
     TrainingStarted,
 )
-from sweeper.records.results import BestTrial
-from sweeper.views.terminal.live import LiveProgress
-from sweeper.views.terminal.model import ProgressModel
+from sweeper.records.results import BestTrial, StudyStatus
+from sweeper.views.terminal.live import LiveProgress, RunProgress
 
 
 class Screen:
@@ -59,9 +58,8 @@ class Watched:
     def __init__(self, columns: int, lines: int) -> None:
         self.now = 0.0
         self.screen = Screen(columns, lines)
-        self.listener = LiveProgress(
-            self.screen.console, ProgressModel(lambda: self.now), redraws=0
-        )
+        self.progress = RunProgress(self.screen.console, 0, lambda: self.now)
+        self.listener = LiveProgress(self.progress)
 
     def after(self, seconds: float, *events: Event) -> None:
         self.now += seconds
@@ -70,29 +68,21 @@ class Watched:
 
     @property
     def shown(self) -> list[str]:
-        self.listener.refresh()
+        self.progress.refresh()
         return self.screen.lines
 
 
-OPENED = StudyOpened(
-    study="digits",
-    target=16,
-    finished=3,
-    epochs=10,
-    objective="val_accuracy",
-    direction="maximize",
-    workers=3,
-    storage="sqlite:///runs/sweeper.db",
-    resume_command="sweeper resume digits",
-    best=BestTrial(1, 0.9312, {"learning_rate": 0.003}),
+STATUS = StudyStatus(
+    "digits",
+    16,
     complete=2,
     pruned=1,
     interrupted=1,
-    leaders=(
-        BestTrial(1, 0.9312, {"learning_rate": 0.003}),
-        BestTrial(0, 0.88, {"learning_rate": 0.01}),
-    ),
+    objective="val_accuracy",
+    direction="maximize",
+    best=BestTrial(1, 0.9312, {"learning_rate": 0.003}),
 )
+OPENED = StudyOpened(STATUS, 3, "sqlite:///runs/sweeper.db", "sweeper resume digits")
 
 
 def first_moment(run: Watched) -> None:

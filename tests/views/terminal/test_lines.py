@@ -26,13 +26,19 @@ from sweeper.records.events import (
     TrialVerified,
     VerificationOpened,
 )
+from sweeper.records.results import StudyStatus
+from sweeper.spec.searching import Objective
 from sweeper.views.terminal.lines import LineProgress, Verbosity
-from sweeper.views.terminal.live import REDRAWS, LiveProgress, can_redraw, progress_listener
-from sweeper.views.terminal.model import ProgressModel
-
-OPENED = StudyOpened(
-    "digits", 16, 3, 5, "val_accuracy", "maximize", 2, "sqlite:///runs/sweeper.db", "sweeper resume"
+from sweeper.views.terminal.live import (
+    REDRAWS,
+    LiveProgress,
+    RunProgress,
+    can_redraw,
+    progress_listener,
 )
+
+STATUS = StudyStatus("digits", 16, complete=3, objective="val_accuracy", direction="maximize")
+OPENED = StudyOpened(STATUS, 2, "sqlite:///runs/sweeper.db", "sweeper resume")
 RUN: list[Event] = [
     OPENED,
     AttemptStarted(4, 1),
@@ -143,7 +149,8 @@ def test_quiet_lines_tell_only_what_goes_wrong() -> None:
 
 
 def test_a_study_with_several_objectives_has_no_best_in_its_lines() -> None:
-    several = replace(OPENED, objectives=("val_accuracy", "val_loss"))
+    names = (Objective("val_accuracy", "maximize"), Objective("val_loss", "minimize"))
+    several = replace(OPENED, status=replace(STATUS, objectives=names))
     lines = told([several, TrainingStarted(4, {}, 5, 45, 0), AttemptEnded(4, 1, "complete", 1)])
     assert lines[1:] == [
         "trial 4 attempt 1 started [3/16 done]",
@@ -234,7 +241,7 @@ def test_the_choice_follows_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_final_stays_above_the_table_and_the_table_goes() -> None:
     stream = Terminal()
     console = Console(file=stream, force_terminal=True, width=80, color_system=None)
-    with LiveProgress(console, ProgressModel(), REDRAWS) as listener:
+    with LiveProgress(RunProgress(console, REDRAWS)) as listener:
         for event in RUN:
             listener(event)
         drawn = stream.getvalue()
