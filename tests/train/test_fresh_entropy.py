@@ -24,6 +24,7 @@ from trainings import (
 from sweeper import Data
 from sweeper.errors import UncapturableError
 from sweeper.train.randomness.fresh_entropy import FreshEntropy, system_entropy
+from sweeper.train.randomness.seeds import TrialSeeds
 
 UNSEEDED: dict[str, Callable[[], float]] = {
     "default_rng": lambda: np.random.default_rng().random(),
@@ -52,6 +53,12 @@ def test_without_the_stream_two_builds_split_differently() -> None:
     with system_entropy():
         one, other = (unseeded_split().train[1] for _ in range(2))
     assert one.tobytes() != other.tobytes()
+
+
+def test_each_trial_and_each_purpose_has_a_seed_of_its_own() -> None:
+    uses = ("model", "data", "callbacks", "order", "training")
+    seeds = [TrialSeeds(s, n).child(use) for s in (0, 7) for n in range(20) for use in uses]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_factories_and_trials_have_streams_of_their_own() -> None:
