@@ -204,6 +204,10 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     if status.best is None and (again or _is_mistake(failed)):
         # Neither the waiting trials nor another attempt can succeed before the study is changed.
         return [settings.command("show", status.study, str(failed[0].number))]
+    stuck = [t for t in status.trials if t.state == "interrupted" and t.error is not None]
+    if stuck:
+        # An error interrupted it, so its cause has to be fixed before a resume.
+        commands.append(settings.command("show", status.study, str(stuck[0].number)))
     if status.finished < status.target and not status.running:
         found = status.exactness
         refused = found.difference is not None and not found.accepted

@@ -225,19 +225,25 @@ def _summarize(results: "StudyResults", settings: "Settings", *, as_json: bool) 
         commands = next_commands(results.status, settings)
         print_table(study_summary(results.status, commands))
     if results.status.failed:
-        _say_failures(results, settings)
+        if as_json or not sys.stdout.isatty():
+            # The summary above has them, where the terminal shows it.
+            _say_failures(results, settings)
         raise typer.Exit(FAILED_TRIALS)
 
 
 def _say_failures(results: "StudyResults", settings: "Settings") -> None:
+    """Print each error once, with the trials that it ended and the command that shows the first one."""
     from sweeper.views.formats import last_line
 
+    by_error: dict[str, list[str]] = {}
     for trial in results.trials:
         if trial.state == "failed":
-            show = settings.command("show", trial.study, str(trial.number))
             error = last_line(trial.error or "no error was kept")
-            typer.echo(f"trial {trial.number} failed: {error}", err=True)
-            typer.echo(f"  {show}", err=True)
+            by_error.setdefault(error, []).append(str(trial.number))
+    for error, numbers in by_error.items():
+        which = f"trial{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
+        typer.echo(f"{which} failed: {error}", err=True)
+        typer.echo(f"  {settings.command('show', results.status.study, numbers[0])}", err=True)
 
 
 def _command(flags: Flags, settings: "Settings", *words: str) -> str:

@@ -180,15 +180,25 @@ def trial_statuses(
 
 
 def _errors(connection: Connection, study: int) -> dict[int, str]:
-    """Return the last line of the error of each failed trial's latest attempt, by the trial's id."""
+    """Return the last line of the error that ended each failed or interrupted trial, by the trial's id."""
     rows = connection.execute(
-        sa.select(Trial.id, Attempt.error)
+        sa.select(Trial.id, Trial.result, Attempt.error)
         .join(
             Attempt, sa.and_(Trial.id == Attempt.trial_id, Attempt.number == Trial.current_attempt)
         )
-        .where(Trial.study_id == study, Trial.result == "failed", Attempt.error.is_not(None))
+        .where(
+            Trial.study_id == study,
+            sa.or_(Trial.result == "failed", Attempt.outcome == "interrupted"),
+            Attempt.error.is_not(None),
+        )
     )
-    return {row.id: row.error.strip().rpartition("\n")[2] for row in rows}
+    lines = {row.id: (row.result, row.error.strip().rpartition("\n")[2]) for row in rows}
+    # An attempt that was stopped or killed on request has a reason, and no error.
+    return {
+        trial: line
+        for trial, (result, line) in lines.items()
+        if result == "failed" or line.partition(":")[0].endswith("Error")
+    }
 
 
 def seconds_left(

@@ -155,7 +155,7 @@ class TrialStatus:
         metrics: Metrics of the latest finished epoch; empty before the first.
         values: Values by objective, for a complete trial in a study with several; None otherwise.
         attempts: Number of attempts, including a running one.
-        error: Last line of a failed trial's error; None for other trials.
+        error: Last line of the error that ended a failed trial, or interrupted it; None otherwise.
         value_of: See `TrialRecord.value_of`.
 
     Examples:

@@ -66,7 +66,6 @@ def serve_slots(
         ),
         runner=prepared.runner,
         listener=listener,
-        audit=audit_trial,
         stay=Stay(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
         devices=devices,
         fail_fast=options.fail_fast,
@@ -98,7 +97,7 @@ def serve_slots(
         _counting(context),
     ):
         began = time.monotonic()
-        run_side_by_side(lambda: serve_slot(context), slots)
+        run_side_by_side(lambda: serve_slot(context, audit_trial), slots)
         if settings.budget is not None:
             idle, available = context.idle_seconds, slots * (time.monotonic() - began)
             context.tell(

@@ -327,15 +327,15 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
 
 
 def _errors(trials: Sequence[TrialStatus]) -> Iterator[RenderableType]:
-    """Yield each error of failed trials once, with the trials that it ended."""
-    by_error: dict[str, list[str]] = {}
+    """Yield each error once, with the trials that failed or were interrupted because of it."""
+    by_error: dict[tuple[str, str], list[str]] = {}
     for trial in trials:
         if trial.error is not None:
-            by_error.setdefault(trial.error, []).append(str(trial.number))
-    for error, numbers in list(by_error.items())[:_SHOWN_ERRORS]:
+            by_error.setdefault((trial.state, trial.error), []).append(str(trial.number))
+    for (state, error), numbers in list(by_error.items())[:_SHOWN_ERRORS]:
         shown = numbers[:_SHOWN_ERRORS] + ["…"] * (len(numbers) > _SHOWN_ERRORS)
         which = f"trial{'s' * (len(numbers) > 1)} {', '.join(shown)}"
-        yield Text.assemble((f"{which} failed: ", "bold red"), error)
+        yield Text.assemble((f"{which} {state}: ", "bold red"), error)
 
 
 def exactness_line(exactness: Exactness) -> Text:

@@ -1122,3 +1122,20 @@ def test_faults_are_counted_by_kind_and_a_retry_forgets_them(repository: Reposit
     repository.retry("faulty", 0)
     again = take(repository, "faulty")
     assert (again.number, again.faults("crash"), again.faults("memory")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        ("Traceback\nObjectiveError: no 'val_acc'", "ObjectiveError: no 'val_acc'"),
+        ("killed on request", None),
+        (None, None),
+    ],
+)
+def test_the_status_names_the_error_that_interrupted_a_trial_and_no_request(
+    repository: Repository, error: str | None, shown: str | None
+) -> None:
+    repository.create_or_open(ROW)
+    repository.finish(take(repository).token, Ending("interrupted", error=error))
+    [trial] = repository.status("digits").trials
+    assert (trial.state, trial.error) == ("interrupted", shown)

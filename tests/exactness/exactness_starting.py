@@ -70,7 +70,7 @@ def forked(part: StudyPart, before: str | None = None) -> Start:
         theirs.close()
         # One that dies at once is seen as every other death is.
         with contextlib.suppress(OSError):
-            channel.send(ordered, waits=False)
+            channel.send(ordered)
         return Forked(channel, process)
 
     return start

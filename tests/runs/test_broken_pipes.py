@@ -12,15 +12,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_trials import ScriptedSweep, ScriptedTrial, finish, scripted_sweep
 
 from sweeper.records.results import EpochRecord
-from sweeper.run.launch import trial_process
-from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import EpochsEnded, Finished, Started, StoppedHere, Warned
+from sweeper.run.protocol.messages import EpochsEnded, Finished, Started, StoppedHere
 from sweeper.run.worker.slot import serve_slot
 
 HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
@@ -84,15 +81,6 @@ def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path:
         assert sweep.trials[0].state == "failed"
         assert "an incomplete message" in (sweep.trials[0].attempts[0].error or "")
         assert sweep.context.error is None
-
-
-def test_a_trial_that_waits_for_ever_after_half_a_message_fails_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trial_process, "_REST_OF_MESSAGE", 0.4)
-    with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2) as sweep:
-        serve(sweep)
-        assert [t.state for t in sweep.trials] == ["failed", "complete"]
 
 
 @pytest.mark.parametrize("death", [-9, -11, 3])
@@ -165,23 +153,3 @@ def test_messages_in_pieces_arrive_whole(tmp_path: Path) -> None:
         serve(sweep)
         assert sweep.outcomes() == ["complete"]
         assert sweep.trials[0].epochs == (EpochRecord(0, {"loss": 1.0}),)
-
-
-def test_a_worker_never_waits_for_a_trial_that_takes_nothing() -> None:
-    ours, theirs = Channel.pair()
-    trial = Channel.on(theirs.detach())
-    long = [Warned(f"{n}" * 300_000) for n in range(5)]
-    began = time.monotonic()
-    for message in long:
-        ours.send(message, waits=False)
-    assert ours.receive(0.1) is None
-    assert time.monotonic() - began < 5
-
-    got: list[Any] = []
-    reader = threading.Thread(target=lambda: got.extend(trial.receive(30) for _ in long))
-    reader.start()
-    while reader.is_alive():
-        assert ours.receive(0.05) is None
-    assert got == long
-    ours.close()
-    trial.close()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sweeper.errors import ExecutionError
 from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import Lengths, Line, StudyAuthors
-from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import (
     Assignment,
     Candidate,
@@ -258,4 +258,25 @@ def test_threads_that_send_at_once_mix_no_messages() -> None:
     for sender in senders:
         sender.join()
     one.close()
+    other.close()
+
+
+def test_what_was_sent_arrives_although_another_process_still_holds_the_pipe_open() -> None:
+    one, other = pair()
+    one.send(Stop())
+    other.end_receiving()
+    assert other.receive(30) == Stop()
+    with pytest.raises(EOFError):
+        other.receive(30)
+    other.close()
+    one.close()
+
+
+def test_a_pipe_that_ends_within_a_message_says_so() -> None:
+    one, other = pair()
+    os.write(one.connection.fileno(), b"\0\0\0\x09half")
+    assert other.receive(0.1) is None
+    one.close()
+    with pytest.raises(IncompleteError, match="incomplete"):
+        other.receive(30)
     other.close()

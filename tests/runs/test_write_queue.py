@@ -6,13 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from fake_workers import settings_of
 
+from sweeper.db.repository import Claim
 from sweeper.errors import DatabaseUnavailableError, SupersededError
 from sweeper.records.events import Event, Notice
+from sweeper.records.results import EpochRecord
+from sweeper.run.protocol.messages import EpochsEnded
 from sweeper.run.worker import database_health as module
-from sweeper.run.worker.database_health import DatabaseHealth, Entry, WriteQueue
+from sweeper.run.worker.database_health import DatabaseHealth, WriteQueue
+from sweeper.run.worker.messages import AttemptRecorder
 
 
 @dataclass
@@ -24,8 +31,8 @@ class Database:
     written: list[object] = field(default_factory=list)
     tries: list[bool] = field(default_factory=list)
 
-    def entry(self, what: object) -> Entry:
-        return Entry(lambda again: self.write(what, again))
+    def entry(self, what: object) -> Callable[[bool], object]:
+        return lambda again: self.write(what, again)
 
     def write(self, what: object, again: bool) -> object:
         self.tries.append(again)
@@ -127,7 +134,7 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
     database: Database, queue: WriteQueue, *, passing: bool | None
 ) -> None:
     if passing is None:
-        entry = Entry(lambda _again: (_ for _ in ()).throw(SupersededError("another attempt")))
+        entry = lambda _again: (_ for _ in ()).throw(SupersededError("another attempt"))  # noqa: E731
         expected: type[Exception] = SupersededError
     else:
         database.away, database.passing = True, False
@@ -147,9 +154,10 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
 
 
 def test_only_so_much_waits_and_then_the_trial_waits_too(
-    database: Database, queue: WriteQueue, monkeypatch: pytest.MonkeyPatch
+    database: Database, health: DatabaseHealth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_ENTRIES", 5)
+    queue = WriteQueue("test", health)
     database.away = True
     for number in range(5):
         queue.write(database.entry(number), patiently)
@@ -166,35 +174,33 @@ def test_only_so_much_waits_and_then_the_trial_waits_too(
     thread.join(10)
     queue.settle(patiently)
     assert database.written == list(range(6))
+    queue.close()
 
 
-@dataclass(frozen=True)
-class Sum(Entry):
-    parts: tuple[int, ...] = ()
-    database: Database = field(default_factory=Database)
-
-    @classmethod
-    def of(cls, database: Database, *parts: int) -> Sum:
-        return cls(lambda again: database.write(parts, again), parts, database)
-
-    def joined(self, later: Entry) -> Entry | None:
-        if not isinstance(later, Sum):
-            return None
-        return Sum.of(self.database, *self.parts, *later.parts)
-
-
-def test_entries_that_can_be_joined_are_written_at_once_but_not_with_one_on_its_way(
+def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_in_order(
     database: Database, queue: WriteQueue
 ) -> None:
+    def record_epochs(
+        _token: int, records: tuple[EpochRecord, ...], values: dict[int, float]
+    ) -> None:
+        database.write(tuple(record.epoch for record in records), again=False)
+        assert values == {record.epoch: record.metrics["loss"] for record in records}
+
+    study: Any = SimpleNamespace(
+        settings=settings_of("s", trials=1, epochs=300),
+        impatient=SimpleNamespace(record_epochs=record_epochs),
+        worker=SimpleNamespace(pid=1),
+    )
+    claim = Claim("s", 0, 1, token=7, seed=0, optuna_trial_id=0)
+    recorder = AttemptRecorder(study, claim, queue, patiently, lambda _: None, set())
     database.away = True
-    for number in range(4):
-        queue.write(Sum.of(database, number), patiently)
-    queue.write(database.entry("between"), patiently)
-    for number in (4, 5):
-        queue.write(Sum.of(database, number), patiently)
+    for epoch in range(250):
+        recorder.record(EpochsEnded((EpochRecord(epoch, {"loss": 1.0}),), epoch + 1, 0.1))
     database.away = False
     queue.settle(patiently)
-    assert database.written == [(0,), (1, 2, 3), "between", (4, 5)]
+    written = [epoch for each in database.written for epoch in each]  # type: ignore[attr-defined]
+    assert written == list(range(250))
+    assert len(database.written) <= 4, "one that was on its way, and hundred at a time"
 
 
 def test_a_closed_queue_writes_nothing_more(database: Database, queue: WriteQueue) -> None:
@@ -203,8 +209,7 @@ def test_a_closed_queue_writes_nothing_more(database: Database, queue: WriteQueu
     until(lambda: database.tries)
     queue.close()
     database.away = False
-    queue._thread.join(10)
-    assert not queue._thread.is_alive()
+    queue._executor.shutdown(wait=True)
     assert database.written == []
 
 

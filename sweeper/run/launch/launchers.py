@@ -305,9 +305,15 @@ class SpawnLauncher(_ServedLauncher):
 
     def launch(self, assignment: Assignment) -> TrialProcess:
         trial = self._started(assignment)
-        # If the process has already died, its worker notices that as for any other process.
-        with contextlib.suppress(OSError):
-            trial.channel.send(dataclasses.replace(assignment, source=self._source), waits=False)
+        order = dataclasses.replace(assignment, source=self._source)
+
+        def send() -> None:
+            # If the process has already died, its worker notices that as for any other process.
+            with contextlib.suppress(OSError):
+                trial.channel.send(order)
+
+        # A pickled study may be larger than the pipe, and Python needs seconds until it reads.
+        threading.Thread(target=send, name="sweeper-order", daemon=True).start()
         return trial
 
 

@@ -17,7 +17,7 @@ import psutil
 
 from sweeper.errors import Interrupted, ParameterError
 from sweeper.records.events import Doing, StepsDone
-from sweeper.run.protocol.channel import Channel
+from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import (
     Assignment,
     Evaluated,
@@ -133,9 +133,6 @@ def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
 
 POLL_INTERVAL = 0.1
 """Seconds that a supervisor usually waits for a message."""
-
-_REST_OF_MESSAGE = 60.0
-"""Seconds to wait for the rest of a message."""
 
 _EXIT_PATIENCE = 10.0
 """Seconds in which a process should exit after its last message or the end of its pipe."""
@@ -256,7 +253,7 @@ def progress_of(message: Preparing | StepsReached, trial: int) -> Doing | StepsD
 def send(process: TrialProcess, message: Message) -> None:
     """Send a message; ignore a closed pipe."""
     with contextlib.suppress(OSError):
-        process.channel.send(message, waits=False)
+        process.channel.send(message)
 
 
 def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
@@ -280,18 +277,15 @@ def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None
     Raises:
         GarbledError: The process sent something that is not a message.
     """
-    channel, message = process.channel, None
-    try:
+    if process.wait(0) is not None:
         # A descendant of a process that has ended may still hold the pipe open.
-        gone = process.wait(0) is not None
-        message = channel.receive(0 if gone else timeout)
-    except (EOFError, OSError):
-        gone = True
-    if message is not None:
-        return message, False
-    if not gone:
-        channel.check_coming(_REST_OF_MESSAGE)
-    elif channel.connection.is_within_message and process.wait(_EXIT_PATIENCE) == ExitStatus(0):
+        process.channel.end_receiving()
+    try:
+        return process.channel.receive(timeout), False
+    except EOFError:
+        return None, True
+    except IncompleteError:
         # A process that was killed or crashed may have sent a part of a message.
-        channel.check_coming(0)
-    return None, gone
+        if process.wait(_EXIT_PATIENCE) == ExitStatus(0):
+            raise
+        return None, True

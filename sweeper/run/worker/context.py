@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol, TypeVar
 
-from sweeper.db.repository import Claim, Repository, StopRequest, WorkerIdentity
+from sweeper.db.repository import Repository, StopRequest, WorkerIdentity
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, SweeperError
 from sweeper.records.events import Event, Notice, RunStopping
@@ -23,7 +23,7 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.worker.checkpoints import Located
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
-from sweeper.run.worker.gpus import SlotDevice, SlotDevices
+from sweeper.run.worker.gpus import SlotDevices
 from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, Stay
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.spec import SamplerSpec
@@ -84,7 +84,6 @@ class SlotContext:
         runner: Launcher of trial processes, or a function that runs a trial in this process.
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
-        audit: Audits a trial that has just ended in a slot, if its turn has come.
         stay: The worker's row in the table of workers, with the length of its leases.
         devices: GPUs of the slots.
         fail_fast: Whether the first failed trial stops the others.
@@ -100,7 +99,6 @@ class SlotContext:
     study: StudyAccess
     runner: Launcher | InlineRunner
     listener: Callable[[Event], None]
-    audit: Callable[[SlotContext, Claim, SlotDevice], None] = lambda *_: None
     stay: Stay = field(default_factory=Stay)
     devices: SlotDevices = field(default_factory=SlotDevices)
     fail_fast: bool = False

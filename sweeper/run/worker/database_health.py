@@ -1,7 +1,7 @@
 """Health of the database from one worker's view, and the queue of writes while it is unreachable.
 
 The queue writes in its own thread, so that the trial's supervisor can always react to a stop, a lost
-lease or a death. Entries must be idempotent: if a connection breaks during a commit, it is unknown
+lease or a death. Writes must be idempotent: if a connection breaks during a commit, it is unknown
 whether the commit succeeded.
 
 Training continues while the database is unreachable for some minutes. One notice is sent when it
@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.records.events import Event, Notice
@@ -129,26 +128,17 @@ class DatabaseHealth:
 
 
 MOST_ENTRIES = 1000
-"""Maximum number of queued entries; when the queue is full, callers wait, and finally the trial does."""
+"""Maximum number of queued writes; when the queue is full, callers wait, and finally the trial does."""
 
 _LOOK_AROUND = 0.1
 """Seconds between two calls of ``waiting``."""
 
-
-@dataclass(frozen=True)
-class Entry:
-    """One write; the function receives whether it may have been written before."""
-
-    write: Callable[[bool], object]
-
-    def joined(self, later: Entry) -> Entry | None:
-        """Return one entry for both; None if they cannot be joined."""
-        del later
-        return None
+Write = Callable[[bool], T]
+"""A call to the database, which receives whether it was called before and may have been carried out."""
 
 
 class WriteQueue:
-    """Queue whose thread writes entries in order, and retries each until it is written.
+    """Executor with one thread, which makes writes in order and retries each until it is carried out.
 
     Methods with a parameter ``waiting`` call it a few times a second while they wait; an error that it
     raises ends the wait.
@@ -156,110 +146,73 @@ class WriteQueue:
 
     def __init__(self, name: str, health: DatabaseHealth) -> None:
         self._health = health
-        self._entries: deque[Entry] = deque()
-        self._changed = threading.Condition()
+        self._executor = ThreadPoolExecutor(1, name)
+        self._room = threading.BoundedSemaphore(MOST_ENTRIES)
         self._closed = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
 
     @property
     def broken(self) -> bool:
-        """Return whether an entry raised an error, after which nothing more is written."""
+        """Return whether a write raised an error, after which nothing more is written."""
         return self._error is not None
 
     def check(self) -> None:
-        """Raise the error of an entry, if there is one.
+        """Raise the error of a write, if there is one.
 
         Raises:
             SupersededError: The attempt is no longer the trial's current one.
             DatabaseUnavailableError: The database has a fault that is not temporary.
-            Exception: The entry raised it.
+            Exception: The write raised it.
         """
         if self._error is not None:
             raise self._error
 
-    def write(self, entry: Entry, waiting: Callable[[], None]) -> None:
-        """Append ``entry`` to the queue; wait while the queue is full.
+    def write(self, call: Write[T], waiting: Callable[[], None]) -> Future[T]:
+        """Queue ``call``; wait while the queue is full.
 
         Raises:
-            Exception: An earlier entry raised it.
+            Exception: An earlier write raised it.
         """
-        with self._changed:
-            while len(self._entries) >= MOST_ENTRIES and self._error is None:
-                waiting()
-                self._changed.wait(_LOOK_AROUND)
+        while not self._room.acquire(timeout=_LOOK_AROUND):
+            waiting()
             self.check()
-            # The first entry may be in the process of being written, so it is never joined.
-            joined = self._entries[-1].joined(entry) if len(self._entries) > 1 else None
-            if joined is not None:
-                self._entries[-1] = joined
-            else:
-                self._entries.append(entry)
-            self._changed.notify_all()
+        try:
+            self.check()
+            return self._executor.submit(self._carry_out, call)
+        except BaseException:
+            self._room.release()
+            raise
 
-    def ask(self, question: Callable[[bool], T], waiting: Callable[[], None]) -> T:
+    def ask(self, question: Write[T], waiting: Callable[[], None]) -> T:
         """Call ``question`` in the order of the queue, and return its result.
 
         Raises:
-            Exception: The question or an earlier entry raised it.
+            Exception: The question or an earlier write raised it.
         """
-        answer: _Answer[T] = _Answer(question)
-        self.write(Entry(answer.find), waiting)
-        with self._changed:
-            while not answer.found and self._error is None:
-                waiting()
-                self._changed.wait(_LOOK_AROUND)
-        self.check()
-        return answer.value[0]
+        answer = self.write(question, waiting)
+        while wait([answer], _LOOK_AROUND).not_done:
+            waiting()
+        return answer.result()
 
     def settle(self, waiting: Callable[[], None]) -> None:
         """Wait until everything is written.
 
         Raises:
-            Exception: An entry raised it.
+            Exception: A write raised it.
         """
-        with self._changed:
-            while self._entries and self._error is None:
-                waiting()
-                self._changed.wait(_LOOK_AROUND)
-        self.check()
+        self.ask(lambda _again: None, waiting)
 
     def close(self) -> None:
-        """Stop writing, even if entries are queued. Idempotent."""
+        """Stop writing, even if writes are queued. Idempotent."""
         self._closed.set()
-        with self._changed:
-            self._changed.notify_all()
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _run(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._entries or self._closed.is_set())
-                if self._closed.is_set():
-                    return
-                entry = self._entries[0]
-            try:
-                self._health.retrying(entry.write, self._closed.is_set, self._closed.wait)
-            except BaseException as error:
-                # Callers that write or wait for an answer raise it.
-                with self._changed:
-                    self._error = error
-                    self._entries.clear()
-                    self._changed.notify_all()
-                return
-            with self._changed:
-                self._entries.popleft()
-                self._changed.notify_all()
-
-
-class _Answer(Generic[T]):
-    def __init__(self, question: Callable[[bool], T]) -> None:
-        self._question = question
-        self.value: list[T] = []
-
-    @property
-    def found(self) -> bool:
-        return bool(self.value)
-
-    def find(self, again: bool) -> None:
-        self.value = [self._question(again)]
+    def _carry_out(self, call: Write[T]) -> T:
+        try:
+            self.check()
+            return self._health.retrying(call, self._closed.is_set, self._closed.wait)
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._room.release()

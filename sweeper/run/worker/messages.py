@@ -10,16 +10,15 @@ makes a request after each epoch.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
-from sweeper.db.repository import Claim, Repository
+from sweeper.db.repository import Claim
 from sweeper.errors import DefinitionError, IndependenceError, ParameterError
 from sweeper.files.rules import FileFinding, TrialUses, in_a_run
 from sweeper.files.uses import uses_from_json
 from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.run.launch.trial_process import Isolation, TrialSupervisor, progress_of
+from sweeper.run.launch.trial_process import Isolation, progress_of
 from sweeper.run.protocol.channel import GarbledError
 from sweeper.run.protocol.messages import (
     CheckpointCommitted,
@@ -44,7 +43,7 @@ from sweeper.run.protocol.messages import (
     Warned,
 )
 from sweeper.run.worker.context import StudyAccess
-from sweeper.run.worker.database_health import Entry, WriteQueue
+from sweeper.run.worker.database_health import WriteQueue
 from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import Observation
@@ -171,45 +170,8 @@ _MOST_EPOCHS = 100
 """Maximum number of epochs in one transaction."""
 
 
-@dataclass(frozen=True)
-class _Epochs(Entry):
-    """Write of finished epochs; consecutive entries of this kind are joined."""
-
-    repository: Repository
-    token: int
-    records: tuple[EpochRecord, ...]
-    values: dict[int, float]
-
-    @classmethod
-    def of(
-        cls,
-        repository: Repository,
-        token: int,
-        records: tuple[EpochRecord, ...],
-        values: dict[int, float],
-    ) -> _Epochs:
-        return cls(
-            lambda _again: repository.record_epochs(token, records, values),
-            repository,
-            token,
-            records,
-            values,
-        )
-
-    def joined(self, later: Entry) -> Entry | None:
-        if not isinstance(later, _Epochs) or len(self.records) + len(later.records) > _MOST_EPOCHS:
-            return None
-        by_number = {record.epoch: record for record in (*self.records, *later.records)}
-        return _Epochs.of(
-            self.repository,
-            self.token,
-            tuple(by_number.values()),
-            {**self.values, **later.values},
-        )
-
-
-class MessageHandler(TrialSupervisor):
-    """Base class of an attempt's supervisor that handles the trial's messages.
+class AttemptRecorder:
+    """Recorder of one attempt's messages.
 
     Args:
         study: The worker's study.
@@ -217,6 +179,7 @@ class MessageHandler(TrialSupervisor):
         queue: Write queue of the attempt.
         waiting: Called a few times a second while waiting for an answer; its error ends the wait.
         tell: Receives events.
+        reported_files: Levels and paths of the findings about files that this worker has reported.
 
     Attributes:
         step: The last step that the trial reported.
@@ -225,14 +188,14 @@ class MessageHandler(TrialSupervisor):
         trained_seconds: Seconds of training in the checkpoint from which it resumed.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what an attempt consists of
         self,
         study: StudyAccess,
         claim: Claim,
         queue: WriteQueue,
         waiting: Callable[[], None],
-        *,
         tell: Callable[[Event], None],
+        reported_files: set[tuple[str, str]],
     ) -> None:
         self.step: int | None = None
         self.kept: int | None = None
@@ -245,17 +208,19 @@ class MessageHandler(TrialSupervisor):
         self._waiting = waiting
         self._tell = tell
         self._search = TrialSearch(study, claim, queue, waiting)
+        self._unwritten: list[EpochRecord] = []
         self._unreported: Notice | None = None
         self._files: FilesUsed | None = None
         self._file_findings: list[FileFinding] = []
+        self._reported_files = reported_files
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
-    def started(self, pid: int, isolation: Isolation) -> None:
+    def record_process(self, pid: int, isolation: Isolation) -> None:
         """Record the trial's process."""
         self._process = (pid, isolation)
-        self._record_process(None)
+        self._record_start(None)
 
-    def handle(self, message: Message) -> Suggested | Judged | None:
+    def record(self, message: Message) -> Suggested | Judged | None:
         """Record one message of the trial; return the answer if it is a request.
 
         Raises:
@@ -318,9 +283,6 @@ class MessageHandler(TrialSupervisor):
         else:
             self._write(lambda _again: self._judge_files(message))
 
-    def epoch_reported(self) -> None:
-        """Handle that an epoch was added to the write queue."""
-
     def _checkpoints_changed(self, message: CheckpointCommitted | CheckpointDeleted) -> None:
         token, repository = self._claim.token, self._repository
         match message:
@@ -349,13 +311,10 @@ class MessageHandler(TrialSupervisor):
             self._tell(found)
         findings, self._file_findings = self._file_findings, []
         for finding in findings:
-            if finding.level != "error" and self._is_unreported(finding):
+            about = (finding.level, finding.path)
+            if finding.level != "error" and about not in self._reported_files:
+                self._reported_files.add(about)
                 self._tell(Notice(finding.message))
-
-    def _is_unreported(self, finding: FileFinding) -> bool:
-        """Return whether nothing was said about the finding's file yet."""
-        del finding
-        return True
 
     def _judge_files(self, message: FilesUsed) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
@@ -398,9 +357,9 @@ class MessageHandler(TrialSupervisor):
                 raise IndependenceError(finding.message)
 
     def _write(self, write: Callable[[bool], object]) -> None:
-        self._queue.write(Entry(write), self._waiting)
+        self._queue.write(write, self._waiting)
 
-    def _record_process(self, start_step: int | None) -> None:
+    def _record_start(self, start_step: int | None) -> None:
         token, (pid, isolation) = self._claim.token, self._process
         self._write(
             lambda _again: self._repository.record_process(token, pid, isolation, start_step)
@@ -410,7 +369,7 @@ class MessageHandler(TrialSupervisor):
         self.step = message.start_step
         self.kept = message.start_step or None
         self.trained_seconds = message.trained_seconds
-        self._record_process(message.start_step)
+        self._record_start(message.start_step)
         self._tell(
             TrainingStarted(
                 self._claim.number,
@@ -440,18 +399,9 @@ class MessageHandler(TrialSupervisor):
             )
 
     def _epochs_ended(self, message: EpochsEnded) -> None:
-        settings, values = self._settings, {}
-        if not settings.further_objectives:
-            # Optuna supports intermediate values of one objective only.
-            values = {
-                record.epoch: record.metrics[settings.objective]
-                for record in message.epochs
-                if settings.objective in record.metrics
-            }
-        entry = _Epochs.of(self._repository, self._claim.token, tuple(message.epochs), values)
-        self._queue.write(entry, self._waiting)
+        self._unwritten.extend(message.epochs)
+        self._write(self._write_epochs)
         self.step = message.step
-        self.epoch_reported()
         if message.seconds is not None and message.epochs:
             last = message.epochs[-1]
             self._tell(
@@ -459,3 +409,20 @@ class MessageHandler(TrialSupervisor):
                     self._claim.number, last.epoch, message.step, last.metrics, message.seconds
                 )
             )
+
+    def _write_epochs(self, _again: bool) -> None:
+        """Write the epochs that were reported until now, so that many that waited take one transaction."""
+        settings = self._settings
+        while self._unwritten:
+            taken = self._unwritten[:_MOST_EPOCHS]
+            found = {record.epoch: record for record in taken}
+            values = {}
+            if not settings.further_objectives:
+                # Optuna supports intermediate values of one objective only.
+                values = {
+                    epoch: record.metrics[settings.objective]
+                    for epoch, record in found.items()
+                    if settings.objective in record.metrics
+                }
+            self._repository.record_epochs(self._claim.token, tuple(found.values()), values)
+            del self._unwritten[: len(taken)]

@@ -7,6 +7,7 @@ and reports, and the repository, which refuses the writes of an attempt that is 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,24 +20,36 @@ from sweeper.errors import (
     SweeperError,
     TrialError,
 )
-from sweeper.files.rules import FileFinding
 from sweeper.records.events import AttemptEnded, AttemptStarted, Notice, Remark
 from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
+    Isolation,
     Launcher,
     TrialProcess,
+    TrialSupervisor,
     converse,
     send,
 )
 from sweeper.run.protocol.channel import GarbledError
-from sweeper.run.protocol.messages import Assignment, Failed, Finished, PrunedHere, Stop
+from sweeper.run.protocol.messages import (
+    Assignment,
+    EpochsEnded,
+    Failed,
+    Finished,
+    Judged,
+    LastMessage,
+    Message,
+    PrunedHere,
+    Stop,
+    Suggested,
+)
 from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext
-from sweeper.run.worker.database_health import Entry, WriteQueue
+from sweeper.run.worker.database_health import WriteQueue
 from sweeper.run.worker.gpus import SlotDevice
-from sweeper.run.worker.messages import MessageHandler
+from sweeper.run.worker.messages import AttemptRecorder
 from sweeper.run.worker.outcomes import (
     AttemptEnd,
     Death,
@@ -57,19 +70,23 @@ _SILENT = 5.0
 _KILLED = "killed on request"
 
 
-def serve_slot(context: SlotContext) -> None:
+Audit = Callable[[SlotContext, Claim, SlotDevice], None]
+"""Audits a trial that has just ended in a slot, if its turn has come."""
+
+
+def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
     """Run trials one after another until none is left, or a stop is requested.
 
     An error in one slot stops the other slots, too, each at a checkpoint of its trial.
     """
     try:
-        _serve(context)
+        _serve(context, audit)
     except BaseException as error:
         context.abort(error)
         raise
 
 
-def _serve(context: SlotContext) -> None:
+def _serve(context: SlotContext, audit: Audit | None) -> None:
     with context.leases, context.devices.taken() as device:
         said, waited = "", 0.0
         while not context.stopping.is_set():
@@ -91,8 +108,8 @@ def _serve(context: SlotContext) -> None:
                     supervisor.run()
                 finally:
                     context.attempt_is_over()
-                if isinstance(supervisor.last, Finished | PrunedHere):
-                    context.audit(context, claim, device)
+                if audit is not None and isinstance(supervisor.last, Finished | PrunedHere):
+                    audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
 
@@ -120,23 +137,27 @@ class _CutShortError(Exception):
     """The trial's process is to be killed, for the reason in the message."""
 
 
-class AttemptSupervisor(MessageHandler):
-    """Supervisor of one attempt, from its claim to its end in the database."""
+class AttemptSupervisor(TrialSupervisor):
+    """Supervisor of one attempt, from its claim to its end in the database.
+
+    Attributes:
+        last: The trial's last message as it was judged at the end; None before that.
+    """
 
     def __init__(
         self, context: SlotContext, claim: Claim, device: SlotDevice | None = None
     ) -> None:
         self._context = context
         self._study = context.study
+        self._claim = claim
         self._device = device or SlotDevice()
         self._lease = context.leases.hold(claim.token)
-        super().__init__(
-            context.study,
-            claim,
-            WriteQueue(f"sweeper-trial-{claim.number}", context.health),
-            self._check_waiting,
-            tell=context.tell,
+        self._queue = WriteQueue(f"sweeper-trial-{claim.number}", context.health)
+        self._recorder = AttemptRecorder(
+            *(context.study, claim, self._queue, self._check_waiting),
+            *(context.tell, context.reported_files),
         )
+        self.last: LastMessage | None = None
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
         self._overran: float | None = None
@@ -159,6 +180,17 @@ class AttemptSupervisor(MessageHandler):
             self._queue.close()
             self._context.leases.let_go(self._lease)
 
+    def started(self, pid: int, isolation: Isolation) -> None:
+        self._recorder.record_process(pid, isolation)
+
+    def handle(self, message: Message) -> Suggested | Judged | None:
+        """Record a message, and rewrite TensorBoard's file if an epoch has ended and it is due."""
+        answer = self._recorder.record(message)
+        due = self._summaries is not None and self._summaries.is_due()
+        if due and isinstance(message, EpochsEnded):
+            self._summarize()
+        return answer
+
     def stop_requested(self, *, inside: bool = False) -> bool:
         """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
         if inside and self._context.killing.is_set():
@@ -173,8 +205,8 @@ class AttemptSupervisor(MessageHandler):
         """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
-        if self._clock.is_over(self.trained_seconds):
-            self._overran = self._clock.seconds(self.trained_seconds)
+        if self._clock.is_over(self._recorder.trained_seconds):
+            self._overran = self._clock.seconds(self._recorder.trained_seconds)
         if self._context.killing.is_set() or self._overran is not None:
             process.kill()
         elif self.stop_requested() and not self._stop_sent:
@@ -211,8 +243,8 @@ class AttemptSupervisor(MessageHandler):
                 requested=context.killing.is_set(),
                 ran_out=status.killed and out_of_memory_kills() > kills_before,
                 overran=self._overran,
-                trained=bool(self.step),
-                kept=self.kept,
+                trained=bool(self._recorder.step),
+                kept=self._recorder.kept,
             )
         )
 
@@ -222,7 +254,7 @@ class AttemptSupervisor(MessageHandler):
         except GarbledError as error:
             self.handle(Failed(f"{type(error).__name__}: {error}"))
             return ExitStatus(None)
-        if self.last is None:
+        if self._recorder.last is None:
             self._queue.check()
         return status
 
@@ -254,6 +286,7 @@ class AttemptSupervisor(MessageHandler):
     def _conclude(self, death: Death) -> None:
         context, claim = self._context, self._claim
         log = self._study.paths.log(claim.number, claim.attempt)
+        self.last = self._recorder.last
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
         self._stop_if_dependent()
@@ -294,7 +327,7 @@ class AttemptSupervisor(MessageHandler):
         if self._queue.broken:
             return
         try:
-            self.check_files(self._check_parting)
+            self._recorder.check_files(self._check_parting)
         except IndependenceError as error:
             self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
             raise
@@ -314,7 +347,7 @@ class AttemptSupervisor(MessageHandler):
         """
         claim, repository = self._claim, self._study.impatient
         if end.end_step is None:
-            end = replace(end, end_step=self.step)
+            end = replace(end, end_step=self._recorder.step)
 
         decided: list[DecidedRung] = []
 
@@ -324,9 +357,9 @@ class AttemptSupervisor(MessageHandler):
         if self._queue.broken:
             finish(again=False)
         else:
-            self._queue.write(Entry(finish), self._check_parting)
+            self._queue.write(finish, self._check_parting)
             self._queue.settle(self._check_parting)
-        self.report_findings()
+        self._recorder.report_findings()
         self._summarize()
         line = None
         if (
@@ -336,11 +369,6 @@ class AttemptSupervisor(MessageHandler):
         self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
         for rung in decided:
             self._context.tell(rung_event(rung))
-
-    def epoch_reported(self) -> None:
-        """Rewrite TensorBoard's file if it is due."""
-        if self._summaries is not None and self._summaries.is_due():
-            self._summarize()
 
     def _summarize(self) -> None:
         """Rewrite TensorBoard's file; report an error without failing the attempt."""
@@ -353,13 +381,6 @@ class AttemptSupervisor(MessageHandler):
             self._context.tell(
                 Notice(f"trial {claim.number}: TensorBoard's file is not up to date: {error}")
             )
-
-    def _is_unreported(self, finding: FileFinding) -> bool:
-        about = (finding.level, finding.path)
-        if about in self._context.reported_files:
-            return False
-        self._context.reported_files.add(about)
-        return True
 
     def _check_parting(self) -> None:
         """Raise an error if the attempt's end should no longer wait for the database."""
@@ -425,7 +446,7 @@ class AttemptSupervisor(MessageHandler):
         moved, gone = located.moved, located.gone
         if moved or gone:
             self._queue.write(
-                Entry(lambda _again: repository.move_checkpoints(token, moved, gone)),
+                lambda _again: repository.move_checkpoints(token, moved, gone),
                 self._check_waiting,
             )
         return located.known

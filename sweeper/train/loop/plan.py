@@ -20,6 +20,7 @@ from sweeper.train.codec import tells_its_state
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.state import Position
+from sweeper.train.state.tracked import has_own_state
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
 
@@ -208,27 +209,25 @@ class TrainingPlan:
         return (*(() if self.objective is None else (self.objective,)), *self.further_objectives)
 
 
-_OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
-
-
 def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:
     """Return the roots of ``plan``; ``sources`` are its data sources, ``train`` and ``validation``."""
     data = plan.data
     given = {"train": data.train, "validation": data.validation}
     read = {use: thing for use, thing in given.items() if not is_arrays(thing)}
+    read_from = {u: source for u in read if (source := sources[u]) is not None}
     callbacks = [c for c in plan.callbacks if tells_its_state(c)]
     return Roots(
         model=plan.model,
         callbacks=plan.callbacks,
         step=plan.step,
+        tracked=plan.tracked,
         data=read,
-        read_ahead=frozenset(u for u in read if getattr(sources[u], "reads_ahead", False)),
-        written={u: getattr(sources[u], "written", {}) for u in read},
-        # Tracked objects are captured by name; attributes of layers and the like are captured here.
+        read_ahead=frozenset(u for u, source in read_from.items() if source.reads_ahead),
+        written={u: source.written for u, source in read_from.items()},
         exempt=(
             *callbacks,
             *(thing for thing in read.values() if tells_its_state(thing)),
-            *(thing for thing in plan.tracked.values() if not isinstance(thing, _OF_KERAS)),
+            *(thing for thing in plan.tracked.values() if has_own_state(thing)),
         ),
         output=plan.output_only,
         directory=plan.directory,
