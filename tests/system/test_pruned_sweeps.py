@@ -129,6 +129,7 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path
     assert len(trial.epochs) == 1
 
 
+@pytest.mark.whole
 def test_two_objectives_have_a_front_and_no_best_trial(
     tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
