@@ -135,14 +135,6 @@ class Annealed(keras.losses.Loss):
         return -tf.reduce_sum(smooth * tf.math.log(y_pred + 1e-7), axis=-1)
 
 
-study(
-    "loss-attributes",
-    "a Loss subclass that counts its calls in an attribute, eagerly",
-    identical(),
-    model=lambda trial: with_loss(Annealed(), run_eagerly=True),
-)
-
-
 class Warm(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule that goes by how often it was asked, instead of by the step."""
 

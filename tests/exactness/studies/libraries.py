@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import array
 import ctypes
 import random
 
 import keras
-import numpy as np
 import pandas as pd
 from registry import identical, refused, study
 
@@ -56,24 +54,6 @@ study(
 )
 
 
-class ArrayGrows(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.losses = array.array("d")
-
-    def keep(self, loss):
-        self.losses.append(loss)
-        return sum(self.losses[-3:])
-
-
-study(
-    "array-module-grows",
-    "an array.array that a callback appends to",
-    identical(),
-    callbacks=lambda trial: [ArrayGrows()],
-)
-
-
 class CStruct(ctypes.Structure):
     _fields_ = (("steps", ctypes.c_int), ("total", ctypes.c_double))
 
@@ -94,24 +74,6 @@ study(
     "a structure of ctypes that a callback counts in",
     identical(),
     callbacks=lambda trial: [InStruct()],
-)
-
-
-class Spawns(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.seeds = np.random.SeedSequence(7)
-
-    def keep(self, loss):
-        (child,) = self.seeds.spawn(1)
-        return float(np.random.default_rng(child).random())
-
-
-study(
-    "seed-sequence-spawns",
-    "numpy's SeedSequence, which counts the children that it has spawned",
-    identical(),
-    callbacks=lambda trial: [Spawns()],
 )
 
 

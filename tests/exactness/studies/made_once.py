@@ -28,12 +28,6 @@ study(
 PIPELINE = PAIRS.cache().shuffle(2 * BATCH).batch(BATCH).prefetch(tf.data.AUTOTUNE)
 for _ in PIPELINE.take(2):
     pass
-study(
-    "dataset-looked-at-at-top",
-    "a cached, shuffled and prefetched dataset of the module, of which the module shows two batches",
-    identical(),
-    data=lambda trial: Data(train=PIPELINE),
-)
 
 
 RNG = np.random.default_rng(0)
@@ -125,28 +119,6 @@ study(
 )
 
 METRICS = [keras.metrics.SparseCategoricalAccuracy(name="hits")]
-
-
-class Slower(keras.callbacks.Callback):
-    """Sets the rate by a metric, and notes it in a list of the module."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.rows = rows
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.rows.append(logs["hits"])
-        self.model.optimizer.learning_rate = 0.1 / (1 + sum(self.rows) / 10)
-
-
-ROWS = []
-study(
-    "metrics-and-list-at-top",
-    "metrics of the module in compile, and a list of the module that a callback was given",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), metrics=METRICS),
-    callbacks=lambda trial: [Slower(ROWS)],
-)
 
 
 class Annealed(keras.losses.Loss):

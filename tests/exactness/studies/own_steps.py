@@ -89,14 +89,6 @@ class Replays(Wrapping):
         return {"loss": self.step(tf.concat([x, old_x], 0), tf.concat([y, tf.constant(old_y)], 0))}
 
 
-study(
-    "replay-buffer-in-model",
-    "a deque of arrays and a generator of the model, in an eager train_step",
-    identical(),
-    model=lambda trial: compiled(Replays(), run_eagerly=True),
-)
-
-
 class Teacher(Wrapping):
     """A mean teacher: an average of the weights in a second network."""
 

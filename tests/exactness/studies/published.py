@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import math
 
 import keras
 import numpy as np
@@ -12,68 +11,6 @@ from pieces import BATCH, compiled, layers_of, load_validated, samples
 from registry import either, identical, study
 
 from sweeper import Data
-
-
-class WarmUpCosine(keras.callbacks.Callback):
-    """A cosine with warm-up for every batch."""
-
-    def __init__(self, base, total, warm):
-        super().__init__()
-        self.base, self.total, self.warm = base, total, warm
-        self.global_step = 0
-        self.learning_rates = []
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if self.global_step < self.warm:
-            rate = self.base * (self.global_step + 1) / self.warm
-        else:
-            done = (self.global_step - self.warm) / (self.total - self.warm)
-            rate = 0.5 * self.base * (1 + math.cos(math.pi * done))
-        self.model.optimizer.learning_rate = rate
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.global_step += 1
-        self.learning_rates.append(float(self.model.optimizer.learning_rate))
-
-
-study(
-    "warm-up-cosine",
-    "warm-up and cosine by the batch, with a record of the rates",
-    identical(),
-    callbacks=lambda trial: [WarmUpCosine(0.1, 20, 4)],
-)
-
-
-class SWA(keras.callbacks.Callback):
-    """Stochastic weight averaging: a running mean of the weights, put in at the end."""
-
-    def __init__(self, start):
-        super().__init__()
-        self.start = start
-        self.count = 0
-        self.mean = None
-
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch < self.start:
-            return
-        weights = self.model.get_weights()
-        if self.mean is None:
-            self.mean = weights
-        else:
-            self.mean = [
-                (m * self.count + w) / (self.count + 1)
-                for m, w in zip(self.mean, weights, strict=True)
-            ]
-        self.count += 1
-        self.model.set_weights(self.mean)
-
-
-study(
-    "weight-averaging",
-    "stochastic weight averaging with a list of arrays that begins as None",
-    identical(),
-    callbacks=lambda trial: [SWA(1)],
-)
 
 
 class EMA(keras.callbacks.Callback):
