@@ -202,11 +202,9 @@ def tokens() -> Data:
 
 
 SGD = keras.optimizers.SGD
-EARLY = SGD(0.1)
 WEIGHTED = "mean_with_sample_weight"
 
 MODELS: dict[str, tuple[Callable[[], keras.Model], Any, tuple[str, ...]]] = {
-    "an optimizer from outside": (compiled(optimizer=EARLY), None, ("'net'", "its optimizer")),
     "clipnorm": (optimized(lambda: SGD(clipnorm=0.5)), None, ("SGD has clipnorm", "clip_by_gl")),
     "global_clipnorm": (optimized(lambda: SGD(global_clipnorm=0.5)), None, ("global_clipnorm",)),
     "clipvalue": (optimized(lambda: SGD(clipvalue=0.5)), None, ("SGD has clipvalue",)),
@@ -251,6 +249,12 @@ def test_what_replicas_would_train_otherwise_is_refused_before_training(case: st
     model, data, names = MODELS[case]
     said = refused(FactoryError, data, model)
     assert all(name in said for name in names), said
+
+
+def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
+    said = refused(FactoryError, model=compiled(optimizer=SGD(0.1)))
+    assert "'net' cannot be trained" in said
+    assert "its optimizer was made outside the strategy's scope" in said
 
 
 def test_layers_made_outside_the_scope_are_refused() -> None:
