@@ -149,7 +149,7 @@ CASES = [
 
 ON_REQUEST = {
     *("attention-shared-layer", "compiled-by-xla", "averages-left-in-the-model"),
-    "texts-looked-up",
+    *("texts-looked-up", "texts-ragged"),
 }
 """They have no state of a kind that the others have not."""
 

@@ -95,8 +95,11 @@ def trained(texts: Any, directory: Path, lookup: str = "vectorization") -> list[
     return [history.history, [w.tobytes() for w in model.get_weights() if w.dtype != object]]
 
 
-def test_every_form_of_texts_trains_alike(tmp_path: Path) -> None:
-    outcomes = [trained(form(TEXTS), tmp_path / name) for name, form in FORMS.items()]
+@pytest.mark.parametrize(
+    "forms", [("list", "tensor"), pytest.param(tuple(FORMS), marks=pytest.mark.whole)], ids=len
+)
+def test_every_form_of_texts_trains_alike(forms: tuple[str, ...], tmp_path: Path) -> None:
+    outcomes = [trained(FORMS[name](TEXTS), tmp_path / name) for name in forms]
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
