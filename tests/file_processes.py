@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from forked_programs import SECONDS
 
 BY_DEFAULT = 2
 """Processes side by side: as many as the machines have cores that this is measured on. With one more each had
@@ -45,6 +46,7 @@ class _Running:
         pid: Its process.
         ended: Becomes ready when the process has ended.
         reports: Where its reports come out.
+        directory: Its own; programs that are forked for it add their seconds to a file there.
         at: The test that it was at last.
         through: How many tests it is through with.
         reporting: Whether more reports may come.
@@ -56,6 +58,7 @@ class _Running:
     pid: int
     ended: int
     reports: Connection
+    directory: Path
     at: pytest.Item | None = None
     through: int = 0
     reporting: bool = True
@@ -182,7 +185,9 @@ class FileProcesses:
         self._running.remove(file)
         os.close(file.ended)
         _, status, used = os.wait4(file.pid, 0)
-        self.seconds[file.items[0].path] = used.ru_utime + used.ru_stime
+        programs = file.directory / "seconds"
+        forked = map(float, programs.read_text().split()) if programs.exists() else ()
+        self.seconds[file.items[0].path] = used.ru_utime + used.ru_stime + sum(forked)
         file.reports.close()
         if file.finished:
             return
@@ -228,7 +233,7 @@ def _fork(
         reports.close()
         _run(session.config, items, directory, reporting, begin)
     reporting.close()
-    return _Running(items, pid, os.pidfd_open(pid), reports)
+    return _Running(items, pid, os.pidfd_open(pid), reports, directory)
 
 
 def _run(
@@ -272,6 +277,7 @@ def _stand_alone(config: pytest.Config, directory: Path) -> None:
     terminal = config.pluginmanager.getplugin("terminalreporter")
     terminal._tw._file = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the process
     directory.mkdir()
+    os.environ[SECONDS] = str(directory / "seconds")
     config._tmp_path_factory._basetemp = directory
     atexit._clear()
     weakref.finalize._registry.clear()

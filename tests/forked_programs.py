@@ -26,6 +26,9 @@ import socket
 import sys
 import time
 
+SECONDS = "SWEEPER_TEST_SECONDS"
+"""Names the file to which a program that has ended adds its processor seconds, those of its own included."""
+
 ADDRESS = "SWEEPER_TEST_FORKS"
 """The environment variable that has the path of the service's socket."""
 
@@ -89,7 +92,11 @@ class Service:
         from sweeper.run.launch.server_process import HASH_SEED, is_credential
 
         self.path = os.path.join(directory, "forks")
-        kept = {name: value for name, value in environment.items() if not is_credential(name)}
+        kept = {
+            name: value
+            for name, value in environment.items()
+            if not is_credential(name) and name != SECONDS  # its programs write their own
+        }
         self._process = subprocess.Popen(
             [sys.executable, *program, __file__, "serve", self.path, *imports],
             env={**kept, **HASH_SEED, "PYTHONPATH": _ROOT},
@@ -329,7 +336,10 @@ def _stand_by(connection, own):
     ready, _, _ = select.select([connection, ended], [], [])
     if ended not in ready:
         os.kill(program, signal.SIGKILL)
-    _, status = os.waitpid(program, 0)
+    _, status, used = os.wait4(program, 0)
+    if SECONDS in asked["environment"]:
+        with open(asked["environment"][SECONDS], "a") as file:
+            file.write(f"{used.ru_utime + used.ru_stime}\n")
     connection.sendall(str(os.waitstatus_to_exitcode(status)).encode())
 
 

@@ -190,30 +190,3 @@ def test_a_file_after_whose_import_nothing_can_be_forked_is_refused_by_name(
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "test_importing.py" in said
     assert reason in said
-
-
-def test_the_first_failure_ends_the_run_where_that_is_asked_for(write, run) -> None:
-    write(
-        test_a_failing="def test_bad(): assert False\n",
-        test_b_waiting="import time\ndef test_long(): time.sleep(600)\n",
-    )
-    code, said = run("-x")
-    assert code == pytest.ExitCode.TESTS_FAILED, said
-    assert "1 failed" in said
-
-
-def test_the_files_that_cost_most_are_printed_where_durations_are_asked_for(write, run) -> None:
-    busy = """
-        import time
-
-        def test_works():
-            end = time.process_time() + 0.5
-            while time.process_time() < end:
-                pass
-    """
-    write(test_little="def test_nothing(): pass\n", test_much=busy)
-    code, said = run("--durations=2")
-    assert code == 0
-    shown = said.partition("processor seconds")[2]
-    assert 0 < shown.index("test_much.py") < shown.index("test_little.py")
-    assert "processor seconds" not in run()[1]

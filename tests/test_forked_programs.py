@@ -167,15 +167,3 @@ def test_a_service_for_a_while_has_imports_of_its_own_and_ends_with_who_began_it
     assert os.environ[ADDRESS] == before
     assert imported() == 1, "the control: the outer one has not imported it"
     assert service.end() == 0
-
-
-def test_what_the_services_own_imports_set_makes_no_program_a_real_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")  # which importing TensorFlow sets
-    probe = ["-c", "import sys; sys.exit('this' not in sys.modules)"]
-    with Service(str(tmp_path), os.environ, ("this",), PROGRAM):
-        done = subprocess.run(
-            [sys.executable, *PROGRAM, *probe], stdout=subprocess.DEVNULL, check=False
-        )
-    assert done.returncode == 0, "a Python of its own has not imported it"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -26,31 +25,6 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def test_the_names_are_sorted_and_each_is_there_once() -> None:
     assert sweeper.__all__ == sorted(set(sweeper.__all__))
     assert dir(sweeper) == sorted(sweeper.__all__)
-
-
-@pytest.mark.parametrize("name", sweeper.__all__)
-def test_a_public_name_is_there_and_documented(name: str) -> None:
-    value = getattr(sweeper, name)
-    documentation = inspect.getdoc(value) or ""
-    assert documentation
-    assert not documentation.startswith(f"{name}("), "the signature of a dataclass says too little"
-
-
-def public_methods() -> list[tuple[str, str]]:
-    return [
-        (name, method)
-        for name in sweeper.__all__
-        if inspect.isclass(value := getattr(sweeper, name)) and not issubclass(value, Exception)
-        for method, function in vars(value).items()
-        if not method.startswith("_")
-        and (inspect.isfunction(function) or isinstance(function, property | classmethod))
-        and method not in ("to_json", "error", "finished")
-    ]
-
-
-@pytest.mark.parametrize(("name", "method"), public_methods())
-def test_a_public_method_is_documented(name: str, method: str) -> None:
-    assert inspect.getdoc(inspect.getattr_static(getattr(sweeper, name), method))
 
 
 def test_another_name_is_an_attribute_error() -> None:

@@ -281,7 +281,10 @@ def fields_of(thing: object) -> dict[str, Any]:
         found = threading.local.__getattribute__(local, "__dict__")
         fields = found if type(found) is dict else {}
     elif getter is not None:
-        found = getter.__get__(thing)
+        try:
+            found = getter.__get__(thing)
+        except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
+            found = None
         fields = found if type(found) is dict else {}
     if not slots:
         return fields

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from sweeps import RunningCommand, database_url, sweep, trials_in
 
-from sweeper import Data, EvaluationRecord, Study, load_study
+from sweeper import Data, EvaluationRecord, load_study
 from sweeper.api.evaluating import (
     EvaluationRequest,
     Evaluator,
@@ -30,7 +30,7 @@ from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import SweeperError, UnknownStudyError, UsageError
+from sweeper.errors import SweeperError, UsageError
 from sweeper.records.events import Notice
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import Launcher
@@ -396,19 +396,6 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy: Copy) -> None:
     assert {record.trial for record in copy.stored()} == {0}
 
 
-def test_what_does_not_exist_is_refused(copy: Copy) -> None:
-    with pytest.raises(UnknownStudyError) as no_trial:
-        copy.evaluate(7)
-    assert str(no_trial.value) == (
-        "study 'small' has no trial 7; it has trials 0 to 2 (of 3), which `sweeper status small` lists"
-    )
-    with pytest.raises(UnknownStudyError) as no_study:
-        Study(name="smal", model=len, data=len, epochs=1, trials=1).evaluate(
-            storage=database_url(copy.runs)
-        )
-    assert str(no_study.value) == "the database has no study 'smal'; did you mean 'small'?"
-
-
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -485,25 +472,6 @@ def test_data_that_do_not_fit_the_model_are_told_by_trial(copy: Copy) -> None:
     )
     assert "expected axis -1 of input shape to have value 8" in text
     assert text.endswith("; give batches of the form that the model is trained on")
-
-
-def test_a_metric_that_was_not_reported_and_one_without_a_direction_are_refused(
-    copy: Copy,
-) -> None:
-    with pytest.raises(UsageError) as unknown:
-        copy.evaluate(0, metric="reward")
-    assert str(unknown.value) == (
-        "metric 'reward' is no objective of the study, and its name does not tell whether "
-        "larger is better; give --direction maximize or --direction minimize"
-    )
-    assert copy.stored() == []
-    with pytest.raises(UsageError) as unreported:
-        copy.evaluate(0, metric="auc")
-    assert str(unreported.value) == (
-        "the evaluation of trial 0 reports no metric 'auc'; it reports 'accuracy', 'loss': name "
-        "one of them with --metric"
-    )
-    assert len(copy.stored()) == 3, "what was measured is stored"
 
 
 def test_a_study_without_test_data_says_how_to_give_some(copy: Copy, ran: Ran) -> None:

@@ -89,7 +89,7 @@ def test_what_cannot_be_trained_is_an_error_with_its_line(
 @pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 @pytest.mark.parametrize(
     "file",
-    [PITFALLS / "refused" / "registry.py", PITFALLS / "refused" / "liar.py"],
+    [PITFALLS / "refused" / "class_attribute.py", PITFALLS / "refused" / "liar.py"],
     ids=lambda file: file.stem,
 )
 def test_what_the_guard_refuses_is_a_finding_on_independence(file: Path, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ import re
 import shutil
 import socket
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bad_input import BAD_INPUTS, BadInput
 from cli_fakes import Answer, Call
 
 from sweeper.checkpoint.operations import FileOperations
@@ -24,6 +24,25 @@ from sweeper.db.schema import REVISIONS
 from sweeper.records.results import CheckpointRecord, EpochRecord
 
 URL = "sqlite:///runs/sweeper.db"
+ENTRY = re.compile(r"^sweeper (.*?)(?: \((.*)\))? -> (\d)\n    (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class BadInput:
+    """One entry of ``bad_input.txt``: what is typed, what is there, the exit code and the message."""
+
+    words: str
+    given: str
+    code: int
+    message: str
+
+
+BAD_INPUTS = [
+    BadInput(words, given or "nothing", int(code), message)
+    for words, given, code, message in ENTRY.findall(
+        Path(__file__).with_name("bad_input.txt").read_text(encoding="utf-8")
+    )
+]
 
 TRIALS_FAILED = 3
 NETWORK = """\

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 
 import optuna
 import pytest
-import sqlalchemy as sa
 from cutting import partial_changes, run_twice
 
 from sweeper.db.attempts import Ending
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.db.tables import Length
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import EpochRecord
@@ -161,15 +159,6 @@ def test_bad_extensions_are_refused_and_nothing_is_written(
     assert study.trials("digits") == before
 
 
-def test_one_bad_trial_of_several_extends_none(study: Repository) -> None:
-    run(study, [3.0, 2.0, 1.0])
-    run(study, [3.0], "failed")
-    before = study.trials("digits")
-    with pytest.raises(UsageError):
-        study.lengths.extend("digits", Extension(5, (0, 1)))
-    assert study.trials("digits") == before
-
-
 def test_a_study_is_not_extended_while_it_runs(study: Repository) -> None:
     run(study, [3.0, 2.0, 1.0])
     claim(study)
@@ -220,14 +209,6 @@ def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository: 
     run(repository, [3.0, 1.0, 2.0, 0.5, 0.5])
     values = [o.value for o in repository.finished_before("digits", 6)]
     assert values == [2.0, 1.0], "the first as it was stored, the second of its first three epochs"
-
-
-def test_a_study_that_is_removed_takes_its_lengths_along(study: Repository) -> None:
-    run(study, [3.0, 2.0, 1.0])
-    study.lengths.extend("digits", Extension(5))
-    study.removal.delete("digits")
-    left = study.database.read(lambda c: c.scalar(sa.select(sa.func.count()).select_from(Length)))
-    assert left == 0
 
 
 def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study: Repository) -> None:

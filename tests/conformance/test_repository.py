@@ -953,13 +953,6 @@ def test_a_changed_search_is_stored_and_named_unless_the_caller_keeps_it(
     assert (again.changes, again.searched) == (1, ())
 
 
-def test_a_changed_search_does_not_cover_another_change(repository: Repository) -> None:
-    repository.create_or_open(ROW)
-    other = {**ROW.definition, "sampler": {"name": "tpe"}, "epochs": 5}
-    with pytest.raises(DefinitionChangedError, match="epochs was 3 and is now 5"):
-        repository.create_or_open(replace(ROW, definition=other))
-
-
 def test_a_worker_that_knows_the_search_as_it_was_begins_no_trial(repository: Repository) -> None:
     known = repository.create_or_open(ROW).changes
     changed = replace(ROW, definition={**ROW.definition, "sampler": {"name": "tpe"}})
@@ -1026,31 +1019,6 @@ def test_a_changed_definition_that_is_accepted_is_recorded_and_holds_from_then_o
         repository.create_or_open(ROW)
     (recorded,) = repository.definition_changes("digits")
     assert (recorded.begun, recorded.changes) == (1, ("epochs was 3 and is now 5",))
-
-
-def test_accepting_what_has_not_changed_records_nothing(repository: Repository) -> None:
-    repository.create_or_open(ROW)
-    assert repository.accept_definition(ROW) == ()
-    assert repository.definition_changes("digits") == ()
-
-
-def test_a_direction_cannot_be_turned_round_even_on_request(repository: Repository) -> None:
-    repository.create_or_open(ROW)
-    with pytest.raises(DefinitionError, match="ranked in the opposite order"):
-        repository.accept_definition(replace(ROW, direction="minimize"))
-    assert repository.study("digits") == ROW
-
-
-def test_a_study_created_by_eight_threads_at_once_is_one_study(repository: Repository) -> None:
-    barrier = threading.Barrier(8)
-
-    def create(_worker: int) -> StudyRow:
-        barrier.wait()
-        return repository.create_or_open(ROW)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert set(map(repr, pool.map(create, range(8)))) == {repr(ROW)}
-    assert repository.study_names() == ("digits",)
 
 
 def test_an_unknown_study_or_trial_is_answered_with_those_that_exist(

@@ -416,17 +416,6 @@ def test_optuna_sees_a_trial_that_ended_at_a_rung_as_pruned_with_its_values(
     assert trials[1].intermediate_values == {2: 0.1}
 
 
-def test_a_removed_study_leaves_no_rung(repository: Repository) -> None:
-    create(repository, Halving(min_epochs=3), trials=3)
-    for claim in [take(repository) for _ in range(3)]:
-        pause(repository, claim, 0.1)
-    repository.set_target(STUDY, 5)
-    repository.removal.delete(STUDY)
-    for table in ("sweeper_rungs", "sweeper_rung_members", "sweeper_round_starts"):
-        query = sa.text(f"SELECT count(*) FROM {table}")
-        assert repository.database.read(lambda c, q=query: c.scalar(q)) == 0
-
-
 def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository: Repository) -> None:
     create(repository, Halving(), trials=3)
     ran = run_to_the_end(repository, {0: math.nan, 1: 0.5, 2: math.inf})
@@ -435,9 +424,3 @@ def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository: Reposit
     (rung,) = repository.trial(STUDY, 0).rungs
     assert (rung.value, rung.promoted) == (None, False)
     assert repository.trial(STUDY, 2).value == math.inf
-
-
-def test_where_all_values_are_nan_nobody_goes_on(repository: Repository) -> None:
-    create(repository, Halving(), trials=3)
-    assert len(run_to_the_end(repository, dict.fromkeys(range(3), math.nan))) == 3
-    assert states(repository) == ["pruned"] * 3

@@ -8,18 +8,15 @@ from pathlib import Path
 
 import optuna
 import pytest
-import sqlalchemy as sa
 
 from sweeper.checkpoint.identity import Marker, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
 from sweeper.db.requests import Removing, Restarts
-from sweeper.db.tables import Base
 from sweeper.errors import (
     DefinitionChangedError,
     ForeignCheckpointError,
-    UnknownStudyError,
     UsageError,
 )
 from sweeper.records.code import CodeFingerprint, CodePart
@@ -92,13 +89,6 @@ def restart(repository: Repository, row: StudyRow) -> tuple[tuple[str, ...], int
     )
 
 
-def test_changed_code_is_refused_by_name_file_and_line(repository: Repository) -> None:
-    finish(repository, 1.0)
-    message = r"build_model has changed \(study\.py, line 4\).*--fresh.*--accept-changes"
-    with pytest.raises(DefinitionChangedError, match=message):
-        repository.create_or_open(EDITED)
-
-
 def test_the_same_code_elsewhere_in_its_file_is_the_same_study(repository: Repository) -> None:
     moved = CodeFingerprint({"build_model": CodePart("a", "study.py", 30, 50, ((40, "a"),))})
     repository.create_or_open(replace(ROW, code=moved))
@@ -113,28 +103,6 @@ def test_a_study_from_before_there_were_fingerprints_takes_the_first_that_it_see
     repository.create_or_open(replace(older, code=ROW.code))
     with pytest.raises(DefinitionChangedError):
         repository.create_or_open(replace(older, code=EDITED.code))
-
-
-def test_trials_under_another_code_are_named_and_ranked_apart(repository: Repository) -> None:
-    finish(repository, 1.0)
-    finish(repository, 2.0)
-    assert repository.status("digits").codes == ()
-    repository.accept_definition(EDITED)
-    assert repository.status("digits").best is None
-    finish(repository, 3.0)
-    status = repository.status("digits")
-    assert [(g.trials, g.best, g.current) for g in status.codes] == [
-        ((0, 1), 0, False),
-        ((2,), 2, True),
-    ]
-    assert status.best is not None
-    assert status.best.number == 2
-    assert [leader.number for leader in repository.leaders("digits", 3)] == [2]
-    everything = repository.status("digits", all_code=True).best
-    assert everything is not None
-    assert everything.number == 0
-    codes = [trial.code for trial in repository.trials("digits")]
-    assert codes[0] == codes[1] == status.codes[0].code != codes[2] == status.codes[1].code
 
 
 def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository: Repository) -> None:
@@ -264,32 +232,6 @@ def files_of(repository: Repository, runs: Path, text: str) -> Path:
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, str(path)))
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
     return path
-
-
-def rows(database: Database) -> dict[str, int]:
-    from optuna.storages._rdb import models
-
-    tables = [*Base.metadata.sorted_tables, *models.BaseModel.metadata.sorted_tables]
-    return database.read(
-        lambda c: {t.name: c.scalar(sa.select(sa.func.count()).select_from(t)) or 0 for t in tables}
-    )
-
-
-def test_a_removed_study_leaves_no_row_and_no_file_and_others_stay(
-    repository: Repository, tmp_path: Path
-) -> None:
-    of_one_study = rows(repository.database)
-    repository.create_or_open(replace(ROW, name="other"))
-    fail(repository)
-    files_of(repository, tmp_path, "one")
-    (tmp_path / "other").mkdir()
-    assert remove_study(repository, RunPaths(tmp_path, "digits")) == (tmp_path / "digits",)
-    assert not (tmp_path / "digits").exists()
-    assert (tmp_path / "other").is_dir()
-    assert rows(repository.database) == of_one_study
-    with pytest.raises(UnknownStudyError):
-        repository.study("digits")
-    repository.create_or_open(EDITED)
 
 
 def test_a_link_to_elsewhere_is_removed_and_not_followed(

@@ -22,30 +22,19 @@ Outcome = Literal["identical", "refused", "silent"]
 BY_DEFAULT = frozenset(
     {
         *("plain", "callback-with-a-list"),
-        # What the walk captures: in a closure, in a module, and in an object of a library.
-        *("loss-closure-counter", "module-global-int", "series-that-grows"),
-        # Made once, at the top of the file.
-        *("dataset-shuffled-at-top", "step-with-objects-at-top"),
-        # Data: a dataset with an order of its own, a variable in a map, and what is either right or
-        # refused, in the first segment or by the second.
-        *("pydataset-progressive", "dataset-map-closure-variable"),
-        *("epoch-function-closure-generator", "open-file-read-on"),
-        # TensorFlow's: its seed, a resource, a session that is cleared, and a kernel that is refused.
-        *("eager-step-random-op-seed", "mutable-hash-table", "clear-session-in-callback"),
-        "random-kernel-in-loss",
-        # A network unfrozen late, a step with a network and an optimizer of its own, and two refusals.
+        # What the walk captures: in a closure, in a module, and shared by two holders.
+        *("loss-closure-counter", "module-global-int", "list-shared-with-module"),
+        # Made once at the top of the file, and data that are right or refused.
+        *("step-with-objects-at-top", "dataset-map-closure-variable"),
+        *("epoch-function-closure-generator", "validation-shuffled-repeats"),
+        # TensorFlow's seed, a session that is cleared, a network unfrozen late, and one of a step's own.
+        *("eager-step-random-op-seed", "clear-session-in-callback"),
         *("unfrozen-by-callback", "training-step-own-network"),
-        *("negatives-by-random-shuffle", "generator-in-a-loop"),
-        # Output that nothing exempts and that something does, a clock, weights swapped for validation.
-        *("bar-without-output-only", "output-only-bar", "time-history", "ema-for-validation"),
-        "averages-left-in-the-model",
-        # What never changes: a teacher in a closure, and an open file.
-        *("call-over-fixed-teacher", "holds-open-file"),
-        # A set, and what is advised instead.
-        *("set-that-grows", "dict-instead-of-a-set"),
-        # Validation that goes on, a vector, and identity. That real servers hash alike is shown by
-        # tests/runs/test_every_process_alike.py.
-        *("validation-shuffled-repeats", "f1-score-in-callback", "list-shared-with-module"),
+        # Refused at once, and by the second segment.
+        *("set-that-grows", "pydataset-progressive"),
+        # Output, a clock, weights swapped for validation and after it, and what never changes.
+        *("output-only-bar", "bar-without-output-only", "time-history"),
+        *("ema-for-validation", "averages-left-in-the-model", "holds-resources"),
     }
 )
 """What the tests run by default: of every kind of holder and every verdict, at the first kill and later, one."""

@@ -13,17 +13,6 @@ from corpus import ALLOWED, INLINE, REFUSED, UNDONE, Verdict, expected, judge, r
 
 from sweeper.guard import guard
 
-REFUSED_BY_KIND = {
-    "callback": (1, 0),
-    "layer": (13, 9),
-    "model": (10, 6),
-    "optimizer": (3, 3),
-    "training step": (1, 1),
-    "variable": (1, 1),
-    "other": (2, 0),
-}
-"""By the kind of what is shared: pitfalls that are refused inline, and with a process for each trial."""
-
 
 def name(file: Path) -> str:
     return file.stem
@@ -48,21 +37,6 @@ def test_in_a_process_of_its_own_what_is_not_fresh_is_refused_and_all_else_is_th
 ) -> None:
     verdict = judge(file, tmp_path, inline=False)
     assert (verdict.refusal, verdict.warnings) == (refused_in_a_process(file), [])
-
-
-def test_the_refusals_are_counted_by_kind_as_the_docs_say() -> None:
-    counted = dict.fromkeys(REFUSED_BY_KIND, (0, 0))
-    for file in (*REFUSED, *INLINE):
-        message = expected(file).partition(": ")[2]
-        kind = next((kind for kind in REFUSED_BY_KIND if message.startswith(f"{kind} '")), "other")
-        if message.startswith("object 'TrainingStep'"):
-            kind = "training step"
-        inline, process = counted[kind]
-        counted[kind] = (inline + 1, process + bool(refused_in_a_process(file)))
-    assert counted == REFUSED_BY_KIND
-    page = (Path(__file__).parents[2] / "docs" / "explanation" / "promises.md").read_text()
-    for kind, (inline, process) in counted.items():
-        assert f"| {kind} | {inline} | {process} |" in page.replace(f"| {kind}s |", f"| {kind} |")
 
 
 def test_a_guard_that_takes_everything_to_be_new_refuses_nothing(

@@ -67,7 +67,7 @@ def digest_of_trial(file: Path, directory: Path, numbers: tuple[int, ...]) -> st
     return str(worker.end.digest)
 
 
-BY_DEFAULT = {"shared_generator", "shared_dropout", "module_dataset"}
+BY_DEFAULT = {"shared_generator", "unbuilt_augmentation", "module_dataset"}
 
 
 @pytest.mark.parametrize(

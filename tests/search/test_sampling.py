@@ -10,6 +10,7 @@ from typing import Any
 
 import optuna
 import pytest
+from simulation import Sweep
 
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.search.sampling import SearchSession, open_search
@@ -39,49 +40,6 @@ def observe(number: int, point: Point) -> Observation:
     return Observation(number, state, point, {n: SPACE[n] for n in point}, value, {0: 1.0})
 
 
-def simulate(spec: SamplerSpec, workers: int, trials: int, *, window: bool = True) -> list[Point]:
-    """Run a sweep in which whichever of ``workers`` busy workers is drawn finishes next."""
-    shuffle = random.Random(workers)
-    points: dict[int, Point] = {}
-    done: dict[int, Observation] = {}
-    running: list[int] = []
-    while len(done) < trials:
-        shown = spec
-        number = len(points)
-        oldest = min(running, default=number)
-        free = len(running) < workers and number < trials
-        if free and (spec.window is None or oldest > number - spec.window):
-            seen = sorted(done.values(), key=lambda o: o.number)
-            if not window:
-                seen = [replace(o, number=n) for n, o in enumerate(seen)]
-                shown = replace(spec, window=number - len(seen) + 1)
-            points[number] = draw(open_search(shown, number, seen))
-            running.append(number)
-        else:
-            finished = running.pop(shuffle.randrange(len(running)))
-            done[finished] = observe(finished, points[finished])
-    return [points[number] for number in range(trials)]
-
-
-def test_tpe_draws_the_same_sweep_on_one_two_four_and_eight_workers() -> None:
-    alone = simulate(TPE, 1, 40)
-    for workers in (2, 4, 8):
-        assert simulate(TPE, workers, 40) == alone
-    assert len({point["rate"] for point in alone}) == 40
-
-
-def test_without_the_window_the_sweep_depends_on_the_number_of_workers() -> None:
-    assert simulate(TPE, 1, 40, window=False) != simulate(TPE, 4, 40, window=False)
-
-
-def test_tpe_learns_from_its_window_and_another_seed_draws_another_sweep() -> None:
-    alone = simulate(TPE, 1, 30)
-    assert simulate(replace(TPE, seed=4), 1, 30) != alone
-    blind = simulate(replace(TPE, name="random"), 1, 30)
-    assert simulate(replace(TPE, direction="maximize"), 1, 30) != alone
-    assert alone != blind
-
-
 def test_random_draws_the_same_whatever_ran_before() -> None:
     spec = SamplerSpec("random", seed=3)
     forwards = [draw(open_search(spec, n)) for n in range(10)]
@@ -94,7 +52,7 @@ def test_random_draws_the_same_whatever_ran_before() -> None:
 @pytest.mark.parametrize("name", ["random", "tpe"])
 def test_a_trial_interrupted_between_two_parameters_draws_the_same_when_resumed(name: str) -> None:
     spec = replace(TPE, name=name)
-    seen = [observe(n, point) for n, point in enumerate(simulate(spec, 1, 33))]
+    seen = [observe(n, draw(open_search(SamplerSpec("random", seed=3), n))) for n in range(33)]
     whole = draw(open_search(spec, 40, seen))
     interrupted = open_search(spec, 40, seen)
     first = interrupted.suggest("rate", SPACE["rate"])
@@ -180,7 +138,7 @@ def test_drawing_says_nothing_and_leaves_the_users_random_state_alone(
 ) -> None:
     state = random.getstate()
     with caplog.at_level(logging.INFO):
-        simulate(TPE, 2, 12)
+        Sweep(TPE, trials=12).run(2)
     assert random.getstate() == state
     assert caplog.records == []
     assert capfd.readouterr() == ("", "")

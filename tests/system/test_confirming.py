@@ -189,6 +189,7 @@ CHANGES = {
         for what in CHANGES
     ],
 )
+@pytest.mark.whole
 def test_settings_of_the_search_may_change_and_trials_are_ranked_together(
     what: str, tmp_path: Path, here: Here
 ) -> None:

@@ -43,6 +43,7 @@ def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path: Path) -> None:
     assert [(trial.state, trial.error) for trial in swept.trials] == [("complete", None)] * 3
 
 
+@pytest.mark.whole
 def test_at_a_rung_it_is_left_behind(tmp_path: Path) -> None:
     study = StudyText(
         name="rungs",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,24 +30,6 @@ FAILS_ONCE = replace(
     """,
     callbacks="StopsOnce(trial.directory / 'mark')",
 )
-
-
-def test_each_attempt_keeps_its_fingerprint_and_a_difference_is_said(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
-    """The trial's process dies in its second epoch; a later attempt finds another fingerprint."""
-    file = FAILS_ONCE.write(tmp_path / "study.py")
-    runs = tmp_path / "runs"
-    same = here("run", file, "--runs-dir", runs, cwd=tmp_path)
-    assert same.code == 0
-    assert "in a different environment" not in same.err, "the same environment is no news"
-    with sqlite3.connect(runs / "sweeper.db") as database:
-        kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
-    assert len(kept) == 2
-    assert kept[0] == kept[1]
-    fingerprint = json.loads(kept[0][0])
-    assert fingerprint["deterministic"] is True
-    assert set(fingerprint["sources"]) == {"study.py"}
 
 
 def test_a_trial_that_goes_on_under_other_settings_says_which(

@@ -12,21 +12,13 @@ import optuna
 import pytest
 from pruned_study import prunings
 from study_files import StudyText
-from sweeps import Ended, Swept, database_url, differing, results_of, sweep, trials_in
+from sweeps import Ended, database_url, differing, results_of, sweep, trials_in
 
-from sweeper.errors import DefinitionError
-from sweeper.records.events import AttemptEnded, Event, Notice
 from sweeper.records.results import TrialRecord
 from sweeper.search.spec import sampler_seed
 
 UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
 """For a study of which nothing looks at what validation gives."""
-
-
-@pytest.fixture(scope="module")
-def events(pruned_sweep: tuple[Path, Swept]) -> list[Event]:
-    """What happened while the sweep was made."""
-    return pruned_sweep[1].events
 
 
 @pytest.fixture(scope="module")
@@ -68,22 +60,6 @@ def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
         assert Path(last.path).is_dir()
         assert [a.outcome for a in trial.attempts] == ["pruned"]
         assert trial.attempts[-1].end_step == last.step == 20 * len(trial.epochs)
-
-
-def test_status_and_progress_tell_of_pruned_trials(
-    pruned: Path,
-    alone: tuple[TrialRecord, ...],
-    events: list[Event],
-    here: Callable[..., Ended],
-) -> None:
-    storage = ("--storage", database_url(pruned / "one"))
-    status = json.loads(here("status", "pruned", *storage, "--json", cwd=pruned).out)
-    assert status["pruned"] == len(prunings(alone))
-    assert status["complete"] + status["pruned"] == 6
-    ended = {e.trial: e.value for e in events if isinstance(e, AttemptEnded)}
-    assert ended == {t.number: t.value for t in alone}
-    outcomes = {e.trial for e in events if isinstance(e, AttemptEnded) and e.outcome == "pruned"}
-    assert outcomes == set(prunings(alone))
 
 
 KILLING = """
@@ -131,24 +107,6 @@ def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(
     assert differing(results_of(swept.trials), results_of(alone[: first + 1])) == []
 
 
-def test_enqueued_values_are_taken_or_refused_by_name(tmp_path: Path) -> None:
-    study = StudyText(
-        data=UNVALIDATED,
-        arguments="""objective="loss", epochs=1, trials=4, sampler="random", threads=1,
-        enqueue=[{"learning_rate": 0.01}, {"learning_rate": 0.02, "momentun": 0.9},
-        {"learning_rate": 5.0}]""",
-    )
-    swept = sweep(study.write(tmp_path / "given.py"), tmp_path, workers=1, isolation="inline")
-    assert [t.params.get("learning_rate") for t in swept.trials[:3]] == [0.01, 0.02, None]
-    events = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert [t for t in events if "enqueue" in t] == [
-        "enqueue[1] gives 'momentun', which trial 1 did not suggest; it suggested 'learning_rate'"
-    ]
-    assert swept.trials[2].state == "failed"
-    assert "enqueue[2] gives 'learning_rate' the value 5.0" in (swept.trials[2].error or "")
-    assert swept.trials[3].params["learning_rate"] not in (0.01, 0.02)
-
-
 def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path) -> None:
     study = StudyText(
         head="""
@@ -171,6 +129,7 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path
     assert len(trial.epochs) == 1
 
 
+@pytest.mark.whole
 def test_two_objectives_have_a_front_and_no_best_trial(
     tmp_path: Path, here: Callable[..., Ended]
 ) -> None:
@@ -208,15 +167,3 @@ def test_two_objectives_have_a_front_and_no_best_trial(
     differs = here(*verify, "--trial", 0, *runs, cwd=tmp_path)
     assert differs.code == 4
     assert "the trial's value (val_loss) is 0.5" in differs.out
-
-
-def test_an_objective_after_the_first_that_no_epoch_reports_is_refused(tmp_path: Path) -> None:
-    study = StudyText(
-        data=UNVALIDATED,
-        arguments="""objective=["loss", "recall"], direction=["minimize", "maximize"],
-        epochs=2, trials=1, sampler="random", threads=1""",
-    )
-    file = study.write(tmp_path / "two.py")
-    named = "the model does not report the objective 'recall'"
-    with pytest.raises(DefinitionError, match=named):
-        sweep(file, tmp_path, workers=1, isolation="inline")

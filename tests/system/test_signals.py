@@ -7,14 +7,13 @@ import os
 import shlex
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 from interruptions import WholeRun
 from study_files import StudyText
-from sweeps import Ended, RunningCommand, differing, results_of, trials_in
+from sweeps import RunningCommand, differing, results_of, trials_in
 
 ENDLESS = StudyText(
     name="endless",
@@ -170,29 +169,6 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     [attempt] = trials_in(runs, "endless")[0].attempts
     assert attempt.outcome == "lost"
     assert attempt.ended_at is None, "nobody could write down how it ended"
-
-
-# Python has an answer of its own to the first, which must not be heard.
-@pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
-)
-def test_a_stop_before_the_study_is_loaded_leaves_nothing(
-    endless: Path, here: Callable[..., Ended], number: signal.Signals
-) -> None:
-    slow = endless.with_name("slow.py")
-    slow.write_text(
-        "import sys; print('now pausing', file=sys.stderr, flush=True)\nimport signal\n"
-    )
-    with slow.open("a") as file:
-        file.write("signal.pause()\n")
-    with RunningCommand("run", slow, cwd=slow.parent) as run:
-        run.wait_for("now pausing")
-        run.signal(number)
-        assert run.end() == 130, run.err
-    assert "Traceback" not in run.err
-    assert run.err.strip().splitlines()[-1].strip() == f"sweeper run {slow}"
-    assert not (slow.parent / "runs").exists()
-    assert here("ls", cwd=slow.parent).code == 1
 
 
 def test_a_pause_of_everything_changes_nothing(whole: WholeRun, tmp_path: Path) -> None:

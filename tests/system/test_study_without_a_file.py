@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from sweeps import LIMIT, Ended
 
 from sweeper import load_study
@@ -38,6 +39,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.whole
 def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(
     tmp_path: Path, here: Callable[..., Ended]
 ) -> None:

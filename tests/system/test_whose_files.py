@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -103,43 +102,6 @@ def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(
     (trial,) = trials_in(there)
     assert all(Path(kept.path).is_relative_to(there) for kept in trial.checkpoints)
     assert all(Path(kept.path).is_dir() for kept in trial.checkpoints)
-
-
-def test_a_resume_from_another_directory_finds_the_checkpoints_by_their_paths(
-    killed: Killed, tmp_path: Path, here: Callable[..., Ended]
-) -> None:
-    home = killed.home
-    kept = tmp_path / "kept"
-    killed.copy(kept)
-    try:
-        url = f"sqlite:///{home / 'runs' / 'sweeper.db'}"
-        ended = here("resume", "small", "--storage", url, cwd=tmp_path)
-        check_went_on(ended, killed, home / "runs")
-        assert f"resumes from its checkpoints in {home}" in ended.err
-        files = tmp_path / "runs" / "small" / "trial-00000" / "files"
-        assert len((files / "log.csv").read_text().splitlines()) == 5
-    finally:
-        shutil.rmtree(home)
-        kept.rename(home)
-
-
-def test_checkpoints_that_are_gone_are_said_before_anything_is_trained_again(
-    killed: Killed, tmp_path: Path, here: Callable[..., Ended]
-) -> None:
-    runs = killed.copy(tmp_path / "there") / "runs"
-    kept = tmp_path / "elsewhere"
-    killed.home.rename(kept)
-    try:
-        shutil.rmtree(runs / "small" / "trial-00000" / "attempt-01" / "checkpoints")
-        ended = here("resume", "small", "--runs-dir", runs, cwd=tmp_path)
-    finally:
-        kept.rename(killed.home)
-    assert ended.code == 0, ended.err
-    said = re.search(r"the newest, of step \d+, is no longer at", ended.err)
-    assert said is not None
-    assert said.start() < ended.err.index("attempt 2 started")
-    assert "trained again, from the beginning" in ended.err
-    assert results_of(trials_in(runs)) == killed.whole
 
 
 @pytest.mark.parametrize("form", ["database removed", "another database"])

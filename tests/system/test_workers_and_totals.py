@@ -13,8 +13,6 @@ from sweeps import database_url, differing, results_of, sweep, trials_in
 from sweeper.errors import DefinitionError
 from sweeper.records.events import Notice
 from sweeper.records.results import TrialRecord
-from sweeper.run.options import RunRequest, WorkerOptions
-from sweeper.run.run import run_sweep
 
 ARGUMENTS = {
     "grid": 'trials=4, sampler="grid", grid={"learning_rate": [0.1, 0.01, 0.003, 0.001]}',
@@ -117,27 +115,3 @@ def test_more_workers_than_the_search_can_use_is_said(tmp_path: Path) -> None:
     swept = sweep(file, tmp_path, workers=5)
     messages = [e.message for e in swept.events if isinstance(e, Notice)]
     assert any("concurrency is 2, so 2 of 5 workers are used" in t for t in messages), messages
-
-
-def test_what_a_listener_raises_ends_the_run_and_leaves_no_trial_running(
-    runs: Runs, tmp_path: Path
-) -> None:
-    file = runs("random", 2).parent / "random.py"
-
-    class BrokenError(Exception):
-        pass
-
-    def listen(event: object) -> None:
-        if type(event).__name__ == "EpochFinished":
-            raise BrokenError
-
-    options = WorkerOptions(1, database_url(tmp_path), tmp_path)
-    with pytest.raises(BrokenError):
-        run_sweep(RunRequest(options, listen, source=str(file), trials=1))
-    [trial] = trials_in(tmp_path)
-    assert trial.state == "interrupted"
-    assert [a.outcome for a in trial.attempts] == ["interrupted"]
-    swept = sweep(None, tmp_path, study="small")
-    expected = results_of(trials_in(runs("random", 2)))
-    assert differing({0: expected[0]}, results_of(swept.trials)) == []
-    assert [len(t.attempts) for t in swept.trials] == [2]

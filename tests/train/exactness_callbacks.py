@@ -8,12 +8,14 @@ import functools
 import re
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 
 class LearningRatePerBatch(keras.callbacks.Callback):
@@ -224,3 +226,45 @@ def left_swapped() -> list[keras.callbacks.Callback]:
 
 def per_batch() -> list[keras.callbacks.Callback]:
     return [LearningRatePerBatch()]
+
+
+class Adds(keras.callbacks.Callback):
+    """Adds what it draws to the weights, in every other step."""
+
+    def __init__(self, draw: Callable[[], Any]) -> None:
+        super().__init__()
+        self.draw = draw
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch % 2:
+            bias = self.model.layers[-1].bias
+            bias.assign_add(0.01 * self.draw() * keras.ops.ones_like(bias))
+
+
+class DrawsLate(keras.callbacks.Callback):
+    """Calls a function of its own that draws, for the first time in the second epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draw = tf.function(lambda n: tf.random.normal((n,)))
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if epoch:
+            self.model.layers[-1].bias.assign_add(0.01 * self.draw(tf.constant(4)))
+            self.model.layers[-1].bias.assign_add(0.01 * self.draw(4))
+
+
+class ReplacesGenerators(keras.callbacks.Callback):
+    """Clears the session and seeds everything anew in the middle, and draws from Keras's generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.count += 1
+        if self.count in (1, 6):
+            keras.utils.clear_session()
+            keras.utils.set_random_seed(3)
+        bias = self.model.layers[-1].bias
+        bias.assign_add(0.01 * keras.random.normal(bias.shape))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -13,11 +12,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 from tensorflow.python.framework import op_def_registry
 from tensorflow.python.ops import gen_random_ops
-from trainings import Watcher, classifying, equal, plan, train, unvalidated, weights
 
-from sweeper.checkpoint.reading import load_newest
-from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.randomness.hidden_state import EagerSeeds, HiddenState
+from sweeper.train.randomness.hidden_state import EagerSeeds
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 
 DRAWS: dict[str, Callable[[], Any]] = {
@@ -61,77 +57,6 @@ def test_every_draw_changes_what_is_added(what: str) -> None:
     with EagerSeeds():
         found = {float(in_order(DRAWS[what]())) for _ in range(20)}
     assert len(found) > 1
-
-
-class Adds(keras.callbacks.Callback):
-    """Adds what it draws to the weights, in every other step."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch % 2:
-            self.model.layers[-1].bias.assign_add(0.01 * drawn(self.what))
-
-
-class Notes(keras.callbacks.Callback):
-    """Notes what it draws of each kind, in every other step."""
-
-    def __init__(self, kinds: tuple[str, ...]) -> None:
-        super().__init__()
-        self.drawn: dict[str, list[float]] = {kind: [] for kind in kinds}
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch % 2:
-            for kind, found in self.drawn.items():
-                found.append(float(drawn(kind)[0]))
-
-
-def ended(
-    directory: Path, callback: Callable[[], keras.callbacks.Callback], stops: tuple[int, ...]
-) -> TrainingPlan:
-    for stop in (*stops, None):
-        planned = plan(
-            model=classifying, data=unvalidated, callbacks=lambda: [callback()], epochs=2
-        )
-        loaded = load_newest([directory], pytest.fail) if directory.exists() else None
-        train(planned, Watcher(directory=directory, stop_at=stop), loaded)
-    return planned
-
-
-def ends(directory: Path, what: str, stops: tuple[int, ...]) -> list[np.ndarray[Any, Any]]:
-    return weights(ended(directory, lambda: Adds(what), stops).model)
-
-
-# Together any one that went on elsewhere would show; which one, each by itself.
-@pytest.mark.parametrize(
-    "what", [TOGETHER, *(pytest.param(what, marks=pytest.mark.whole) for what in DRAWS)]
-)
-def test_an_eager_operation_with_a_seed_resumes_exactly(what: str, tmp_path: Path) -> None:
-    whole = ends(tmp_path / "whole", what, ())
-    stops = (9,) if what == TOGETHER else (6, 9)
-    assert equal(whole, ends(tmp_path / "stopped", what, stops))
-
-
-def test_left_to_tensorflow_a_resumed_training_draws_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Negative control."""
-    kinds = ("normal", "sampler", "explicit")
-
-    def noted(directory: Path, stops: tuple[int, ...]) -> dict[str, list[float]]:
-        (notes,) = ended(directory, lambda: Notes(kinds), stops).callbacks
-        assert isinstance(notes, Notes)
-        return notes.drawn
-
-    monkeypatch.setattr(HiddenState, "components", property(lambda self: (self.fresh_entropy,)))
-    whole = noted(tmp_path / "whole", ())
-    stopped = noted(tmp_path / "stopped", (6,))
-    for kind in kinds:
-        assert len(whole[kind]) == len(stopped[kind]) == 6
-        assert whole[kind][:3] == stopped[kind][:3]
-        assert whole[kind][3:] != stopped[kind][3:], kind
 
 
 def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new() -> None:

@@ -25,8 +25,12 @@ import exactness_models as models
 import keras
 import numpy as np
 import pytest
+import test_text_data as texts
 from exactness_models import STEPS, compiled
 from keras import layers, optimizers
+from test_eager_seeds import TOGETHER, drawn
+from test_fresh_entropy import UNSEEDED
+from test_graph_generators import DRAWS, Noise
 from trainings import Watcher, leave_out, plan, train, without_component
 
 from sweeper import Data
@@ -59,6 +63,10 @@ class Case:
             epochs=3,
             tracked=self.tracked,
         )
+
+
+def draws_in_graphs() -> keras.Model:
+    return compiled(optimizers.SGD(0.05), first=[Noise(tuple(DRAWS))])
 
 
 CASES = [
@@ -107,12 +115,42 @@ CASES = [
         calls.scheduled,
         data=models.weighted_data,
     ),
+    Case(
+        "eager-operations",
+        "SGD",
+        STEP,
+        lambda: compiled(optimizers.SGD(0.05)),
+        lambda: [calls.Adds(lambda: drawn(TOGETHER))],
+    ),
+    Case("draws-in-graphs", "SGD", EPOCH, draws_in_graphs, lambda: [calls.DrawsLate()]),
+    Case(
+        "unseeded-generators",
+        "SGD",
+        STEP,
+        lambda: compiled(optimizers.SGD(0.05)),
+        lambda: [calls.Adds(lambda: sum(draw() for draw in UNSEEDED.values()))],
+    ),
+    Case(
+        "global-generator-replaced",
+        "SGD",
+        STEP,
+        lambda: compiled(optimizers.SGD(0.05), models.GlobalNoise()),
+        lambda: [calls.ReplacesGenerators()],
+    ),
+    Case("texts", "Adam", STEP, texts.classifier, data=texts.data),
+    Case(
+        "texts-looked-up", "Adam", VALIDATION, lambda: texts.classifier("lookup"), data=texts.data
+    ),
+    Case("texts-ragged", "Adam", EPOCH, lambda: texts.classifier("ragged"), data=texts.words),
     Case("attention-shared-layer", "AdamW", VALIDATION, models.attentive),
     Case("compiled-by-xla", "SGD", EPOCH, models.by_xla),
     Case("averages-left-in-the-model", "SGD", EPOCH, models.averaged, calls.left_swapped),
 ]
 
-ON_REQUEST = {"attention-shared-layer", "compiled-by-xla", "averages-left-in-the-model"}
+ON_REQUEST = {
+    *("attention-shared-layer", "compiled-by-xla", "averages-left-in-the-model"),
+    *("texts-looked-up", "texts-ragged"),
+}
 """They have no state of a kind that the others have not."""
 
 ON_ITS_WAY = {
@@ -337,6 +375,10 @@ def test_a_training_stopped_at_three_steps_ends_as_if_it_never_was(
         ("eager-own-step", "user_state"),
         ("tracked-generator", "user_state"),
         ("steps-per-execution", "user_state"),
+        ("eager-operations", "eager_operations"),
+        ("draws-in-graphs", "eager_operations"),
+        ("unseeded-generators", "fresh_entropy"),
+        ("global-generator-replaced", "global_seed_generator"),
     ],
 )
 def test_the_suite_notices_what_is_left_out(

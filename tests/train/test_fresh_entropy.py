@@ -10,29 +10,21 @@ import tempfile
 import threading
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 from numpy.random import bit_generator
 from trainings import (
     SEEDS,
-    Watcher,
-    equal,
-    one_layer,
     plan,
     small_data,
-    train,
-    unvalidated,
-    weights,
 )
 
 from sweeper import Data
-from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import UncapturableError
 from sweeper.train.randomness.fresh_entropy import FreshEntropy, system_entropy
+from sweeper.train.randomness.seeds import TrialSeeds
 
 UNSEEDED: dict[str, Callable[[], float]] = {
     "default_rng": lambda: np.random.default_rng().random(),
@@ -43,57 +35,6 @@ UNSEEDED: dict[str, Callable[[], float]] = {
     "random.Random": lambda: random.Random().random(),
     "random.seed": lambda: random.seed() or random.random(),
 }
-TOGETHER = "together"
-
-
-def drawing(name: str) -> Callable[[], float]:
-    if name == TOGETHER:
-        return lambda: sum(draw() for draw in UNSEEDED.values())
-    return UNSEEDED[name]
-
-
-class Jitters(keras.callbacks.Callback):
-    """Sets the learning rate by a generator that it makes anew each time."""
-
-    def __init__(self, draw: Callable[[], float]) -> None:
-        super().__init__()
-        self.rate = 0.0
-        Jitters.draw = staticmethod(draw)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch % 3 == 0:
-            self.rate = 0.01 * (1 + Jitters.draw())
-            self.model.optimizer.learning_rate = self.rate
-
-
-def ends(directory: Path, draw: Callable[[], float], stops: tuple[int, ...]) -> list[np.ndarray]:
-    for stop in (*stops, None):
-        planned = plan(
-            model=one_layer, data=unvalidated, callbacks=lambda: [Jitters(draw)], epochs=2
-        )
-        loaded = load_newest([directory], pytest.fail) if directory.exists() else None
-        train(planned, Watcher(directory=directory, stop_at=stop), loaded)
-    return weights(planned.model)
-
-
-# Together any one that began elsewhere would show; which one, each by itself.
-@pytest.mark.parametrize(
-    "name", [TOGETHER, *(pytest.param(name, marks=pytest.mark.whole) for name in UNSEEDED)]
-)
-def test_a_callback_that_makes_unseeded_generators_resumes_exactly(
-    name: str, tmp_path: Path
-) -> None:
-    whole = ends(tmp_path / "whole", drawing(name), ())
-    assert equal(whole, ends(tmp_path / "stopped", drawing(name), (4, 9)))
-
-
-def test_a_count_that_is_not_restored_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Negative control."""
-    whole = ends(tmp_path / "whole", UNSEEDED["default_rng"], ())
-    monkeypatch.setattr(FreshEntropy, "restore", lambda *_: None)
-    assert not equal(whole, ends(tmp_path / "stopped", UNSEEDED["default_rng"], (4,)))
 
 
 def test_an_unseeded_split_in_a_factory_is_the_same_in_every_build() -> None:
@@ -112,6 +53,12 @@ def test_without_the_stream_two_builds_split_differently() -> None:
     with system_entropy():
         one, other = (unseeded_split().train[1] for _ in range(2))
     assert one.tobytes() != other.tobytes()
+
+
+def test_each_trial_and_each_purpose_has_a_seed_of_its_own() -> None:
+    uses = ("model", "data", "callbacks", "order", "training")
+    seeds = [TrialSeeds(s, n).child(use) for s in (0, 7) for n in range(20) for use in uses]
+    assert len(set(seeds)) == len(seeds)
 
 
 def test_factories_and_trials_have_streams_of_their_own() -> None:

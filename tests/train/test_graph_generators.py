@@ -10,13 +10,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, equal, plan, train, unvalidated, weights
+from trainings import Watcher, equal, plan, train, unvalidated
 
-from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import UncapturableError
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.randomness.hidden_state import HiddenState
-from sweeper.train.randomness.tracing import GraphGenerators
 
 KERNELS: dict[str, Callable[[], Any]] = {
     "normal": lambda: tf.random.normal((5,), 2.0, 3.0),
@@ -42,10 +40,6 @@ DRAWS: Mapping[str, Callable[[Any], Any]] = {
     )[1],
     "helper": lambda _: tf.function(lambda: tf.random.normal((4,)))(),
 }
-
-CONTROLS = ("normal", "dropout", "gamma", "branch", "helper")
-"""Those whose controls run by default: an operation, one that Keras has, one with a tensor's
-parameters, and two within functions of a graph's own."""
 
 
 class Noise(keras.layers.Layer):
@@ -84,14 +78,6 @@ def drawing(kinds: tuple[str, ...], eager: bool = False) -> Callable[[], Trainin
     return lambda: plan(model=build, data=unvalidated, callbacks=lambda: [Draws()], epochs=3)
 
 
-def ends(directory: Path, make: Callable[[], TrainingPlan], *stops: int) -> list[Any]:
-    for stop in (*stops, None):
-        planned = make()
-        loaded = load_newest([directory], pytest.fail) if directory.exists() else None
-        train(planned, Watcher(directory, stop_at=stop), loaded)
-    return weights(planned.model)
-
-
 @pytest.mark.parametrize("kind", KERNELS)
 def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind: str) -> None:
     def drawn() -> list[Any]:
@@ -104,25 +90,6 @@ def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind: str) -> None:
         assert equal(drawn(), usual)
         assert len(hidden.eager_seeds.graphs) == 1
     assert not equal(usual[:1], usual[1:2])
-
-
-@pytest.mark.parametrize("eager", [False, True])
-def test_a_step_that_draws_resumes_exactly(eager: bool, tmp_path: Path) -> None:
-    make = drawing(tuple(DRAWS), eager)
-    assert equal(ends(tmp_path / "whole", make), ends(tmp_path / "stopped", make, 6, 9, 16))
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [pytest.param(kind, marks=() if kind in CONTROLS else pytest.mark.whole) for kind in DRAWS],
-)
-def test_control_without_the_generators_state_it_ends_elsewhere(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make = drawing((kind,))
-    whole = ends(tmp_path / "whole", make)
-    monkeypatch.setattr(GraphGenerators, "restore", lambda *_: None)
-    assert not equal(whole, ends(tmp_path / "stopped", make, 6))
 
 
 def test_a_function_that_is_traced_again_goes_on_with_its_generators() -> None:

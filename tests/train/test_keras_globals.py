@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, equal, plan, train, unvalidated, weights
+from trainings import Watcher, plan, train, unvalidated
 
-from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import UncapturableError
-from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.randomness.generators import GlobalSeedGenerator
 
 
 def both() -> None:
@@ -65,55 +58,6 @@ def build(*, eager: bool) -> keras.Model:
     return model
 
 
-def planned(what: str, *, at: tuple[int, ...] = (4,), eager: bool = False) -> TrainingPlan:
-    return plan(
-        model=lambda: build(eager=eager),
-        data=unvalidated,
-        callbacks=lambda: [Meddles(what, at)],
-        epochs=2,
-    )
-
-
-def ends(
-    directory: Path, what: str, stops: tuple[int, ...], **options: Any
-) -> list[np.ndarray[Any, Any]]:
-    for stop in stops:
-        go_on(directory, what, stop, **options)
-    return weights(go_on(directory, what, None, **options))
-
-
-def go_on(directory: Path, what: str, stop: int | None, **options: Any) -> keras.Model:
-    """The model at the next stop, or at the end."""
-    made = planned(what, **options)
-    # Nothing of the process that made the checkpoint may help the one that goes on.
-    random.seed(None)
-    loaded = load_newest([directory], pytest.fail) if directory.exists() else None
-    if loaded is None:
-        random.seed(5)
-    train(made, Watcher(directory=directory, stop_at=stop), loaded)
-    return made.model
-
-
-@pytest.mark.parametrize(
-    ("what", "eager"),
-    [
-        pytest.param("both", False, id="both-graph"),
-        pytest.param("clears", True, id="clears-eager", marks=pytest.mark.whole),
-        pytest.param("clears", False, id="clears-graph", marks=pytest.mark.whole),
-        pytest.param("reseeds", False, id="reseeds-graph", marks=pytest.mark.whole),
-        pytest.param("reseeds", True, id="reseeds-eager", marks=pytest.mark.whole),
-        pytest.param("both", True, id="both-eager", marks=pytest.mark.whole),
-    ],
-)
-def test_a_global_generator_that_a_callback_replaces_resumes_exactly(
-    what: str, eager: bool, tmp_path: Path
-) -> None:
-    """Stopped before anything is done to it, right after, and after the second time."""
-    options: dict[str, Any] = {"eager": eager, "at": (4, 8)}
-    whole = ends(tmp_path / "whole", what, (), **options)
-    assert equal(whole, ends(tmp_path / "stopped", what, (3, 4, 9), **options))
-
-
 class Predicts(Meddles):
     """Runs a function of TensorFlow's that draws from the global generator as it was then."""
 
@@ -142,33 +86,3 @@ def test_a_function_traced_with_a_generator_that_was_replaced_is_refused(
             train(made, watcher)
     else:
         train(made, watcher)
-
-
-@pytest.fixture(scope="module")
-def replaced(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> tuple[Path, list[np.ndarray[Any, Any]]]:
-    """What was there at a stop after it was replaced, and the end of a training without a stop."""
-    directory = tmp_path_factory.mktemp("replaced")
-    go_on(directory / "stopped", "both", 6)
-    return directory / "stopped", ends(directory / "whole", "both", ())
-
-
-@pytest.mark.parametrize("forgotten", ["traced", "state"])
-def test_either_generator_left_out_shows(
-    forgotten: str,
-    replaced: tuple[Path, list[np.ndarray[Any, Any]]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Negative control: the step goes by the one it was traced with, callbacks by the new one."""
-    stopped, whole = replaced
-    restore = GlobalSeedGenerator.restore
-
-    def forgetful(self: GlobalSeedGenerator, saved: Any, tensors: Any) -> None:
-        other = {**tensors, f"{self.name}/{forgotten}": np.array([1, 2], "int32")}
-        restore(self, saved, other)
-
-    monkeypatch.setattr(GlobalSeedGenerator, "restore", forgetful)
-    shutil.copytree(stopped, tmp_path / "stopped")
-    assert not equal(whole, ends(tmp_path / "stopped", "both", ()))

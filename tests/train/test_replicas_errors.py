@@ -1,4 +1,4 @@
-"""What cannot be trained on several replicas is refused by name, each error compared whole."""
+"""What cannot be trained on several replicas is refused by name, with the names that the user wrote."""
 
 from __future__ import annotations
 
@@ -35,29 +35,24 @@ def arrays(samples: int, **options: Any) -> Callable[[], Data]:
     return lambda: Data(train=digits(samples), **options)
 
 
-_SHARE = "which the 2 replicas of the MirroredStrategy cannot share equally"
-
-
-def test_a_last_batch_that_cannot_be_shared_equally_is_refused_before_training() -> None:
-    assert refused(DataError, arrays(65, batch_size=16)) == (
-        "Data(train=…, batch_size=16): 65 samples come in batches the last of which has 1 "
-        f"sample, {_SHARE}; leave out 1 sample of the arrays"
-    )
-
-
-def test_a_batch_size_that_cannot_be_shared_equally_is_refused() -> None:
-    assert refused(DataError, arrays(64, batch_size=15)) == (
-        "Data(train=…, batch_size=15): 64 samples come in batches each of which has 15 samples, "
-        f"{_SHARE}; batch_size=14 leaves no such batch"
-    )
-
-
-def test_a_last_batch_of_validation_that_cannot_be_shared_equally_is_refused() -> None:
-    data = arrays(64, batch_size=16, validation=digits(33))
-    assert refused(DataError, data) == (
-        "Data(validation=…, validation_batch_size=16): 33 samples come in batches the last of "
-        f"which has 1 sample, {_SHARE}; leave out 1 sample of the arrays"
-    )
+@pytest.mark.parametrize(
+    ("samples", "options", "names"),
+    [
+        (65, {"batch_size": 16}, ("Data(train=…, batch_size=16)", "65 samples", "1 sample")),
+        (64, {"batch_size": 15}, ("batch_size=15", "each of which", "batch_size=14")),
+        (
+            64,
+            {"batch_size": 16, "validation": digits(33)},
+            ("Data(validation=…, validation_batch_size=16)", "33 samples"),
+        ),
+    ],
+    ids=["a last batch", "every batch", "a last batch of validation"],
+)
+def test_batches_that_cannot_be_shared_equally_are_refused_before_training(
+    samples: int, options: dict[str, Any], names: tuple[str, ...]
+) -> None:
+    said = refused(DataError, arrays(samples, **options))
+    assert all(name in said for name in (*names, "the 2 replicas of the MirroredStrategy")), said
 
 
 def test_a_last_batch_that_is_never_drawn_is_not_refused() -> None:
@@ -79,12 +74,10 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind: s
         "tf.data": lambda: Data(train=dataset),
         "validation": lambda: Data(train=digits(64), validation=dataset),
     }[kind]
-    shown = "batch 3 of epoch 1" if kind == "function" else "a batch"
-    use = "validation" if kind == "validation" else "train"
-    assert refused(DataError, given) == (
-        f"Data({use}=…): {shown} has 1 sample, {_SHARE}; give batches of multiples of 2, and drop "
-        "the last one (drop_remainder=True) or fill it"
-    )
+    said = refused(DataError, given)
+    assert said.startswith("Data(validation=…)" if kind == "validation" else "Data(train=…)")
+    assert ("batch 3 of epoch 1" in said) == (kind == "function")
+    assert "drop_remainder=True" in said
 
 
 class OwnStep(keras.Model):
@@ -112,14 +105,9 @@ def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_
     two = plan(model=under(own_step), data=data, epochs=1)
     loop = TrainingLoop(two, Watcher(), told.append)
     loop.run()
-    assert told == [
-        (
-            "the model's own train_step() runs on the 2 replicas of the MirroredStrategy, each "
-            "with its share of a batch, and gradients are summed: divide the loss of a share "
-            "by 2, otherwise the training differs from that on one device; Keras's own steps "
-            "and a TrainingStep do this by themselves"
-        )
-    ]
+    [said] = told
+    assert "train_step() runs on the 2 replicas" in said
+    assert "divide the loss of a share by 2" in said
 
     one = own_step()
     one.set_weights(plan(model=own_step, data=data).model.get_weights())
@@ -152,19 +140,6 @@ def outside(build: Callable[[], keras.Model]) -> Callable[[], keras.Model]:
     return built
 
 
-_INSIDE = (
-    "make the model, its layers and its optimizer inside strategy.scope(), as a study's factories do "
-    "with Study(strategy=…)"
-)
-
-
-def test_layers_made_outside_the_scope_are_refused() -> None:
-    assert refused(FactoryError, built=outside) == (
-        "model 'late' cannot be trained on the 2 replicas of the MirroredStrategy: its variable "
-        f"'early/kernel' was made outside the strategy's scope; {_INSIDE}"
-    )
-
-
 def compiled(**options: Any) -> Callable[[], keras.Model]:
     def build() -> keras.Model:
         given = {name: value() if callable(value) else value for name, value in options.items()}
@@ -175,115 +150,20 @@ def compiled(**options: Any) -> Callable[[], keras.Model]:
     return build
 
 
-def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
-    early = keras.optimizers.SGD(0.1)
-    assert refused(FactoryError, model=compiled(optimizer=early)) == (
-        "model 'net' cannot be trained on the 2 replicas of the MirroredStrategy: its optimizer was "
-        f"made outside the strategy's scope; {_INSIDE}"
+def masked() -> keras.Model:
+    embedding = keras.layers.Embedding(5, 4, mask_zero=True)
+    model = keras.Sequential(
+        [keras.Input((6,), dtype="int32"), embedding, keras.layers.Dense(2)], name="net"
     )
+    model.compile("sgd", "mse")
+    return model
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        *(
-            (
-                {"optimizer": lambda name=name: keras.optimizers.SGD(0.1, **{name: 0.5})},
-                (
-                    f"its optimizer SGD has {name}, and Keras clips the gradients of each replica, not "
-                    "their sum; leave it out, and give a TrainingStep gradients="
-                    "[sweeper.gradients.clip_by_global_norm(…)], which clips the sum"
-                ),
-            )
-            for name in ("clipnorm", "global_clipnorm", "clipvalue")
-        ),
-        (
-            {"optimizer": lambda: keras.optimizers.SGD(0.1, gradient_accumulation_steps=2)},
-            (
-                "its optimizer SGD has gradient_accumulation_steps, and Keras does not sum "
-                "gradients inside its condition; use a larger batch_size, which replicas share"
-            ),
-        ),
-        (
-            {"optimizer": lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1))},
-            (
-                "its optimizer is a LossScaleOptimizer, and Keras does not sum gradients "
-                "inside its condition; use the policy 'mixed_bfloat16', which needs no loss "
-                "scaling"
-            ),
-        ),
-        (
-            {
-                "optimizer": lambda: keras.optimizers.SGD(
-                    0.1, use_ema=True, ema_overwrite_frequency=3
-                )
-            },
-            (
-                "its optimizer SGD has ema_overwrite_frequency, and Keras does not overwrite "
-                "weights inside its condition; leave it out: the averages replace the weights "
-                "when training ends"
-            ),
-        ),
-    ],
-)
-def test_what_keras_cannot_do_on_replicas_is_refused_before_training(
-    options: dict[str, Any], text: str
-) -> None:
-    assert refused(FactoryError, model=compiled(**options)) == (
-        f"model 'net' cannot be trained on the 2 replicas of the MirroredStrategy: {text}"
-    )
-
-
-def test_a_model_that_xla_compiles_is_refused() -> None:
-    def build() -> keras.Model:
-        model = compiled()()
-        # With deterministic kernels Keras takes none of its own layers for one that XLA compiles.
-        model._jit_compile = True
-        return model
-
-    assert refused(FactoryError, model=build) == (
-        "model 'net' cannot be trained on the 2 replicas of the MirroredStrategy: it is "
-        "compiled with jit_compile=True, and XLA compiles for one device only; leave it out"
-    )
-
-
-def test_a_loss_that_is_one_number_for_a_batch_is_refused() -> None:
-    def mean(y: Any, predicted: Any) -> Any:
-        return tf.reduce_mean(tf.square(y - predicted))
-
-    x, _ = digits(64)
-    data = Data(train=(x, x[:, :4]), batch_size=16)
-    assert refused(FactoryError, lambda: data, compiled(loss=lambda: mean)) == (
-        "a loss function of the model returns one number for a whole batch; on 2 replicas it "
-        "is unknown whether these numbers have to be summed or averaged: return a value for "
-        "each sample, and Keras takes the mean"
-    )
-
-
-def test_a_mean_over_the_weights_of_one_replica_is_refused() -> None:
-    x, _ = digits(64)
-    data = Data(train=(x, x[:, :4], np.ones(64)), batch_size=16)
-    loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
-    assert refused(FactoryError, lambda: data, compiled(loss=lambda: loss)) == (
-        'the reduction "mean_with_sample_weight" of a loss divides by the weights of one replica, not '
-        "of all 2; use a TrainingStep, which computes it over all replicas"
-    )
-
-
-def test_a_mean_over_the_unmasked_values_of_one_replica_is_refused() -> None:
-    def masked() -> keras.Model:
-        embedding = keras.layers.Embedding(5, 4, mask_zero=True)
-        layers = [keras.Input((6,), dtype="int32"), embedding, keras.layers.Dense(2)]
-        model = keras.Sequential(layers)
-        model.compile("sgd", "mse")
-        return model
-
-    x = np.arange(96).reshape(16, 6) % 5
-    data = Data(train=(x.astype("int32"), np.ones((16, 6, 2))), batch_size=8)
-    assert refused(FactoryError, lambda: data, masked) == (
-        "the model's output has a mask, and a loss divides by the unmasked values of one replica, not "
-        "of all 2; use a TrainingStep, which computes it over all replicas"
-    )
+def by_xla() -> keras.Model:
+    model = compiled()()
+    # With deterministic kernels Keras takes none of its own layers for one that XLA compiles.
+    model._jit_compile = True
+    return model
 
 
 class Adds(keras.layers.Layer):
@@ -294,38 +174,99 @@ class Adds(keras.layers.Layer):
         return x
 
 
-@pytest.mark.parametrize(
-    "layer",
-    [
-        lambda: Adds(name="a"),
-        lambda: keras.layers.Dense(4, activity_regularizer="l1", name="a"),
-    ],
-    ids=["add_loss", "activity"],
-)
-def test_losses_that_layers_add_are_refused(layer: Callable[[], Any]) -> None:
-    def adding() -> keras.Model:
-        model = keras.Sequential([keras.Input((8,)), layer(), keras.layers.Dense(4)])
+def with_layer(make: Callable[[], Any]) -> Callable[[], keras.Model]:
+    def build() -> keras.Model:
+        model = keras.Sequential([keras.Input((8,)), make(), keras.layers.Dense(4)], name="net")
         model.compile("sgd", "mse")
         return model
 
+    return build
+
+
+def mean_of_all(y: Any, predicted: Any) -> Any:
+    return tf.reduce_mean(tf.square(y - predicted))
+
+
+def optimized(make: Callable[[], Any]) -> Callable[[], keras.Model]:
+    return compiled(optimizer=make)
+
+
+def four(*more: Any) -> Callable[[], Data]:
     x, _ = digits(64)
-    data = Data(train=(x, x[:, :4]), batch_size=16)
-    assert refused(FactoryError, lambda: data, adding) == (
-        "layer 'a' adds a loss (add_loss, or an activity regularizer), and the replicas, which are "
-        "threads, share a layer's list of losses; override extra_losses() of a TrainingStep, or "
-        "compute the loss from an output of the model"
-    )
+    return lambda: Data(train=(x, x[:, :4], *more), batch_size=16)
+
+
+def tokens() -> Data:
+    x = np.arange(96).reshape(16, 6) % 5
+    return Data(train=(x.astype("int32"), np.ones((16, 6, 2))), batch_size=8)
+
+
+SGD = keras.optimizers.SGD
+WEIGHTED = "mean_with_sample_weight"
+
+MODELS: dict[str, tuple[Callable[[], keras.Model], Any, tuple[str, ...]]] = {
+    "clipnorm": (optimized(lambda: SGD(clipnorm=0.5)), None, ("SGD has clipnorm", "clip_by_gl")),
+    "global_clipnorm": (optimized(lambda: SGD(global_clipnorm=0.5)), None, ("global_clipnorm",)),
+    "clipvalue": (optimized(lambda: SGD(clipvalue=0.5)), None, ("SGD has clipvalue",)),
+    "accumulation": (
+        optimized(lambda: SGD(gradient_accumulation_steps=2)),
+        None,
+        ("gradient_accumulation_steps", "batch_size"),
+    ),
+    "loss scale": (
+        optimized(lambda: keras.optimizers.LossScaleOptimizer(SGD())),
+        None,
+        ("LossScaleOptimizer", "mixed_bfloat16"),
+    ),
+    "overwritten averages": (
+        optimized(lambda: SGD(use_ema=True, ema_overwrite_frequency=3)),
+        None,
+        ("ema_overwrite_frequency",),
+    ),
+    "XLA": (by_xla, None, ("jit_compile=True",)),
+    "one number a batch": (
+        compiled(loss=lambda: mean_of_all),
+        four(),
+        ("one number for a whole batch", "a value for each sample"),
+    ),
+    "mean by weights": (
+        compiled(loss=lambda: keras.losses.MeanSquaredError(reduction=WEIGHTED)),
+        four(np.ones(64)),
+        (WEIGHTED, "TrainingStep"),
+    ),
+    "mask": (masked, tokens, ("has a mask", "TrainingStep")),
+    "add_loss": (with_layer(lambda: Adds(name="a")), four(), ("layer 'a'", "extra_losses()")),
+    "activity": (
+        with_layer(lambda: keras.layers.Dense(4, activity_regularizer="l1", name="a")),
+        four(),
+        ("layer 'a'", "activity regularizer"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_what_replicas_would_train_otherwise_is_refused_before_training(case: str) -> None:
+    model, data, names = MODELS[case]
+    said = refused(FactoryError, data, model)
+    assert all(name in said for name in names), said
+
+
+def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
+    said = refused(FactoryError, model=compiled(optimizer=SGD(0.1)))
+    assert "'net' cannot be trained" in said
+    assert "its optimizer was made outside the strategy's scope" in said
+
+
+def test_layers_made_outside_the_scope_are_refused() -> None:
+    said = refused(FactoryError, built=outside)
+    assert "model 'late'" in said
+    assert "'early/kernel' was made outside the strategy's scope" in said
 
 
 def test_strategies_whose_replicas_are_not_in_this_process_are_refused() -> None:
     several = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)
-    with pytest.raises(FactoryError) as raised:
+    with pytest.raises(FactoryError, match=r"trains in one process; use .*MirroredStrategy"):
         check_strategy(several)
-    assert str(raised.value) == (
-        "the model's strategy is a CollectiveAllReduceStrategy, which is not supported: a trial trains "
-        "in one process; use tf.distribute.MirroredStrategy, which trains on all GPUs that the trial sees, "
-        "and run other trials on other hosts (`sweeper worker`)"
-    )
     for kind, words in {
         tf.distribute.ParameterServerStrategy: "take steps at their own pace",
         tf.distribute.TPUStrategy: "was never tested on a TPU",
@@ -356,11 +297,7 @@ def test_a_strategy_factory_that_returns_something_else_is_named(
         strategy_scope(replicas, a_trial(tmp_path), SEEDS),
     ):
         pytest.fail("no scope")
-    name = replicas.__qualname__
-    assert str(raised.value) == (
-        f"the strategy factory {name} returned {shown}; expected a tf.distribute.Strategy, such as "
-        'tf.distribute.MirroredStrategy(["GPU:0", "GPU:1"])'
-    )
+    assert f"{replicas.__qualname__} returned {shown}" in str(raised.value)
 
 
 def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path: Path) -> None:
@@ -369,11 +306,7 @@ def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path: Path) -> Non
         check_made_in(strategy, compiled()(), "build_model")
         with pytest.raises(FactoryError) as raised:
             check_made_in(strategy, before, "build_model")
-    assert str(raised.value) == (
-        "the model factory build_model returned model 'net', which was made outside every "
-        "scope; with Study(strategy=…) the factory runs in the scope of the study's "
-        "MirroredStrategy: make the model in that scope, and enter no other"
-    )
+    assert "build_model returned model 'net', which was made outside" in str(raised.value)
 
 
 def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(
@@ -399,8 +332,4 @@ def test_a_strategy_in_place_of_a_factory_is_refused() -> None:
             trials=1,
             strategy=strategy,  # type: ignore[arg-type]
         )
-    assert str(raised.value) == (
-        f"strategy={strategy!r} cannot be called; give a function, trial -> tf.distribute.Strategy; a "
-        "strategy belongs to one process, and every trial has its own: write a function that makes "
-        "it, strategy=lambda trial: …"
-    )
+    assert str(raised.value).startswith(f"strategy={strategy!r} cannot be called; give a function")

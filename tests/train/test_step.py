@@ -231,6 +231,7 @@ def test_in_mixed_precision_gradients_are_processed_in_the_losses_own_units() ->
     assert equal(weights(normed[1]._plan.model), weights(usual._plan.model))
 
 
+@pytest.mark.whole
 def test_in_mixed_precision_a_scale_that_is_too_large_is_lowered_not_hidden() -> None:
     def step() -> TrainingStep:
         optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01), 2.0**60)

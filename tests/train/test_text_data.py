@@ -1,9 +1,7 @@
-"""Texts as training data: every form that `fit` or NumPy has for them, in order, stopped and resumed."""
+"""Texts as training data: every form that `fit` or NumPy has for them, and in order."""
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import sweeper
-from sweeper import Data, Every
+from sweeper import Data
 from sweeper.errors import DataError
 from sweeper.train.sources.opening import data_fingerprint
 
@@ -69,65 +67,54 @@ def classifier(lookup: str = "vectorization") -> keras.Model:
     return model
 
 
-class Stopping(keras.callbacks.Callback):
-    """Asks for a stop after a number of steps of the whole training."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if int(self.model.optimizer.iterations) == self.at:
-            os.kill(os.getpid(), signal.SIGINT)
+def data() -> Data:
+    validation = (np.array(TEXTS[:12], object), LABELS[:12])
+    return Data(
+        train=(tf.constant(TEXTS[:32]), LABELS[:32]),
+        validation=validation,
+        batch_size=8,
+        validation_batch_size=4,
+    )
 
 
-def trained(
-    texts: Any, directory: Path, *, at: int = 0, lookup: str = "vectorization"
-) -> list[Any]:
-    def go_on(stop: int) -> list[Any]:
-        model = classifier(lookup)
-        data = Data(train=(texts, LABELS), validation=(texts, LABELS), batch_size=8)
-        history = sweeper.fit(
-            model,
-            data,
-            epochs=3,
-            checkpoints=directory,
-            callbacks=[Stopping(stop)],
-            checkpoint_every=Every(steps=2),
-        )
-        return [history.history, [w.tobytes() for w in model.get_weights() if w.dtype != object]]
+def words() -> Data:
+    ragged = tf.ragged.constant([text.split()[: 1 + n % 5] for n, text in enumerate(TEXTS)])
+    return Data(
+        train=(ragged[:32], LABELS[:32]),
+        validation=(ragged[:12], LABELS[:12]),
+        batch_size=8,
+        validation_batch_size=4,
+    )
 
-    if at:
-        with pytest.raises(sweeper.Interrupted):
-            go_on(at)
-    return go_on(0)
+
+def trained(texts: Any, directory: Path, lookup: str = "vectorization") -> list[Any]:
+    """What a training of one epoch ends with; stopped and resumed in ``test_exactness_suite``."""
+    model = classifier(lookup)
+    given = Data(train=(texts, LABELS), batch_size=8)
+    history = sweeper.fit(model, given, epochs=1, checkpoints=directory)
+    return [history.history, [w.tobytes() for w in model.get_weights() if w.dtype != object]]
 
 
 @pytest.mark.parametrize(
-    "form",
-    [
-        form if form in {"object array", "tensor"} else pytest.param(form, marks=pytest.mark.whole)
-        for form in FORMS
-    ],
+    "forms", [("list", "tensor"), pytest.param(tuple(FORMS), marks=pytest.mark.whole)], ids=len
 )
-def test_a_training_on_texts_that_was_stopped_ends_as_if_it_never_was(
-    form: str, tmp_path: Path
-) -> None:
-    whole = trained(TEXTS, tmp_path / "whole")
-    assert trained(FORMS[form](TEXTS), tmp_path / "stopped", at=7) == whole
+def test_every_form_of_texts_trains_alike(forms: tuple[str, ...], tmp_path: Path) -> None:
+    outcomes = [trained(FORMS[name](TEXTS), tmp_path / name) for name in forms]
+    assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
-def test_a_lookup_of_texts_resumes_too(tmp_path: Path) -> None:
-    whole = trained(TEXTS, tmp_path / "whole", lookup="lookup")
-    assert trained(TEXTS, tmp_path / "stopped", at=7, lookup="lookup") == whole
-
-
-def test_ragged_texts_resume_too(tmp_path: Path) -> None:
-    words = tf.ragged.constant([text.split()[: 1 + n % 5] for n, text in enumerate(TEXTS)])
-    whole = trained(words, tmp_path / "whole", lookup="ragged")
-    assert trained(words, tmp_path / "stopped", at=7, lookup="ragged") == whole
-    other = trained(words[::-1], tmp_path / "other", lookup="ragged")
-    assert other != whole, "the words have no effect, so the case shows nothing"
+def test_control_other_words_end_otherwise(tmp_path: Path) -> None:
+    given = words().train[0]
+    one, other = (
+        Data(train=(x, LABELS[:32]), batch_size=8, shuffle=False) for x in (given, given[::-1])
+    )
+    losses = [
+        sweeper.fit(
+            classifier("ragged"), each, epochs=1, checkpoints=tmp_path / str(number)
+        ).history
+        for number, each in enumerate((one, other))
+    ]
+    assert losses[0] != losses[1]
 
 
 def test_control_other_texts_end_otherwise(tmp_path: Path) -> None:

@@ -67,26 +67,6 @@ study(
 # The same in a dictionary, as people wrote before `nonlocal`.
 
 
-def build_dictionary_loss(trial):
-    state = {"step": 0, "seen": []}
-
-    def averaged(y_true, y_pred):
-        state["step"] += 1
-        loss = crossentropy(y_true, y_pred)
-        state["seen"].append(float(tf.reduce_mean(loss)))
-        return loss / (0.5 + np.mean(state["seen"][-7:]))
-
-    return with_loss(averaged, run_eagerly=True)
-
-
-study(
-    "loss-closure-dictionary",
-    "a dictionary with a counter and a growing list in a loss's closure",
-    identical(),
-    model=build_dictionary_loss,
-)
-
-
 def build_seeded_lambda(trial):
     seeds = keras.random.SeedGenerator(11)
 
@@ -103,26 +83,6 @@ study(
     "a SeedGenerator in the closure of a Lambda layer",
     identical(),
     model=build_seeded_lambda,
-)
-
-
-def build_lambda_with_variable(trial):
-    scale = tf.Variable(1.0, trainable=False)
-
-    def growing(x):
-        scale.assign(scale * 1.01)
-        return x * scale
-
-    layers = layers_of()
-    layers.insert(2, keras.layers.Lambda(growing))
-    return compiled(keras.Sequential(layers))
-
-
-study(
-    "lambda-closure-variable",
-    "a tf.Variable in the closure of a Lambda layer",
-    identical(),
-    model=build_lambda_with_variable,
 )
 
 
@@ -175,14 +135,6 @@ class Annealed(keras.losses.Loss):
         return -tf.reduce_sum(smooth * tf.math.log(y_pred + 1e-7), axis=-1)
 
 
-study(
-    "loss-attributes",
-    "a Loss subclass that counts its calls in an attribute, eagerly",
-    identical(),
-    model=lambda trial: with_loss(Annealed(), run_eagerly=True),
-)
-
-
 class Warm(keras.optimizers.schedules.LearningRateSchedule):
     """A schedule that goes by how often it was asked, instead of by the step."""
 
@@ -192,19 +144,6 @@ class Warm(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         self.asked += 1
         return 0.1 * min(1.0, self.asked / 20)
-
-
-def build_warm(trial):
-    model = keras.Sequential(layers_of())
-    return compiled(model, keras.optimizers.SGD(Warm()), run_eagerly=True)
-
-
-study(
-    "schedule-attributes",
-    "a LearningRateSchedule that counts how often it is asked, eagerly",
-    identical(),
-    model=build_warm,
-)
 
 
 class WithNamespace(keras.Model):
@@ -297,25 +236,6 @@ class Config:
 
     temperature: float = 2.0
     history: list = dataclasses.field(default_factory=list)
-
-
-def build_dataclass(trial):
-    config = Config()
-
-    def tempered(y_true, y_pred):
-        config.temperature *= 0.97
-        config.history.append(config.temperature)
-        return crossentropy(y_true, y_pred) / config.temperature + 0.01 * len(config.history)
-
-    return with_loss(tempered, run_eagerly=True)
-
-
-study(
-    "loss-dataclass",
-    "a dataclass of settings that a loss changes",
-    identical(),
-    model=build_dataclass,
-)
 
 
 class Curriculum:

@@ -8,8 +8,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 from pieces import (
-    build_eager,
-    build_model,
     compiled,
     crossentropy,
     layers_of,
@@ -99,27 +97,6 @@ study(
 )
 
 
-def build_constrained(trial):
-    limit = tf.Variable(2.0, trainable=False)
-
-    class Tightening(keras.constraints.Constraint):
-        def __call__(self, weights):
-            limit.assign(limit * 0.97)
-            return tf.clip_by_norm(weights, limit)
-
-    layers = layers_of()
-    layers[1] = keras.layers.Dense(8, "tanh", kernel_constraint=Tightening())
-    return compiled(keras.Sequential(layers))
-
-
-study(
-    "constraint-closure-variable",
-    "a tf.Variable in the closure of a constraint, which tightens",
-    identical(),
-    model=build_constrained,
-)
-
-
 def build_metric_function(trial):
     seen = tf.Variable(0.0, trainable=False)
 
@@ -135,26 +112,6 @@ study(
     "a tf.Variable in the closure of a metric function",
     identical(),
     model=build_metric_function,
-)
-
-
-def build_activation(trial):
-    slope = keras.Variable(0.0, trainable=False)
-
-    def ramp(x):
-        slope.assign_add(0.01)
-        return keras.ops.tanh(x) * (1 + slope)
-
-    layers = layers_of()
-    layers[1] = keras.layers.Dense(8, ramp)
-    return compiled(keras.Sequential(layers))
-
-
-study(
-    "activation-closure-variable",
-    "a keras.Variable in the closure of an activation function",
-    identical(),
-    model=build_activation,
 )
 
 
@@ -174,27 +131,6 @@ study(
     "a NumPy generator in the closure of an initializer, used up before training",
     identical(),
     model=build_initializer,
-)
-
-
-def counter_callbacks(trial):
-    step = 0
-
-    def warm_up(batch, logs):
-        nonlocal step
-        step += 1
-        RATE.model.optimizer.learning_rate = 0.1 * min(1.0, step / 12)
-
-    RATE = keras.callbacks.LambdaCallback(on_train_batch_begin=warm_up)  # noqa: N806
-    return [RATE]
-
-
-study(
-    "lambda-callback-nonlocal",
-    "a nonlocal counter in a LambdaCallback, which warms the rate up",
-    identical(),
-    model=build_model,
-    callbacks=counter_callbacks,
 )
 
 
@@ -231,30 +167,3 @@ def generator_callbacks(trial):
             self.model.optimizer.learning_rate = next(rates)
 
     return [Generated()]
-
-
-study(
-    "callback-closure-generator",
-    "a generator function's generator, advanced with every batch by a callback",
-    refused("rates", "a generator", "attributes"),
-    callbacks=generator_callbacks,
-)
-
-
-def iterator_callbacks(trial):
-    order = iter(list(np.linspace(0.1, 0.01, 40)))
-
-    class Listed(keras.callbacks.Callback):
-        def on_train_batch_begin(self, batch, logs=None):
-            self.model.optimizer.learning_rate = next(order)
-
-    return [Listed()]
-
-
-study(
-    "callback-closure-list-iterator",
-    "an iterator of a list in a callback's closure",
-    refused("order", "an iterator", "index"),
-    model=build_eager,
-    callbacks=iterator_callbacks,
-)

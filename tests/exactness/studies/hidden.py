@@ -9,21 +9,6 @@ from pieces import compiled, layers_of
 from registry import either, identical, study
 
 
-class EagerSeeded(keras.callbacks.Callback):
-    """Draws a rate with an op seed, outside of any graph."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate = float(tf.random.uniform([], 0.02, 0.1, seed=3))
-
-
-study(
-    "eager-random-op-seed",
-    "tf.random.uniform with a seed of its own, in a callback",
-    identical(),
-    callbacks=lambda trial: [EagerSeeded()],
-)
-
-
 class EagerUnseeded(keras.callbacks.Callback):
     """Draws a rate without an op seed."""
 
@@ -37,22 +22,6 @@ study(
     "tf.random.normal and truncated_normal without seeds, in a callback",
     identical(),
     callbacks=lambda trial: [EagerUnseeded()],
-)
-
-
-class EagerShuffles(keras.callbacks.Callback):
-    """Shuffles the units of a layer at the epoch's end, with an op seed."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        kernel = self.model.layers[0].kernel
-        kernel.assign(tf.transpose(tf.random.shuffle(tf.transpose(kernel.value), seed=5)))
-
-
-study(
-    "eager-shuffle-at-epochs-end",
-    "tf.random.shuffle with a seed at every epoch's end",
-    identical(),
-    callbacks=lambda trial: [EagerShuffles()],
 )
 
 
@@ -111,22 +80,6 @@ study(
 @tf.function
 def jittered(x):
     return x + tf.random.normal(tf.shape(x), stddev=0.1)
-
-
-class HelperStep(EagerStep):
-    """Calls a traced helper from an eager step."""
-
-    def train_step(self, data):
-        x, y = data
-        return super().train_step((jittered(x), y))
-
-
-study(
-    "function-random-in-helper",
-    "tf.random.normal inside a tf.function of the module that an eager train_step calls",
-    identical(),
-    model=lambda trial: compiled(HelperStep(), run_eagerly=True),
-)
 
 
 def generator_callbacks(trial):
@@ -195,36 +148,6 @@ study(
     "a tf.function traced in training, with a Python number in it that goes on changing",
     either("factor"),
     callbacks=lambda trial: [LateTraced()],
-)
-
-
-class LateAtEpoch(keras.callbacks.Callback):
-    """The same, with a global that changes before the tracing, and an epoch's rhythm."""
-
-    def __init__(self):
-        super().__init__()
-        self.margins = []
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.margins.append(0.01 * (epoch + 1))
-
-    def on_epoch_end(self, epoch, logs=None):
-        if not hasattr(self, "pull"):
-
-            @tf.function
-            def pull(kernel):
-                return kernel * (1 - sum(self.margins))
-
-            self.pull = pull
-        kernel = self.model.layers[0].kernel
-        kernel.assign(self.pull(kernel.value))
-
-
-study(
-    "late-traced-at-epochs-end",
-    "a tf.function made and traced at the first epoch's end, over a list that grows",
-    either("LateAtEpoch", by=2),
-    callbacks=lambda trial: [LateAtEpoch()],
 )
 
 

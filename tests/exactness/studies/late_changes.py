@@ -38,16 +38,6 @@ study(
     callbacks=lambda trial: [Unfreezes()],
 )
 
-study(
-    "unfrozen-by-callback-ema",
-    "the same with an optimizer that averages weights, which are put in place at the end",
-    either("backbone", by=2),
-    model=lambda trial: build_frozen(
-        trial, optimizer=keras.optimizers.SGD(0.1, use_ema=True, ema_momentum=0.9)
-    ),
-    callbacks=lambda trial: [Unfreezes()],
-)
-
 
 class FreezesForAnEpoch(keras.callbacks.Callback):
     """Freezes a layer for the second epoch alone."""
@@ -65,23 +55,6 @@ study(
 )
 
 
-class FreezesInTheMiddle(keras.callbacks.Callback):
-    """Freezes a layer in the middle of the first epoch."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 1:
-            self.model.layers[0].trainable = False
-
-
-study(
-    "frozen-mid-epoch-eager",
-    "a layer frozen by a callback in the middle of an epoch, eagerly",
-    either("trainable"),
-    model=build_eager,
-    callbacks=lambda trial: [FreezesInTheMiddle()],
-)
-
-
 class UnfreezesAndCompiles(keras.callbacks.Callback):
     """Fine-tuning as Keras's guide has it, inside of a callback."""
 
@@ -96,14 +69,6 @@ study(
     "a model unfrozen and compiled again by a callback at the third epoch",
     either("compile", by=3),
     model=build_frozen,
-    callbacks=lambda trial: [UnfreezesAndCompiles()],
-)
-
-study(
-    "recompiled-by-callback-eager",
-    "the same in a model that runs eagerly",
-    either("compile", by=3),
-    model=lambda trial: build_frozen(trial, run_eagerly=True),
     callbacks=lambda trial: [UnfreezesAndCompiles()],
 )
 
@@ -143,14 +108,6 @@ study(
     callbacks=lambda trial: [SetsSchedule()],
 )
 
-study(
-    "schedule-set-late-eager",
-    "a learning rate schedule set on the optimizer by a callback, eagerly",
-    either("learning_rate", by=2),
-    model=build_eager,
-    callbacks=lambda trial: [SetsSchedule()],
-)
-
 
 class Bank(keras.callbacks.Callback):
     """A bank of prototypes: a variable more at every epoch's end."""
@@ -170,36 +127,6 @@ study(
     "a list of tf.Variables that a callback adds one to at every epoch's end",
     either("bank", by=2),
     callbacks=lambda trial: [Bank()],
-)
-
-
-class ModelBank(keras.Model):
-    """The same in the model, inside of its step."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = keras.Sequential(layers_of())
-        self.kept = []
-
-    def call(self, x, training=False):
-        return self.inner(x, training=training)
-
-    def train_step(self, data):
-        x, y = data
-        self.kept.append(tf.Variable(tf.reduce_mean(x, axis=0), trainable=False))
-        shift = tf.add_n([v.value() for v in self.kept]) / len(self.kept)
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x - shift, training=True))
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return {"loss": loss}
-
-
-study(
-    "bank-of-variables-in-model",
-    "a list of variables of the model that grows with every eager step",
-    either("kept"),
-    model=lambda trial: compiled(ModelBank(), run_eagerly=True),
 )
 
 
@@ -228,27 +155,6 @@ study(
 )
 
 
-class ChangesMomentum(keras.callbacks.Callback):
-    """One-cycle: the momentum, a plain number of the optimizer, goes down and up."""
-
-    def __init__(self):
-        super().__init__()
-        self.step = 0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.step += 1
-        self.model.optimizer.momentum = 0.95 - 0.1 * abs(10 - self.step) / 10
-
-
-study(
-    "momentum-cycled-eager",
-    "one-cycle momentum: a callback sets optimizer.momentum, eagerly",
-    identical(),
-    model=build_eager,
-    callbacks=lambda trial: [ChangesMomentum()],
-)
-
-
 class ChangesRegularizer(keras.callbacks.Callback):
     """Raises the strength of a regularizer of Keras's, a plain attribute."""
 
@@ -268,35 +174,6 @@ study(
     identical(),
     model=build_regularized,
     callbacks=lambda trial: [ChangesRegularizer()],
-)
-
-
-class ChangesLoss(keras.callbacks.Callback):
-    """Lowers the smoothing of the compiled loss."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.model.loss.scale *= 0.7
-
-
-class ScaledLoss(keras.losses.Loss):
-    """A loss with a plain factor."""
-
-    def __init__(self):
-        super().__init__()
-        self.scale = 1.0
-
-    def call(self, y_true, y_pred):
-        return self.scale * keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
-
-
-study(
-    "loss-factor-changed-by-callback",
-    "a callback that changes an attribute of the compiled loss, eagerly",
-    identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()), loss=ScaledLoss(), run_eagerly=True
-    ),
-    callbacks=lambda trial: [ChangesLoss()],
 )
 
 
@@ -344,25 +221,6 @@ study(
     either("extra", by=2),
     model=build_model,
     callbacks=lambda trial: [GrowsModel()],
-)
-
-
-class StepsPerExecution(keras.callbacks.Callback):
-    """Makes the rate a keras.Variable of its own."""
-
-    def on_train_begin(self, logs=None):
-        self.scale = keras.Variable(1.0, trainable=False)
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.scale.assign(self.scale * 0.97)
-        self.model.optimizer.learning_rate = 0.1 * float(self.scale.value)
-
-
-study(
-    "variable-made-in-on-train-begin",
-    "a variable that a callback makes when training begins",
-    identical(),
-    callbacks=lambda trial: [StepsPerExecution()],
 )
 
 

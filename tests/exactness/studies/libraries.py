@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import array
 import ctypes
 import random
 
 import keras
-import numpy as np
 import pandas as pd
-from pieces import build_model
 from registry import identical, refused, study
 
 
@@ -35,43 +32,6 @@ study(
     "a series of pandas that a callback appends to in place",
     refused("SeriesGrows.seen", "a frame or series of pandas", "in a list"),
     callbacks=lambda trial: [SeriesGrows()],
-)
-
-
-class FrameAnew(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.seen = pd.DataFrame({"loss": [1.0], "of": ["first"]})
-
-    def keep(self, loss):
-        row = pd.DataFrame({"loss": [loss], "of": ["later"]})
-        self.seen = pd.concat([self.seen, row], ignore_index=True)
-        return float(self.seen["loss"].tail(4).mean()) + (self.seen["of"] == "later").sum() / 10
-
-
-study(
-    "frame-made-anew",
-    "a frame with a column of text that a callback concatenates",
-    refused("'seen'", "a frame or series of pandas", "in a list"),
-    callbacks=lambda trial: [FrameAnew()],
-)
-
-
-class FrameByCategory(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.seen = pd.DataFrame({"loss": [1.0], "of": pd.Categorical(["up"], ["up", "down"])})
-
-    def keep(self, loss):
-        self.seen.loc[len(self.seen)] = [loss, "up" if loss > 0.7 else "down"]
-        return float(len(self.seen))
-
-
-study(
-    "frame-of-categories",
-    "a frame with a categorical column that a callback appends to",
-    refused("FrameByCategory.seen", "a frame or series of pandas", "in a list"),
-    callbacks=lambda trial: [FrameByCategory()],
 )
 
 
@@ -135,50 +95,6 @@ study(
 )
 
 
-class Spawns(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.seeds = np.random.SeedSequence(7)
-
-    def keep(self, loss):
-        (child,) = self.seeds.spawn(1)
-        return float(np.random.default_rng(child).random())
-
-
-study(
-    "seed-sequence-spawns",
-    "numpy's SeedSequence, which counts the children that it has spawned",
-    identical(),
-    callbacks=lambda trial: [Spawns()],
-)
-
-
-class SpawnsFromGenerator(Lowers):
-    """Spawns from a generator, and from a new one of its children, that it never draws from."""
-
-    def __init__(self):
-        super().__init__()
-        self.rng = np.random.default_rng(7)
-
-    def keep(self, loss):
-        (self.child,) = self.rng.spawn(1)
-        (grandchild,) = self.child.spawn(1)
-        return float(grandchild.random())
-
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch:
-            (grandchild,) = self.child.spawn(1)
-            self.keep(grandchild.random())
-
-
-study(
-    "generator-spawns",
-    "NumPy generators that spawn children, one of them made in training",
-    identical(),
-    callbacks=lambda trial: [SpawnsFromGenerator()],
-)
-
-
 class TellsApart(Lowers):
     """A generator that waits in a loop, always at the same line."""
 
@@ -200,30 +116,4 @@ study(
     "a generator that comes back to one line each time, with its iterator on its stack",
     refused("generator"),
     callbacks=lambda trial: [TellsApart()],
-)
-
-
-class Unchanging(Lowers):
-    """Holds what is written in C, and changes none of it."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = pd.DataFrame({"rate": np.linspace(0.5, 1.0, 20)})
-        self.text = pd.Series(["a", "b"])
-        self.seeds = np.random.SeedSequence(7)
-        self.weights = array.array("d", [0.25, 0.75])
-        self.mask = bytearray(b"\x01\x00")
-        self.struct = CStruct(3, 0.5)
-
-    def keep(self, loss):
-        row = self.table["rate"].iloc[int(loss * 10) % 20]
-        return float(row) * self.weights[self.mask[0]] + self.struct.total + len(self.text)
-
-
-study(
-    "unchanging-library-objects",
-    "frames, buffers, structures and seeds that nothing changes",
-    identical(),
-    model=build_model,
-    callbacks=lambda trial: [Unchanging()],
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, CLASSES, FEATURES, SAMPLES, build_model, compiled, layers_of, samples
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, compiled, layers_of, samples
 from registry import identical, refused, study
 
 from sweeper import Data
@@ -28,20 +28,7 @@ study(
 PIPELINE = PAIRS.cache().shuffle(2 * BATCH).batch(BATCH).prefetch(tf.data.AUTOTUNE)
 for _ in PIPELINE.take(2):
     pass
-study(
-    "dataset-looked-at-at-top",
-    "a cached, shuffled and prefetched dataset of the module, of which the module shows two batches",
-    identical(),
-    data=lambda trial: Data(train=PIPELINE),
-)
 
-study(
-    "dataset-batched-in-factory",
-    "a dataset of the module, shuffled there and batched in the data factory",
-    identical(),
-    data=lambda trial: Data(train=PAIRS_SHUFFLED.batch(BATCH).prefetch(1)),
-)
-PAIRS_SHUFFLED = PAIRS.shuffle(SAMPLES, seed=3)
 
 RNG = np.random.default_rng(0)
 
@@ -61,20 +48,6 @@ study(
 )
 
 WEIGHTS = np.random.RandomState(1)
-
-
-def drawn_model(trial):
-    model = build_model(trial)
-    model.set_weights([WEIGHTS.normal(size=w.shape).astype(w.dtype) for w in model.get_weights()])
-    return model
-
-
-study(
-    "generator-at-top-in-model-factory",
-    "a RandomState of the module that the model factory draws initial weights from",
-    identical(),
-    model=drawn_model,
-)
 
 
 class Reordered(keras.utils.PyDataset):
@@ -148,28 +121,6 @@ study(
 METRICS = [keras.metrics.SparseCategoricalAccuracy(name="hits")]
 
 
-class Slower(keras.callbacks.Callback):
-    """Sets the rate by a metric, and notes it in a list of the module."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.rows = rows
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.rows.append(logs["hits"])
-        self.model.optimizer.learning_rate = 0.1 / (1 + sum(self.rows) / 10)
-
-
-ROWS = []
-study(
-    "metrics-and-list-at-top",
-    "metrics of the module in compile, and a list of the module that a callback was given",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), metrics=METRICS),
-    callbacks=lambda trial: [Slower(ROWS)],
-)
-
-
 class Annealed(keras.losses.Loss):
     """Weighs its value by a variable that each call lowers."""
 
@@ -180,15 +131,6 @@ class Annealed(keras.losses.Loss):
     def call(self, y_true, y_pred):
         self.weight.assign(0.97 * self.weight)
         return self.weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
-
-
-ANNEALED = Annealed()
-study(
-    "loss-with-variable-at-top",
-    "a loss object of the module with a variable that its calls change",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=ANNEALED),
-)
 
 
 class Counting(keras.optimizers.schedules.LearningRateSchedule):
@@ -294,18 +236,6 @@ AUGMENTATION = keras.Sequential(
 )
 AUGMENTATION.layers[0].adapt(X)
 
-
-def augmented_model(trial):
-    inputs = keras.Input((FEATURES,))
-    return compiled(keras.Model(inputs, keras.Sequential(layers_of())(AUGMENTATION(inputs))))
-
-
-study(
-    "random-layers-at-top-in-model",
-    "random layers of the module behind an adapted one, in front of each trial's network",
-    identical(),
-    model=augmented_model,
-)
 
 FLIP = keras.layers.GaussianNoise(0.3)
 study(

@@ -8,15 +8,13 @@ import enum
 import functools
 import random
 import threading
-import types
 
 import keras
 import numpy as np
 import pieces
-import project_settings
 import tensorflow as tf
-from pieces import build_eager, build_model, compiled, layers_of
-from project_settings import Registry, next_rate
+from pieces import build_eager, build_model
+from project_settings import next_rate
 from registry import either, identical, refused, study
 
 COUNTS = {"batches": 0}
@@ -72,14 +70,6 @@ def smoothed(y_true, y_pred):
     return keras.losses.categorical_crossentropy(truth, y_pred, label_smoothing=SMOOTHING)
 
 
-study(
-    "module-global-smoothing",
-    "label smoothing as a global that the loss lowers, eagerly",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=smoothed, run_eagerly=True),
-)
-
-
 class Stepper(keras.callbacks.Callback):
     """Counts its batches in an attribute of the class."""
 
@@ -115,37 +105,6 @@ study(
     callbacks=lambda trial: [FromProject()],
 )
 
-
-class FromRegistry(keras.callbacks.Callback):
-    """Keeps what it saw in a class of a helper module."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        Registry.seen.append(round(float(logs["loss"]), 6))
-        Registry.total += Registry.seen[-1]
-        self.model.optimizer.learning_rate = 0.2 / (1 + Registry.total)
-
-
-study(
-    "helper-module-class",
-    "a list and a number in a class of a helper module",
-    identical(),
-    callbacks=lambda trial: [FromRegistry()],
-)
-
-
-class JittersRate(keras.callbacks.Callback):
-    """Draws from a helper module's generator."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate = project_settings.RNG.uniform(0.05, 0.1)
-
-
-study(
-    "helper-module-generator",
-    "a NumPy generator of a helper module, which a callback draws from",
-    either("RNG"),
-    callbacks=lambda trial: [JittersRate()],
-)
 
 SHUFFLER = random.Random(9)
 
@@ -197,27 +156,6 @@ class Phase(enum.Enum):
     COLD = 0.01
 
 
-PHASES = types.SimpleNamespace(current=Phase.WARM, left=4)
-
-
-class Phased(keras.callbacks.Callback):
-    """A state machine whose state is an enumeration's member."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        PHASES.left -= 1
-        if PHASES.left == 0:
-            PHASES.current = Phase.HOT if PHASES.current is Phase.WARM else Phase.COLD
-            PHASES.left = 6
-        self.model.optimizer.learning_rate = PHASES.current.value
-
-
-study(
-    "module-namespace-enum",
-    "a SimpleNamespace of the module with an enumeration's member as a state",
-    identical(),
-    callbacks=lambda trial: [Phased()],
-)
-
 LOCAL = threading.local()
 
 
@@ -265,27 +203,9 @@ class Counted(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.1 / (1 + HITS[0]["low"] + 2 * HITS[1]["high"])
 
 
-study(
-    "module-defaultdict-of-counters",
-    "a defaultdict(lambda: Counter()) of the module",
-    identical(),
-    callbacks=lambda trial: [Counted()],
-)
-
-
 @functools.singledispatch
 def scaled(value):
     return value
-
-
-class Registers(keras.callbacks.Callback):
-    """Adds an implementation to a singledispatch function in the middle of training."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 1:
-            scaled.register(float)(lambda value: value * 0.9)
-        rate = float(self.model.optimizer.learning_rate.numpy())
-        self.model.optimizer.learning_rate = scaled(rate)
 
 
 @functools.singledispatch
@@ -312,36 +232,6 @@ study(
     callbacks=lambda trial: [Dispatches()],
 )
 
-study(
-    "singledispatch-registered-late",
-    "a singledispatch function that a callback adds an implementation to",
-    either("scaled"),
-    callbacks=lambda trial: [Registers()],
-)
-
-
-class Layered(keras.layers.Layer):
-    """Counts the calls of every layer of its class."""
-
-    calls = 0
-
-    def call(self, x):
-        Layered.calls += 1
-        return x * (1 + 0.01 * Layered.calls)
-
-
-def build_layered(trial):
-    layers = layers_of()
-    layers.insert(2, Layered())
-    return compiled(keras.Sequential(layers), run_eagerly=True)
-
-
-study(
-    "layer-class-attribute",
-    "a layer that counts its calls in its class, eagerly",
-    identical(),
-    model=build_layered,
-)
 
 CACHE = {}
 
@@ -361,13 +251,6 @@ def memoized(name):
 def remembering(y_true, y_pred):
     return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
-
-study(
-    "decorator-with-module-cache",
-    "a decorated loss whose decorator keeps a record in the module, eagerly",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), loss=remembering, run_eagerly=True),
-)
 
 WINDOW = np.zeros(5)
 

@@ -42,47 +42,6 @@ study(
 )
 
 
-class FirstOfStrings(keras.callbacks.Callback):
-    """Goes by the order of a set of strings, which the hash seed decides."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = {f"sample-{i}" for i in range(30)}
-
-    def on_train_batch_begin(self, batch, logs=None):
-        name = self.names.pop()
-        rate(self, int(name.split("-")[1]) / 10)
-
-
-study(
-    "set-of-strings-popped",
-    "a set of strings that a callback pops from, in processes of two fork servers",
-    refused("FirstOfStrings.names", "is a set", "dict.fromkeys"),
-    callbacks=lambda trial: [FirstOfStrings()],
-    own_server=True,
-)
-
-
-class SetInClosure(keras.callbacks.Callback):
-    """A frozenset of tuples that is made anew from the one before."""
-
-    def __init__(self):
-        super().__init__()
-        self.pairs = frozenset()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.pairs |= {(batch, int(1000 * logs["loss"]))}
-        rate(self, next(iter(self.pairs))[1] / 1000)
-
-
-study(
-    "frozenset-of-tuples",
-    "a frozenset of tuples whose first member sets the rate",
-    refused("pairs", "is a set", "tuple"),
-    callbacks=lambda trial: [SetInClosure()],
-)
-
-
 class SeenInEpoch(keras.callbacks.Callback):
     """Adds each batch to a set, and sets the rate by their number."""
 
@@ -170,13 +129,6 @@ def sharing(trial):
     record = types.SimpleNamespace(losses=[])
     return [Writes(record), Reads(record)]
 
-
-study(
-    "list-shared-by-two-callbacks",
-    "one callback's list inside of a namespace, the same list in another callback",
-    identical(),
-    callbacks=sharing,
-)
 
 SHARED = []
 
@@ -333,27 +285,6 @@ study(
 )
 
 
-class WeakMembers(keras.callbacks.Callback):
-    """Adds objects to a WeakSet, and sets the rate by their number."""
-
-    def __init__(self):
-        super().__init__()
-        self.nodes, self.known = [], weakref.WeakSet()
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.nodes.append(Node())
-        self.known.add(self.nodes[-1])
-        rate(self, len(self.known))
-
-
-study(
-    "weak-set",
-    "a WeakSet that grows",
-    refused("WeakMembers.known", "weak references", "use a dict"),
-    callbacks=lambda trial: [WeakMembers()],
-)
-
-
 class WritesText(keras.callbacks.Callback):
     """Writes to a stream in memory, and sets the rate by its length."""
 
@@ -390,14 +321,6 @@ class Snapshots(keras.callbacks.Callback):
             self.state = self.saved.pop(0)
             self.saved.clear()
         rate(self, self.state["loss"] + len(self.state["trace"]) / 20)
-
-
-study(
-    "copies-of-own-state",
-    "a list of deep copies, one of which becomes the state again",
-    identical(),
-    callbacks=lambda trial: [Snapshots()],
-)
 
 
 class Structured(keras.callbacks.Callback):

@@ -89,37 +89,6 @@ class Replays(Wrapping):
         return {"loss": self.step(tf.concat([x, old_x], 0), tf.concat([y, tf.constant(old_y)], 0))}
 
 
-study(
-    "replay-buffer-in-model",
-    "a deque of arrays and a generator of the model, in an eager train_step",
-    identical(),
-    model=lambda trial: compiled(Replays(), run_eagerly=True),
-)
-
-
-class KeepsTensors(Wrapping):
-    """Keeps the last batch as tensors."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = None
-
-    def train_step(self, data):
-        x, y = data
-        if self.last is not None and self.last.shape == x.shape:
-            x = 0.8 * x + 0.2 * self.last
-        self.last = data[0]
-        return {"loss": self.step(x, y)}
-
-
-study(
-    "tensor-kept-in-model",
-    "the last batch kept as a tensor in an attribute, in an eager train_step",
-    identical(),
-    model=lambda trial: compiled(KeepsTensors(), run_eagerly=True),
-)
-
-
 class Teacher(Wrapping):
     """A mean teacher: an average of the weights in a second network."""
 
@@ -170,47 +139,6 @@ class Reptile(Wrapping):
         return {"loss": loss}
 
 
-study(
-    "reptile",
-    "Reptile's inner loop with a RandomState for tasks and a step that shrinks, eagerly",
-    identical(),
-    model=lambda trial: compiled(Reptile(), run_eagerly=True),
-)
-
-
-class Accumulates(Wrapping):
-    """Accumulates gradients by hand in a list of tensors."""
-
-    def __init__(self):
-        super().__init__()
-        self.sums, self.count = None, 0
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
-        variables = self.trainable_variables
-        gradients = tape.gradient(loss, variables)
-        self.sums = (
-            gradients
-            if self.sums is None
-            else [s + g for s, g in zip(self.sums, gradients, strict=True)]
-        )
-        self.count += 1
-        if self.count == 3:
-            self.optimizer.apply([s / 3 for s in self.sums], variables)
-            self.sums, self.count = None, 0
-        return {"loss": loss}
-
-
-study(
-    "gradients-accumulated-by-hand",
-    "a list of gradient tensors and a counter in an eager model",
-    identical(),
-    model=lambda trial: compiled(Accumulates(), run_eagerly=True),
-)
-
-
 class Clipped(keras.optimizers.SGD):
     """An optimizer of one's own with attributes in Python: clips by what it has seen."""
 
@@ -232,42 +160,4 @@ study(
     model=lambda trial: compiled(
         keras.Sequential(layers_of()), Clipped(learning_rate=0.1), run_eagerly=True
     ),
-)
-
-
-class SAM(Wrapping):
-    """Sharpness-aware minimization with a helper that is a tf.function of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.rho = tf.Variable(0.05, trainable=False)
-
-    @tf.function
-    def climb(self, x, y):
-        self.rho.assign(self.rho * 0.97)
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=False))
-        gradients = tape.gradient(loss, self.trainable_variables)
-        norm = tf.linalg.global_norm(gradients)
-        return [self.rho * g / (norm + 1e-7) for g in gradients]
-
-    def train_step(self, data):
-        x, y = data
-        climbed = self.climb(x, y)
-        for variable, step in zip(self.trainable_variables, climbed, strict=True):
-            variable.assign_add(step)
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
-        for variable, step in zip(self.trainable_variables, climbed, strict=True):
-            variable.assign_sub(step)
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return {"loss": loss}
-
-
-study(
-    "sharpness-aware-eager",
-    "SAM with a traced helper and a tf.Variable that shrinks in it, eagerly",
-    identical(),
-    model=lambda trial: compiled(SAM(), run_eagerly=True),
 )

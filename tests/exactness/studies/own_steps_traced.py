@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
 import keras
-import numpy as np
 import tensorflow as tf
-from pieces import CLASSES, FEATURES, build_model, compiled, layers_of
+from pieces import CLASSES, FEATURES, compiled, layers_of
 from registry import either, identical, study
 
 
@@ -63,34 +60,6 @@ study(
 )
 
 
-class Undo(Wrapping):
-    """Keeps a deep copy of its own bookkeeping and goes back to it when the loss jumps."""
-
-    def __init__(self):
-        super().__init__()
-        self.book = {"scale": 1.0, "seen": []}
-        self.saved = copy.deepcopy(self.book)
-
-    def train_step(self, data):
-        x, y = data
-        loss = self.step(x * self.book["scale"], y)
-        self.book["seen"].append(float(loss))
-        if len(self.book["seen"]) > 2 and self.book["seen"][-1] > self.book["seen"][-2]:
-            self.book = copy.deepcopy(self.saved)
-        else:
-            self.saved = copy.deepcopy(self.book)
-            self.book["scale"] *= 0.99
-        return {"loss": loss}
-
-
-study(
-    "bookkeeping-with-undo",
-    "dictionaries and deep copies of them in an eager model",
-    identical(),
-    model=lambda trial: compiled(Undo(), run_eagerly=True),
-)
-
-
 class TracedCounter(Wrapping):
     """Counts in Python inside of a traced step: the count stays what it was when traced."""
 
@@ -126,30 +95,6 @@ study(
     "tf.random.shuffle in a traced train_step",
     identical(),
     model=lambda trial: compiled(NegativeSampling()),
-)
-
-
-class Fictitious(keras.callbacks.Callback):
-    """Adversarial negatives: an array that goes on from batch to batch, outside of the model."""
-
-    def __init__(self):
-        super().__init__()
-        self.worst = np.zeros((4, FEATURES), "float32")
-        self.hardest = tf.zeros([CLASSES])
-
-    def on_train_batch_end(self, batch, logs=None):
-        found = self.model(self.worst)
-        self.hardest = 0.5 * self.hardest + 0.5 * tf.reduce_mean(found, axis=0)
-        self.worst += 0.1 * np.tile(self.hardest.numpy(), (4, 2)) * np.sign(logs["loss"] - 0.9)
-        self.model.optimizer.learning_rate = 0.05 + 0.02 * float(np.tanh(self.worst.sum()))
-
-
-study(
-    "adversarial-negatives",
-    "an array changed in place and a tensor replaced with every batch of a callback",
-    identical(),
-    model=build_model,
-    callbacks=lambda trial: [Fictitious()],
 )
 
 

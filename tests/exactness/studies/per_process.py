@@ -6,7 +6,7 @@ import os
 
 import keras
 import numpy as np
-from pieces import BATCH, compiled, layers_of, samples
+from pieces import BATCH, samples
 from registry import either, identical, study
 
 from sweeper import Data
@@ -39,22 +39,6 @@ study(
     "np.random.default_rng() without a seed in the data factory",
     either("default_rng"),
     data=unseeded,
-)
-
-
-def unseeded_model(trial):
-    rng = np.random.default_rng()
-    layers = layers_of()
-    weights = keras.initializers.Constant(rng.normal(0, 0.3, (6, 8)))
-    layers[1] = keras.layers.Dense(8, "tanh", kernel_initializer=weights)
-    return compiled(keras.Sequential(layers))
-
-
-study(
-    "unseeded-default-rng-in-model",
-    "np.random.default_rng() without a seed in the model factory",
-    either("default_rng"),
-    model=unseeded_model,
 )
 
 

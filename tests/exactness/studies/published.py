@@ -3,111 +3,14 @@
 from __future__ import annotations
 
 import collections
-import math
 
 import keras
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 from pieces import BATCH, compiled, layers_of, load_validated, samples
-from registry import either, identical, refused, study
+from registry import either, identical, study
 
 from sweeper import Data
-
-
-class WarmUpCosine(keras.callbacks.Callback):
-    """A cosine with warm-up for every batch."""
-
-    def __init__(self, base, total, warm):
-        super().__init__()
-        self.base, self.total, self.warm = base, total, warm
-        self.global_step = 0
-        self.learning_rates = []
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if self.global_step < self.warm:
-            rate = self.base * (self.global_step + 1) / self.warm
-        else:
-            done = (self.global_step - self.warm) / (self.total - self.warm)
-            rate = 0.5 * self.base * (1 + math.cos(math.pi * done))
-        self.model.optimizer.learning_rate = rate
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.global_step += 1
-        self.learning_rates.append(float(self.model.optimizer.learning_rate))
-
-
-study(
-    "warm-up-cosine",
-    "warm-up and cosine by the batch, with a record of the rates",
-    identical(),
-    callbacks=lambda trial: [WarmUpCosine(0.1, 20, 4)],
-)
-
-
-class CyclicLR(keras.callbacks.Callback):
-    """The cyclical rates of the callback that everybody copies, with its history."""
-
-    def __init__(self, base_lr=0.01, max_lr=0.1, step_size=4.0, scale_fn=None):
-        super().__init__()
-        self.base_lr, self.max_lr, self.step_size = base_lr, max_lr, step_size
-        self.scale_fn = scale_fn or (lambda x: 1 / (2.0 ** (x - 1)))
-        self.clr_iterations = 0.0
-        self.trn_iterations = 0.0
-        self.history = {}
-
-    def clr(self):
-        cycle = np.floor(1 + self.clr_iterations / (2 * self.step_size))
-        x = np.abs(self.clr_iterations / self.step_size - 2 * cycle + 1)
-        return self.base_lr + (self.max_lr - self.base_lr) * max(0, 1 - x) * self.scale_fn(cycle)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.trn_iterations += 1
-        self.clr_iterations += 1
-        self.history.setdefault("lr", []).append(float(self.model.optimizer.learning_rate))
-        for name, value in (logs or {}).items():
-            self.history.setdefault(name, []).append(value)
-        self.model.optimizer.learning_rate = self.clr()
-
-
-study(
-    "cyclic-rates",
-    "cyclical rates with a scale function in an attribute and a history",
-    identical(),
-    callbacks=lambda trial: [CyclicLR()],
-)
-
-
-class SWA(keras.callbacks.Callback):
-    """Stochastic weight averaging: a running mean of the weights, put in at the end."""
-
-    def __init__(self, start):
-        super().__init__()
-        self.start = start
-        self.count = 0
-        self.mean = None
-
-    def on_epoch_end(self, epoch, logs=None):
-        if epoch < self.start:
-            return
-        weights = self.model.get_weights()
-        if self.mean is None:
-            self.mean = weights
-        else:
-            self.mean = [
-                (m * self.count + w) / (self.count + 1)
-                for m, w in zip(self.mean, weights, strict=True)
-            ]
-        self.count += 1
-        self.model.set_weights(self.mean)
-
-
-study(
-    "weight-averaging",
-    "stochastic weight averaging with a list of arrays that begins as None",
-    identical(),
-    callbacks=lambda trial: [SWA(1)],
-)
 
 
 class EMA(keras.callbacks.Callback):
@@ -152,32 +55,6 @@ study(
     data=load_validated,
     callbacks=lambda trial: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
     objective="val_loss",
-)
-
-
-class Lookahead(keras.callbacks.Callback):
-    """Lookahead as a callback: slow weights, every few steps."""
-
-    def __init__(self, k=3, alpha=0.5):
-        super().__init__()
-        self.k, self.alpha, self.count = k, alpha, 0
-
-    def on_train_begin(self, logs=None):
-        self.slow = [w.copy() for w in self.model.get_weights()]
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.count += 1
-        if self.count % self.k == 0:
-            fast = self.model.get_weights()
-            self.slow = [s + self.alpha * (f - s) for s, f in zip(self.slow, fast, strict=True)]
-            self.model.set_weights(self.slow)
-
-
-study(
-    "lookahead",
-    "slow and fast weights, exchanged every third step",
-    identical(),
-    callbacks=lambda trial: [Lookahead()],
 )
 
 
@@ -250,25 +127,4 @@ study(
     either("curriculum", by=2),
     data=paced_data,
     callbacks=lambda trial: [Moves(_pacing["curriculum"])],
-)
-
-
-class HistoryFrame(keras.callbacks.Callback):
-    """Keeps the history in a pandas frame, and stops lowering by its rolling mean."""
-
-    def __init__(self):
-        super().__init__()
-        self.frame = pd.DataFrame(columns=["loss"], dtype=float)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.frame.loc[len(self.frame)] = logs["loss"]
-        mean = self.frame["loss"].rolling(3, min_periods=1).mean().iloc[-1]
-        self.model.optimizer.learning_rate = 0.1 * min(1.0, float(mean))
-
-
-study(
-    "history-in-pandas",
-    "a pandas frame that grows by a row a batch",
-    refused("HistoryFrame.frame", "a frame or series of pandas", "in a list"),
-    callbacks=lambda trial: [HistoryFrame()],
 )

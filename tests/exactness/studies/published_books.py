@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import types
-
 import keras
 import numpy as np
-from pieces import BATCH, compiled, layers_of, samples
+from pieces import BATCH, samples
 from registry import either, identical, study
 from sklearn.preprocessing import StandardScaler
 
@@ -35,28 +32,6 @@ study(
 )
 
 
-def weight_callbacks(trial):
-    log = types.SimpleNamespace(best=None, rates=[0.1])
-
-    def by_plateau(epoch, logs, tolerance, log):
-        if log.best is None or logs["loss"] < log.best - tolerance:
-            log.best = logs["loss"]
-        else:
-            log.rates.append(log.rates[-1] * 0.5)
-
-    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch: log.rates[-1])
-    plateau = functools.partial(by_plateau, tolerance=0.4, log=log)
-    return [scheduler, keras.callbacks.LambdaCallback(on_epoch_end=plateau)]
-
-
-study(
-    "plateau-by-partial",
-    "a partial over a namespace that a LearningRateScheduler's lambda reads",
-    identical(),
-    callbacks=weight_callbacks,
-)
-
-
 class Patient(keras.callbacks.Callback):
     """Goes back to the best weights after bad epochs, as many times as it may."""
 
@@ -74,15 +49,6 @@ class Patient(keras.callbacks.Callback):
             self.tries["log"].append((epoch, logs["loss"]))
             self.model.set_weights(self.best_weights)
             self.model.optimizer.learning_rate *= 0.5
-
-
-study(
-    "back-to-best-weights",
-    "a callback that goes back to the best weights so many times",
-    identical(),
-    callbacks=lambda trial: [Patient()],
-    model=lambda trial: compiled(keras.Sequential(layers_of()), keras.optimizers.SGD(0.6, 0.9)),
-)
 
 
 class NoisyGradients(keras.callbacks.Callback):

@@ -6,46 +6,8 @@ import time
 
 import keras
 import numpy as np
-from pieces import build_eager, build_model
-from registry import either, identical, refused, study
+from registry import either, identical, study
 from tqdm import tqdm
-
-
-class Property(keras.callbacks.Callback):
-    """Keeps its state behind a property and in __slots__ of a helper."""
-
-    class Meter:
-        """Holds a running mean."""
-
-        __slots__ = ("count", "total")
-
-        def __init__(self):
-            self.count, self.total = 0, 0.0
-
-        @property
-        def mean(self):
-            return self.total / max(1, self.count)
-
-    def __init__(self):
-        super().__init__()
-        self._meter = Property.Meter()
-
-    @property
-    def rate(self):
-        return 0.1 / (1 + self._meter.mean)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self._meter.count += 1
-        self._meter.total += logs["loss"]
-        self.model.optimizer.learning_rate = self.rate
-
-
-study(
-    "meter-with-slots",
-    "a running mean in an object with __slots__, behind a property",
-    identical(),
-    callbacks=lambda trial: [Property()],
-)
 
 
 class Bar:
@@ -89,28 +51,6 @@ study(
 )
 
 
-class LogsLines(keras.callbacks.Callback):
-    """Writes lines to a file that it opens itself."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.lines.write(f"{logs['loss']}\n")
-
-
-def logging_callbacks(trial):
-    callback = LogsLines()
-    callback.lines = trial.output_only((trial.directory / "lines.txt").open("a"))
-    return [callback]
-
-
-study(
-    "output-only-file",
-    "an open file in an attribute, given to trial.output_only",
-    identical(),
-    callbacks=logging_callbacks,
-    model=build_eager,
-)
-
-
 def closure_output(trial):
     written = trial.output_only({"lines": 0, "seen": object()})
 
@@ -148,36 +88,6 @@ study(
     "a memoryview that a callback makes anew with every batch",
     either("last"),
     callbacks=lambda trial: [KeepsGradients()],
-)
-
-
-class Coroutine(keras.callbacks.Callback):
-    """A coroutine-style averager, fed by send()."""
-
-    def __init__(self):
-        super().__init__()
-
-        def averager():
-            total = count = 0
-            mean = 1.0
-            while True:
-                total += yield mean
-                count += 1
-                mean = total / count
-
-        self.averager = averager()
-        next(self.averager)
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.model.optimizer.learning_rate = 0.1 / (1 + self.averager.send(logs["loss"]))
-
-
-study(
-    "generator-fed-by-send",
-    "a generator in an attribute that is fed with every batch",
-    refused("averager"),
-    model=build_model,
-    callbacks=lambda trial: [Coroutine()],
 )
 
 
@@ -220,35 +130,5 @@ study(
     "a tqdm bar that prints, given to trial.output_only",
     identical(),
     callbacks=lambda trial: [Bars(trial.output_only(tqdm(total=20)))],
-    clocks=True,
-)
-
-study(
-    "tqdm-that-prints",
-    "a tqdm bar that prints, which nothing exempts",
-    either("bar", "output_only"),
-    callbacks=lambda trial: [Bars(tqdm(total=20))],
-    clocks=True,
-)
-
-
-class OwnBar(keras.callbacks.Callback):
-    """Makes its bar anew in every epoch, and closes it."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.bar = tqdm(total=5, desc=f"epoch {epoch}")
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.bar.update(1)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.bar.close()
-
-
-study(
-    "tqdm-made-each-epoch",
-    "a tqdm bar made at each epoch's begin by the callback itself",
-    either("bar"),
-    callbacks=lambda trial: [OwnBar()],
     clocks=True,
 )

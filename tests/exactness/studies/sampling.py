@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import collections
 import csv
-import heapq
 import itertools
-import queue
 import random
 
 import keras
@@ -23,87 +21,6 @@ STEPS = SAMPLES // BATCH
 def batches(x, y):
     for start in range(0, len(x), BATCH):
         yield x[start : start + BATCH], y[start : start + BATCH]
-
-
-class Balanced(keras.utils.PyDataset):
-    """A class-balanced sampler that reorders itself at every epoch's end."""
-
-    def __init__(self, x, y):
-        super().__init__()
-        self.x, self.y = x, y
-        self.rng = np.random.default_rng(3)
-        self.by_class = {c: collections.deque(np.flatnonzero(y == c)) for c in range(CLASSES)}
-
-    def __len__(self):
-        return STEPS
-
-    def __getitem__(self, index):
-        chosen = []
-        for position in range(BATCH):
-            pool = self.by_class[(index + position) % CLASSES]
-            chosen.append(pool[0])
-            pool.rotate(-1)
-        return self.x[chosen], self.y[chosen]
-
-    def on_epoch_end(self):
-        for pool in self.by_class.values():
-            pool.rotate(int(self.rng.integers(4)))
-
-
-study(
-    "pydataset-class-balanced",
-    "a class-balanced PyDataset that turns deques as it is read",
-    identical(),
-    data=lambda trial: Data(train=Balanced(*samples()), shuffle=False),
-)
-
-
-class Hard(keras.utils.PyDataset):
-    """Hard-example mining: a heap of losses, which a callback fills."""
-
-    def __init__(self, x, y):
-        super().__init__()
-        self.x, self.y = x, y
-        self.heap = [(0.0, i) for i in range(len(x))]
-
-    def __len__(self):
-        return STEPS
-
-    def __getitem__(self, index):
-        chosen = [i for _, i in heapq.nsmallest(BATCH * STEPS, self.heap)]
-        part = chosen[index * BATCH : (index + 1) * BATCH]
-        return self.x[part], self.y[part]
-
-
-class Mines(keras.callbacks.Callback):
-    """Ranks the samples by loss at each epoch's end."""
-
-    def __init__(self, data):
-        super().__init__()
-        self.data = data
-
-    def on_epoch_end(self, epoch, logs=None):
-        found = self.model.predict_on_batch(self.data.x)
-        chance = found[np.arange(len(found)), self.data.y]
-        self.data.heap[:] = [(round(float(c), 6), i) for i, c in enumerate(chance)]
-        heapq.heapify(self.data.heap)
-
-
-_mined = {}
-
-
-def mined_data(trial):
-    _mined["data"] = Hard(*samples())
-    return Data(train=_mined["data"], shuffle=False)
-
-
-study(
-    "hard-example-mining",
-    "a PyDataset with a heap of losses that a callback rebuilds at every epoch's end",
-    identical(),
-    data=mined_data,
-    callbacks=lambda trial: [Mines(_mined["data"])],
-)
 
 
 class Resizing(keras.utils.PyDataset):
@@ -161,27 +78,6 @@ study(
 )
 
 
-def queued(trial):
-    waiting = queue.Queue()
-    for x, y in zip(*samples(count=200), strict=True):
-        waiting.put((x, y))
-
-    def from_queue(epoch):
-        for _ in range(STEPS):
-            rows = [waiting.get() for _ in range(BATCH)]
-            yield np.stack([x for x, _ in rows]), np.array([y for _, y in rows])
-
-    return Data(train=from_queue)
-
-
-study(
-    "queue-emptied",
-    "a queue.Queue that the data's function empties from epoch to epoch",
-    either("from_queue"),
-    data=queued,
-)
-
-
 def replayed(trial):
     x, y = samples(count=SAMPLES)
     buffer = collections.deque(maxlen=16)
@@ -194,14 +90,6 @@ def replayed(trial):
             yield np.stack([c[0] for c in chosen]), np.array([c[1] for c in chosen])
 
     return Data(train=from_buffer)
-
-
-study(
-    "replay-buffer-deque",
-    "a replay buffer in a deque that goes on from epoch to epoch",
-    either("from_buffer"),
-    data=replayed,
-)
 
 
 def chained(trial):
@@ -273,28 +161,6 @@ study(
     "a dataset's map through tf.numpy_function into an object with a generator",
     either("map"),
     data=mapped_python,
-)
-
-
-def in_memmap(trial):
-    x, y = samples()
-    file = np.lib.format.open_memmap(
-        trial.directory / "x.npy", mode="w+", dtype="float32", shape=x.shape
-    )
-    file[:] = x
-
-    def rolled(epoch):
-        file[:] = np.roll(file, 1, axis=1)
-        return batches(np.array(file), y)
-
-    return Data(train=rolled)
-
-
-study(
-    "memmap-rewritten",
-    "a memory-mapped array that the data's function rolls at every epoch",
-    either("rolled"),
-    data=in_memmap,
 )
 
 

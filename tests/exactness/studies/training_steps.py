@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import keras
 import tensorflow as tf
-from pieces import CLASSES, FEATURES, layers_of, load_validated
+from pieces import CLASSES, FEATURES, layers_of
 from registry import identical, study
 
 from sweeper import EverySteps, TrainingStep
-from sweeper.gradients import clip_by_global_norm, nan_to_zero
 
 
 def build_plain(trial):
@@ -22,20 +21,6 @@ def settings(**options):
         "metrics": ["accuracy"],
         **options,
     }
-
-
-def default_step(trial):
-    return TrainingStep(**settings(gradients=[nan_to_zero, clip_by_global_norm(0.5)]))
-
-
-study(
-    "training-step-default",
-    "a TrainingStep with all defaults, clipped, with validation",
-    identical(),
-    model=build_plain,
-    step=default_step,
-    data=load_validated,
-)
 
 
 class Annealed(TrainingStep):
@@ -154,24 +139,4 @@ study(
     model=build_plain,
     step=Scaled,
     callbacks=every_other_step,
-)
-
-
-def closed_over(trial):
-    seen = tf.Variable(0.0, trainable=False)
-
-    class Closing(TrainingStep):
-        def reduce(self, values, weights=None, **options):
-            seen.assign_add(0.05)
-            return (1.0 + seen) * super().reduce(values, weights, **options)
-
-    return Closing(**settings())
-
-
-study(
-    "training-step-closure",
-    "a tf.Variable in the closure of a TrainingStep's method",
-    identical(),
-    model=build_plain,
-    step=closed_over,
 )

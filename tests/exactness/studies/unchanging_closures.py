@@ -6,6 +6,7 @@ import argparse
 import collections
 import enum
 import functools
+import itertools
 import operator
 import threading
 
@@ -21,57 +22,6 @@ from pieces import (
     with_loss,
 )
 from registry import identical, study
-
-
-def build_with_arguments(trial):
-    given = argparse.Namespace(smoothing=0.1, names=np.array(["a", "b"]))
-
-    def smoothed(y_true, y_pred):
-        return crossentropy(y_true, y_pred) * (1 - given.smoothing) + 0.01 * len(given.names)
-
-    return with_loss(smoothed)
-
-
-study(
-    "loss-over-namespace",
-    "a loss over the script's arguments",
-    identical(),
-    model=build_with_arguments,
-)
-
-study(
-    "loss-over-namespace-eager",
-    "the same, eagerly",
-    identical(),
-    model=lambda trial: with_loss(build_with_arguments(trial).loss, run_eagerly=True),
-)
-
-
-def over_named_tuple(trial):
-    Weights = collections.namedtuple("Weights", "first second")  # noqa: PYI024 - as people write
-    weights = Weights(0.7, Weights(0.1, None))
-    return with_loss(lambda y, p: crossentropy(y, p) * weights.first + weights.second.first)
-
-
-study(
-    "loss-over-local-named-tuple",
-    "a named tuple whose class is local to the factory",
-    identical(),
-    model=over_named_tuple,
-)
-
-
-def over_lock(trial):
-    lock = threading.RLock()
-
-    def guarded(y_true, y_pred):
-        with lock:
-            return crossentropy(y_true, y_pred)
-
-    return with_loss(guarded, run_eagerly=True)
-
-
-study("loss-over-lock", "a loss that takes a lock, eagerly", identical(), model=over_lock)
 
 
 def over_teacher(trial):
@@ -103,29 +53,6 @@ class Kind(enum.Flag):
     SCALED = enum.auto()
 
 
-def over_flag(trial):
-    kind = Kind.PLAIN | Kind.SCALED
-    table = {Kind.PLAIN: 1.0, Kind.SCALED: 0.5}
-    return with_loss(lambda y, p: crossentropy(y, p) * sum(table[k] for k in kind))
-
-
-study("loss-over-flag", "an enumeration's flags and a table by them", identical(), model=over_flag)
-
-
-def over_partial(trial):
-    scale = functools.partial(operator.mul, 0.5)
-    pick = operator.itemgetter("w")
-    return with_loss(lambda y, p: scale(crossentropy(y, p)) * pick({"w": 1.5}), run_eagerly=True)
-
-
-study(
-    "loss-over-partial-and-itemgetter",
-    "functools.partial and operator.itemgetter in a closure, eagerly",
-    identical(),
-    model=over_partial,
-)
-
-
 def over_static_table(trial):
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer([0, 1, 2], [1.0, 0.5, 0.8]), 1.0
@@ -143,4 +70,37 @@ study(
     "a StaticHashTable in the closure of a traced loss",
     identical(),
     model=over_static_table,
+)
+
+
+def over_plain_values(trial, **options):
+    given = argparse.Namespace(smoothing=0.1, names=np.array(["a", "b"]))
+    Weights = collections.namedtuple("Weights", "first second")  # noqa: PYI024 - as people write
+    weights = Weights(0.7, Weights(0.1, None))
+    table = {Kind.PLAIN: 1.0, Kind.SCALED: 0.5}
+    scale, pick = functools.partial(operator.mul, 0.5), operator.itemgetter("w")
+    lock, counting, waiting = threading.RLock(), itertools.count(), (n for n in [0.5])
+
+    def loss(y_true, y_pred):
+        with lock:
+            found = scale(crossentropy(y_true, y_pred)) * pick({"w": 1.5}) * weights.first
+        assert counting is not None
+        assert not waiting.gi_running
+        return found * sum(table[k] for k in Kind) * (1 - given.smoothing) + len(given.names)
+
+    return with_loss(loss, **options)
+
+
+study(
+    "loss-over-plain-values",
+    "a loss over arguments, a local named tuple, flags, partials, a lock and iterators never advanced",
+    identical(),
+    model=over_plain_values,
+)
+
+study(
+    "loss-over-plain-values-eager",
+    "the same, eagerly",
+    identical(),
+    model=lambda trial: over_plain_values(trial, run_eagerly=True),
 )

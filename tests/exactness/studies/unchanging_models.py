@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import itertools
 import logging
-import random
 import re
-import string
 import threading
 import types
 import weakref
 
 import keras
 import numpy as np
-import pandas as pd
 import tensorflow as tf
 from pieces import (
     BATCH,
@@ -67,13 +62,6 @@ study(
     model=lambda trial: compiled(Configured()),
 )
 
-study(
-    "model-attributes-unchanging-eager",
-    "the same, eagerly",
-    identical(),
-    model=lambda trial: compiled(Configured(), run_eagerly=True),
-)
-
 
 def scaled_data(trial):
     x, y = samples()
@@ -94,31 +82,6 @@ study(
     "a function of the epoch over a fitted pipeline of scikit-learn",
     identical(),
     data=scaled_data,
-)
-
-
-def framed_data(trial):
-    x, y = samples()
-    frame = pd.DataFrame(x, columns=list(string.ascii_lowercase[:FEATURES]))
-    frame["label"] = pd.Categorical([f"class-{v}" for v in y])
-
-    def epoch_of(epoch):
-        shuffled = frame.sample(frac=1, random_state=epoch)
-        for start in range(0, len(shuffled), BATCH):
-            part = shuffled.iloc[start : start + BATCH]
-            yield (
-                part.drop(columns="label").to_numpy("float32"),
-                part["label"].cat.codes.to_numpy("int64"),
-            )
-
-    return Data(train=epoch_of)
-
-
-study(
-    "data-over-frame",
-    "a function of the epoch over a pandas frame with a column of categories",
-    identical(),
-    data=framed_data,
 )
 
 
@@ -189,21 +152,6 @@ class Many(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.1 * self.scale() / (1 + 0.05 * self.steps)
 
 
-def with_unadvanced(trial):
-    waiting = (n for n in [0.5])
-    counting = itertools.count()
-    fixed = random.Random(3).random()
-    return [Many(lambda: fixed if waiting.gi_running is False and counting else 0)]
-
-
-study(
-    "closure-over-unadvanced-iterators",
-    "a generator and an itertools.count in a closure, never advanced",
-    identical(),
-    callbacks=with_unadvanced,
-)
-
-
 class Kept:
     """What a weak dictionary leads to."""
 
@@ -225,40 +173,6 @@ study(
     "a WeakValueDictionary in a closure, and its value in a default argument",
     identical(),
     callbacks=with_weak,
-)
-
-
-class Descriptor:
-    """A descriptor that computes from the class."""
-
-    def __get__(self, instance, owner):
-        return 0.1 * len(owner.__name__)
-
-
-class Described:
-    """Has one value by a descriptor and one cached by functools."""
-
-    value = Descriptor()
-
-    @functools.cached_property
-    def slow(self):
-        return sum(range(5)) / 10
-
-    def __reduce__(self):
-        raise TypeError("cannot be pickled")
-
-
-def with_described(trial):
-    described = Described()
-    assert described.slow == 1.0
-    return [Many(lambda: described.value * described.slow)]
-
-
-study(
-    "closure-over-descriptors",
-    "an object with a descriptor and a cached property, which cannot be pickled",
-    identical(),
-    callbacks=with_described,
 )
 
 

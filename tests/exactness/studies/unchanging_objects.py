@@ -1,61 +1,56 @@
-"""Attributes of callbacks that have no plain form and never change: the factory makes them again."""
+"""Objects that have no plain form and never change: the factory makes them again, and nothing is refused.
+
+A row is an object and what a callback reads of it with every batch.
+"""
 
 from __future__ import annotations
 
 import argparse
+import array
+import ctypes
 import datetime as dt
+import decimal
+import fractions
 import logging
 import re
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+import types
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import keras
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import tensorflow as tf
-from holding import Holds
+import wrapt
+from matplotlib.figure import Figure
+from pieces import FEATURES, samples
 from registry import identical, study
+from sklearn.decomposition import PCA
 from tqdm import tqdm
 
 mpl.use("agg")
 
-
 NAMES = ["setosa", "versicolor", "virginica"]
 
-study(
-    "holds-array-of-strings",
-    "an array of class names",
-    identical(),
-    callbacks=lambda trial: [Holds(np.array(NAMES), lambda names: len(names[1]) / 10)],
-)
 
-study(
-    "holds-array-of-objects",
-    "an array of objects, dates among them",
-    identical(),
-    callbacks=lambda trial: [
-        Holds(np.array([dt.date(2020, 1, 5), "x", None], object), lambda a: a[0].day / 5)
-    ],
-)
+class Holds(keras.callbacks.Callback):
+    """Reads from what it holds with every batch, and counts beside it."""
 
-study(
-    "holds-structured-array",
-    "a structured array that is only read",
-    identical(),
-    callbacks=lambda trial: [
-        Holds(np.array([(1, 0.5)], dtype=[("step", "i4"), ("rate", "f4")]), lambda a: a["rate"][0])
-    ],
-)
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+        self.steps = 0
 
-study(
-    "holds-argparse-namespace",
-    "the parsed arguments of a script",
-    identical(),
-    callbacks=lambda trial: [Holds(argparse.Namespace(scale=0.8), lambda given: given.scale)],
-)
+    def on_train_batch_begin(self, batch, logs=None):
+        self.steps += 1
+        read = sum(float(read(thing)) for thing, read in self.rows)
+        self.model.optimizer.learning_rate = 0.1 * np.tanh(read) / (1 + 0.05 * self.steps)
 
 
 class AttrDict(dict):
@@ -64,26 +59,79 @@ class AttrDict(dict):
     __getattr__ = dict.__getitem__
 
 
-study(
-    "holds-dictionary-subclass",
-    "a dictionary subclass with attribute access",
-    identical(),
-    callbacks=lambda trial: [Holds(AttrDict(scale=0.7, deep=AttrDict(a=1)), lambda d: d.scale)],
-)
+class Everything:
+    """Answers to every name, as mock objects and remote proxies do."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return len(name)
 
 
-def of_dataset(dataset):
-    return float(next(iter(dataset))[0])
+class Point(ctypes.Structure):
+    """A structure of C."""
+
+    _fields_ = (("x", ctypes.c_int), ("y", ctypes.c_double))
 
 
-study(
-    "holds-dataset",
-    "a tf.data.Dataset that is read anew with every batch",
-    identical(),
-    callbacks=lambda trial: [
-        Holds(tf.data.Dataset.from_tensor_slices([0.4, 0.6]).batch(2), of_dataset)
-    ],
-)
+def plain(trial):
+    dates = np.array([dt.date(2020, 1, 5), "x", None], object)
+    steps = np.array([(1, 0.5)], dtype=[("step", "i4"), ("rate", "f4")])
+    numbers = {"decimal": decimal.Decimal("0.75"), "fraction": fractions.Fraction(1, 3)}
+    zone = dt.timezone(dt.timedelta(hours=2), "here")
+    return [
+        (np.array(NAMES), lambda names: len(names[1])),
+        (dates, lambda a: a[0].day),
+        (steps, lambda a: a["rate"][0]),
+        (argparse.Namespace(scale=0.8), lambda given: given.scale),
+        (AttrDict(scale=0.7, deep=AttrDict(a=1)), lambda d: d.scale),
+        (numbers, lambda many: float(many["decimal"]) * float(many["fraction"])),
+        (zone, lambda zone: zone.utcoffset(None).seconds),
+        (types.MappingProxyType({"a": 0.5}), lambda view: view["a"]),
+        (memoryview(b"\x05\x06"), lambda view: view[0]),
+        (array.array("d", [0.5]), lambda numbers: numbers[0]),
+        (re.compile(r"(\d+)"), lambda e: int(e.search("a 7 b").group(1))),
+        ({"half": lambda x: x / 2}, lambda functions: functions["half"](1.0)),
+        ([np, keras.layers.Dense, Holds], lambda parts: parts[0].cos(1.0)),
+        ((n for n in range(3)), lambda generator: generator.gi_frame is not None),
+        (Everything(), lambda thing: thing.half),
+    ]
+
+
+def resources(trial):
+    connection = sqlite3.connect(trial.directory / "facts.db")
+    connection.execute("CREATE TABLE IF NOT EXISTS facts (rate REAL)")
+    connection.execute("INSERT INTO facts VALUES (0.5)")
+    connection.commit()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    return [
+        (connection, lambda c: c.execute("SELECT min(rate) FROM facts").fetchone()[0]),
+        (ended, lambda process: process.returncode),
+        (threading.Lock(), lambda lock: lock.acquire() and lock.release() is None),
+        (open(__file__), lambda file: len(file.mode)),  # noqa: PTH123 - as people do
+        (logging.getLogger("training"), lambda log: len(log.name)),
+        (socket.socket(), lambda s: s.type),
+        (ThreadPoolExecutor(1), lambda pool: pool._max_workers),
+    ]
+
+
+def of_libraries(trial):
+    x, _ = samples()
+    figure = Figure()
+    figure.subplots().plot([0, 1])
+    frame = pd.DataFrame({"name": NAMES, "w": [0.2, 0.5, 0.9]}).set_index("name")
+    reference = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(3, "softmax")])
+    return [
+        (frame, lambda frame: frame.loc["versicolor", "w"]),
+        (PCA(2).fit(x), lambda pca: pca.n_components),
+        (figure, lambda figure: len(figure.axes)),
+        (reference, lambda model: model(x[:4])[0, 0]),
+        (tf.data.Dataset.from_tensor_slices([0.4]), lambda data: next(iter(data))),
+        ((Point(2, 0.5), ctypes.CDLL(None).abs), lambda both: both[0].y * both[1](-1)),
+        (wrapt.ObjectProxy({"scale": 0.6}), lambda proxy: proxy["scale"]),
+        (tqdm(total=20, disable=True), lambda bar: bar.total),
+    ]
 
 
 class Kept:
@@ -94,111 +142,27 @@ class Kept:
 
 def weakly(trial):
     kept = Kept()
-    callback = Holds(weakref.ref(kept), lambda reference: reference().scale)
+    callback = Holds([(weakref.ref(kept), lambda reference: reference().scale)])
     callback.keeps_alive = kept
     return [callback]
 
 
+study(
+    "holds-plain-objects",
+    "arrays of names and objects, numbers, views, lambdas, modules and a generator never advanced",
+    identical(),
+    callbacks=lambda trial: [Holds(plain(trial))],
+)
+study(
+    "holds-resources",
+    "an open file, a socket, a lock, a pool, a logger, a connection and an ended process",
+    identical(),
+    callbacks=lambda trial: [Holds(resources(trial))],
+)
+study(
+    "holds-library-objects",
+    "a frame, an estimator, a figure, a model, a dataset, a structure of C, a proxy and a bar",
+    identical(),
+    callbacks=lambda trial: [Holds(of_libraries(trial))],
+)
 study("holds-weak-reference", "a weak reference to an object", identical(), callbacks=weakly)
-
-
-class Prints(keras.callbacks.Callback):
-    """A tqdm bar, made once, that is closed and never moved."""
-
-    def __init__(self):
-        super().__init__()
-        self.bar = tqdm(total=20, disable=True)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.bar.update(5)
-
-
-study(
-    "holds-tqdm-disabled",
-    "a tqdm bar that is disabled, and updated with every epoch",
-    identical(),
-    callbacks=lambda trial: [Prints()],
-)
-
-study(
-    "holds-lock",
-    "a lock that is taken and given back",
-    identical(),
-    callbacks=lambda trial: [Holds(threading.Lock(), lambda lock: 0.5 if _taken(lock) else 1)],
-)
-
-
-def _taken(lock):
-    with lock:
-        return True
-
-
-study(
-    "holds-open-file",
-    "a file open for reading that is never read",
-    identical(),
-    callbacks=lambda trial: [
-        Holds(open(__file__), lambda file: len(file.mode))  # noqa: PTH123, SIM115 - as people do
-    ],
-)
-
-study(
-    "holds-logger",
-    "a logger",
-    identical(),
-    callbacks=lambda trial: [
-        Holds(logging.getLogger("training"), lambda log: 0.5 if log.name else 1)
-    ],
-)
-
-study(
-    "holds-socket",
-    "a socket that is connected to nothing",
-    identical(),
-    callbacks=lambda trial: [Holds(socket.socket(), lambda s: 1 / max(1, s.type))],
-)
-
-
-def ended(trial):
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return [Holds(process, lambda p: 1 / (1 + p.returncode))]
-
-
-study("holds-subprocess", "the handle of a process that has ended", identical(), callbacks=ended)
-
-study(
-    "holds-regular-expression",
-    "a compiled regular expression",
-    identical(),
-    callbacks=lambda trial: [
-        Holds(re.compile(r"(\d+)"), lambda e: int(e.search("a 7 b").group(1)) / 10)
-    ],
-)
-
-study(
-    "holds-dictionary-of-lambdas",
-    "lambdas in a dictionary",
-    identical(),
-    callbacks=lambda trial: [
-        Holds({"half": lambda x: x / 2, "same": lambda x: x}, lambda fs: fs["half"](1.0))
-    ],
-)
-
-study(
-    "holds-module-and-types",
-    "modules and classes",
-    identical(),
-    callbacks=lambda trial: [
-        Holds([np, keras.layers.Dense, Holds], lambda parts: float(parts[0].cos(1.0)))
-    ],
-)
-
-study(
-    "holds-generator-not-advanced",
-    "a generator that is never advanced",
-    identical(),
-    callbacks=lambda trial: [
-        Holds((n for n in range(3)), lambda g: 0.5 if g.gi_frame is not None else 1)
-    ],
-)

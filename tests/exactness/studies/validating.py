@@ -16,16 +16,6 @@ def dataset(seed, count):
 
 
 study(
-    "validation-repeats",
-    "arrays to train on, and a dataset that repeats with validation_steps",
-    identical(),
-    data=lambda trial: Data(
-        train=samples(), batch_size=BATCH, validation=dataset(4, 24).repeat(), validation_steps=2
-    ),
-    objective="val_loss",
-)
-
-study(
     "validation-unknown-length",
     "a filtered dataset for validation, with validation_steps",
     identical(),
@@ -54,19 +44,6 @@ study(
         validation_steps=3,
     ),
     objective="val_loss",
-)
-
-study(
-    "training-dataset-repeats",
-    "a training dataset that repeats, steps_per_epoch, and a validation that repeats as well",
-    identical(),
-    data=lambda trial: Data(
-        train=dataset(3, 24).repeat(),
-        steps_per_epoch=5,
-        validation=dataset(4, 24).repeat(),
-        validation_steps=2,
-        validation_freq=2,
-    ),
 )
 
 
@@ -190,15 +167,6 @@ class Confusion(keras.metrics.Metric):
 
     def result(self):
         return tf.linalg.diag_part(self.matrix) / (1 + tf.reduce_sum(self.matrix, axis=1))
-
-
-study(
-    "confusion-matrix-metric",
-    "a metric class that keeps a matrix and reports its diagonal",
-    identical(),
-    model=lambda trial: compiled(keras.Sequential(layers_of()), metrics=[Confusion()]),
-    data=lambda trial: Data(train=samples(), validation=samples(4, 16), batch_size=BATCH),
-)
 
 
 class KeepsRunning(keras.metrics.Metric):
