@@ -342,7 +342,7 @@ class _Evaluator:
 
     def evaluate(self, chosen: Sequence[ChosenTrial]) -> None:
         """Evaluate the trials in parallel; a signal, or an error outside of trials, stops all."""
-        asked = self.repository.evaluations.distributions(self.settings.name)
+        asked = self.repository.distributions(self.settings.name)
         work = [
             functools.partial(
                 self._trial,
@@ -393,7 +393,7 @@ class _Evaluator:
 
     def _seen(self, number: int, message: CheckpointEvaluated) -> None:
         checkpoint = message.checkpoint
-        self.repository.evaluations.record(
+        self.repository.record_evaluation(
             self.settings.name,
             number,
             step=checkpoint.step,

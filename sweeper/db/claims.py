@@ -7,7 +7,6 @@ the number of finished trials.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -281,7 +280,7 @@ def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Wa
         )
     if lowest <= number - study.window:
         return Waiting(f"trial {number} uses the result of trial {lowest}, which is still running")
-    concurrency = json.loads(study.definition).get("concurrency", study.window)
+    concurrency = study.definition.get("concurrency", study.window)
     if number - lowest >= concurrency:
         running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
         if running >= concurrency:

@@ -32,7 +32,7 @@ def run_sweep(request: RunRequest) -> StudyResults:
         from sweeper.run.auditing import refuse_inexact
 
         study, repository = prepared.settings.name, prepared.repository
-        refuse_inexact(repository.audits, study, accept=options.accept_inexact)
+        refuse_inexact(repository, study, accept=options.accept_inexact)
         if request.engine in CLUSTERS:
             from sweeper.run.cluster.driver import drive
 
