@@ -77,8 +77,9 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
     ),
     "tracked": (
         (
-            "objects that were registered with `Trial.track(name, …)`: variables, generators, Keras's layers, optimizers "
-            "and metrics, NumPy's generators, objects with `get_state` and `set_state`"
+            "the names of objects that were registered with `Trial.track(name, …)`, and the results of "
+            "`get_state()` of those that have it; variables, generators, Keras's layers, optimizers and metrics "
+            "are captured with the user's objects"
         ),
         "refused, by name: other objects",
     ),

@@ -10,8 +10,8 @@ import functools
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweeper.db.database import Database
@@ -19,7 +19,7 @@ from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.definition.loading import split_target
 from sweeper.definition.trial import Trial
-from sweeper.errors import CheckpointError, SweeperError, UsageError
+from sweeper.errors import CheckpointError, StudyImportError, SweeperError, UsageError
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
 from sweeper.records.events import (
     CheckpointMeasured,
@@ -30,25 +30,30 @@ from sweeper.records.events import (
     Remark,
 )
 from sweeper.records.results import TrialRecord
-from sweeper.run.evaluations import EvaluationOrder, evaluate_trial
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
-from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.launch.trial_process import ExitStatus, Launcher
 from sweeper.run.options import WorkerOptions
+from sweeper.run.orders import carry_out, scratch_paths
 from sweeper.run.protocol.messages import (
     Candidate,
     CheckpointEvaluated,
     CheckpointPassedOver,
+    Evaluated,
     Evaluation,
+    Failed,
     HeldOutData,
+    Message,
+    Warned,
 )
 from sweeper.run.replays import Answers
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
+from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.searching import Objective
 from sweeper.support.calling import run_side_by_side
-from sweeper.support.paths import RunPaths, scratch_directory
+from sweeper.support.paths import RunPaths
 from sweeper.train.data import Data
 
 DataGiven = str | Data | Callable[[Trial], Data]
@@ -120,78 +125,6 @@ class NotEvaluated:
         return f"{what} was not evaluated: {self.reason}"
 
 
-@dataclass(frozen=True)
-class ChosenTrial:
-    """A trial with its checkpoints to measure, by step."""
-
-    record: TrialRecord
-    candidates: tuple[Candidate, ...]
-
-
-def choose(
-    repository: Repository, study: str, number: int | None, paths: RunPaths
-) -> tuple[list[ChosenTrial], list[NotEvaluated]]:
-    """Return the trials to evaluate, and the checkpoints that cannot be evaluated.
-
-    Args:
-        repository: The study's database.
-        study: Its name.
-        number: Of the only trial to evaluate; None for every trial that has begun.
-        paths: The study's present directories.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial in it.
-    """
-    one = None if number is None else repository.trial(study, number)
-    records = repository.trials(study) if one is None else (one,)
-    before = begun_before_a_change(repository, study)
-    chosen: list[ChosenTrial] = []
-    passed_over: list[NotEvaluated] = []
-    for record in records:
-        reason = _why_not(record, before)
-        if reason is not None:
-            passed_over.append(NotEvaluated(record.number, None, reason))
-            continue
-        try:
-            there, gone = _candidates(record, paths)
-        except CheckpointError as error:
-            passed_over.append(NotEvaluated(record.number, None, str(error)))
-            continue
-        passed_over += gone
-        if there:
-            chosen.append(ChosenTrial(record, there))
-    return chosen, passed_over
-
-
-def _why_not(record: TrialRecord, before: Mapping[int, str]) -> str | None:
-    if not record.checkpoints:
-        return "it has no kept checkpoint"
-    if record.number in before:
-        return (
-            f"it began before the study's definition was changed ({before[record.number]}), and "
-            "the code of its model is not stored"
-        )
-    return None
-
-
-def _candidates(
-    record: TrialRecord, paths: RunPaths
-) -> tuple[tuple[Candidate, ...], list[NotEvaluated]]:
-    """Return the location of each checkpoint; of two with the same step and digest, the newer."""
-    located = locate(record, paths)
-    known = set(located.known)
-    there: dict[tuple[int, str], Candidate] = {}
-    gone = []
-    for each in record.checkpoints:
-        path = located.moved.get(each.path, each.path)
-        if path in known:
-            there[each.step, each.digest] = Candidate(path, each.step, each.epoch, each.digest)
-        else:
-            reason = f"it is no longer at {each.path}; name its directory with --runs-dir"
-            gone.append(NotEvaluated(record.number, each.step, reason))
-    return tuple(sorted(there.values(), key=lambda c: c.step)), gone
-
-
 STOPPED = "the evaluation was stopped; the finished evaluations are stored"
 
 
@@ -249,15 +182,8 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
     """
     options = request.options
     with interrupting(STOPPED), Database.open(options.storage, create=False) as database:
-        repository = Repository(database)
-        row = repository.study(request.study)
-        objectives = StudySettings.from_json({**row.definition, "trials": row.target}).objectives
-        objective = ranking_objective(objectives, request.metric, request.direction)
-        chosen, passed_over = choose(
-            repository, request.study, request.trial, options.paths(request.study)
-        )
-        if not chosen:
-            raise _nothing(request, passed_over)
+        evaluator = Evaluator(request, Repository(database))
+        row = evaluator.repository.study(request.study)
         if request.definition is None:
             source = recall_source(request.study, row.source, code=row.code)
         else:
@@ -268,93 +194,132 @@ def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
 
         with open_launcher(source, options.isolation, notice, "evaluation") as (launcher, loaded):
             purpose = "evaluate them, on other data with --data FILE:NAME"
-            settings = unchanged_settings(repository, row, loaded, purpose)
-            return evaluate_with(request, repository, settings, launcher, objective)
-
-
-def evaluate_with(
-    request: EvaluationRequest,
-    repository: Repository,
-    settings: StudySettings,
-    launcher: Launcher,
-    objective: Objective,
-) -> StudyEvaluation:
-    """Evaluate with a loaded study; see `evaluate_study` for the errors."""
-    paths = request.options.paths(request.study)
-    chosen, passed_over = choose(repository, request.study, request.trial, paths)
-    evaluator = _Evaluator(request, repository, settings, launcher)
-    for each in passed_over:
-        evaluator.pass_over(each)
-    if chosen:
-        request.listener(
-            EvaluationOpened(
-                study=request.study,
-                trials=len(chosen),
-                checkpoints=sum(len(each.candidates) for each in chosen),
-                workers=max(1, min(request.options.slots or 1, len(chosen))),
-                metric=objective.name,
-                direction=objective.direction,
-            )
-        )
-        evaluator.evaluate(chosen)
-    not_evaluated = tuple(
-        sorted(evaluator.not_evaluated, key=lambda each: (each.trial, each.step or 0))
-    )
-    if not evaluator.measured:
-        raise _nothing(request, not_evaluated)
-    stored = [
-        record
-        for trial in repository.trials(request.study)
-        for record in trial.evaluations
-        if _key(record.trial, record.step, record.digest, record.data, record.data_digest)
-        in evaluator.measured
-    ]
-    evaluator.warn_of_several_data(stored)
-    return StudyEvaluation(request.study, ranked(stored, objective), not_evaluated, objective)
+            settings = unchanged_settings(evaluator.repository, row, loaded, purpose)
+            return evaluator.run(settings, launcher)
 
 
 _Key = tuple[int, int, str, str, str]
+"""Trial, step and digest of a checkpoint, with the name and the digest of the data."""
 
 
-def _key(trial: int, step: int, digest: str, data: str, data_digest: str) -> _Key:
-    return trial, step, digest, data, data_digest
+class Evaluator:
+    """Evaluation of a study's checkpoints.
 
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial in it.
+        UsageError: The metric has no known direction.
+        SweeperError: There is no checkpoint to measure.
+    """
 
-def _nothing(request: EvaluationRequest, reasons: Sequence[NotEvaluated]) -> SweeperError:
-    if not reasons:
-        msg = f"study {request.study!r} has no trial to evaluate: none has begun; run it first"
-        return SweeperError(msg)
-    lines = "".join(f"\n  {each.line}" for each in reasons)
-    msg = f"no checkpoint of study {request.study!r} could be evaluated:{lines}"
-    return SweeperError(msg)
+    def __init__(self, request: EvaluationRequest, repository: Repository) -> None:
+        self.repository = repository
+        self._request = request
+        self._telling = threading.Lock()
+        self._stopping = threading.Event()
+        self._measured: set[_Key] = set()
+        self._not_evaluated: list[NotEvaluated] = []
+        row = repository.study(request.study)
+        objectives = StudySettings.from_json({**row.definition, "trials": row.target}).objectives
+        self._objective = ranking_objective(objectives, request.metric, request.direction)
+        self._chosen = self._choose()
+        if not self._chosen:
+            raise self._nothing()
 
-
-@dataclass
-class _Evaluator:
-    request: EvaluationRequest
-    repository: Repository
-    settings: StudySettings
-    launcher: Launcher
-    stopping: threading.Event = field(default_factory=threading.Event)
-    not_evaluated: list[NotEvaluated] = field(default_factory=list)
-    measured: set[_Key] = field(default_factory=set)
-    _telling: threading.Lock = field(default_factory=threading.Lock)
-
-    def evaluate(self, chosen: Sequence[ChosenTrial]) -> None:
-        """Evaluate the trials in parallel; a signal, or an error outside of trials, stops all."""
-        asked = self.repository.distributions(self.settings.name)
+    def run(self, settings: StudySettings, launcher: Launcher) -> StudyEvaluation:
+        """Measure the checkpoints, a process a trial; see `evaluate_study` for the errors."""
+        study, slots = self._request.study, self._request.options.slots or 1
+        for each in self._not_evaluated:
+            self._tell(Notice(each.line))
+        self._tell(
+            EvaluationOpened(
+                study=study,
+                trials=len(self._chosen),
+                checkpoints=sum(map(len, self._chosen.values())),
+                workers=min(slots, len(self._chosen)),
+                metric=self._objective.name,
+                direction=self._objective.direction,
+            )
+        )
+        asked = self.repository.distributions(study)
+        trials = {trial.number: trial for trial in self.repository.trials(study)}
         work = [
             functools.partial(
-                self._trial,
-                each,
-                Answers(each.record.params, asked.get(each.record.number, {}), "evaluation"),
+                self._evaluate,
+                number,
+                Answers(trials[number].params, asked.get(number, {}), "evaluation"),
+                settings,
+                launcher,
             )
-            for each in chosen
+            for number in self._chosen
         ]
-        run_side_by_side(work, self.request.options.slots or 1, self.stopping)
+        run_side_by_side(work, slots, self._stopping)
+        if not self._measured:
+            raise self._nothing()
+        stored = [
+            record
+            for trial in self.repository.trials(study)
+            for record in trial.evaluations
+            if (record.trial, record.step, record.digest, record.data, record.data_digest)
+            in self._measured
+        ]
+        self._warn_of_several_data(stored)
+        reasons = sorted(self._not_evaluated, key=lambda each: (each.trial, each.step or 0))
+        best_first = ranked(stored, self._objective)
+        return StudyEvaluation(study, best_first, tuple(reasons), self._objective)
 
-    def warn_of_several_data(self, records: Sequence[EvaluationRecord]) -> None:
-        """Warn if the trials were measured on different data."""
+    def _choose(self) -> dict[int, tuple[Candidate, ...]]:
+        """Return the checkpoints to measure, by trial; note those that cannot be measured."""
+        request, repository = self._request, self.repository
+        paths = request.options.paths(request.study)
+        if request.trial is None:
+            records: Sequence[TrialRecord] = repository.trials(request.study)
+        else:
+            records = [repository.trial(request.study, request.trial)]
+        before = begun_before_a_change(repository, request.study)
+        chosen: dict[int, tuple[Candidate, ...]] = {}
+        for record in records:
+            reason, candidates = None, tuple[Candidate, ...]()
+            if not record.checkpoints:
+                reason = "it has no kept checkpoint"
+            elif record.number in before:
+                reason = (
+                    "it began before the study's definition was changed "
+                    f"({before[record.number]}), and the code of its model is not stored"
+                )
+            else:
+                try:
+                    candidates = self._candidates(record, paths)
+                except CheckpointError as error:
+                    reason = str(error)
+            if reason is not None:
+                self._not_evaluated.append(NotEvaluated(record.number, None, reason))
+            elif candidates:
+                chosen[record.number] = candidates
+        return chosen
+
+    def _candidates(self, record: TrialRecord, paths: RunPaths) -> tuple[Candidate, ...]:
+        """Return the location of each checkpoint; of two with the same step and digest, the newer."""
+        located = locate(record, paths)
+        known = set(located.known)
+        there: dict[tuple[int, str], Candidate] = {}
+        for each in record.checkpoints:
+            path = located.moved.get(each.path, each.path)
+            if path in known:
+                there[each.step, each.digest] = Candidate(path, each.step, each.epoch, each.digest)
+            else:
+                reason = f"it is no longer at {each.path}; name its directory with --runs-dir"
+                self._not_evaluated.append(NotEvaluated(record.number, each.step, reason))
+        return tuple(sorted(there.values(), key=lambda candidate: candidate.step))
+
+    def _nothing(self) -> SweeperError:
+        study = self._request.study
+        if not self._not_evaluated:
+            msg = f"study {study!r} has no trial to evaluate: none has begun; run it first"
+            return SweeperError(msg)
+        lines = "".join(f"\n  {each.line}" for each in self._not_evaluated)
+        return SweeperError(f"no checkpoint of study {study!r} could be evaluated:{lines}")
+
+    def _warn_of_several_data(self, records: Sequence[EvaluationRecord]) -> None:
         by_data: dict[str, set[int]] = {}
         for record in records:
             by_data.setdefault(record.data_digest, set()).add(record.trial)
@@ -362,39 +327,53 @@ class _Evaluator:
             groups = "; ".join(
                 f"trials {', '.join(map(str, sorted(trials)))}" for trials in by_data.values()
             )
-            self._notice(f"the held-out data differ between trials: {groups}")
+            self._tell(Notice(f"the held-out data differ between trials: {groups}"))
 
-    def _trial(self, chosen: ChosenTrial, answers: Answers) -> None:
-        number = chosen.record.number
-        began = time.monotonic()
-        order = EvaluationOrder(
-            settings=self.settings,
-            number=number,
-            answers=answers,
-            evaluation=Evaluation(chosen.candidates, self.request.data),
-            seen=lambda message: self._seen(number, message),
-            passed_over=lambda message: self._passed_over(number, message),
-            notice=self._notice,
-            when_stopped=STOPPED,
-        )
-        with scratch_directory("evaluate") as directory:
-            reason = evaluate_trial(order, self.launcher, Path(directory), self.stopping)
-        if reason is not None:
-            self.pass_over(NotEvaluated(number, None, reason))
-        with self._telling:
-            done = sum(key[0] == number for key in self.measured)
-        seconds = time.monotonic() - began
-        self._tell(
-            Remark(
-                f"trial {number}: {done} of {len(chosen.candidates)} checkpoints evaluated "
-                f"({seconds:.1f}s)"
+    def _evaluate(
+        self, number: int, answers: Answers, settings: StudySettings, launcher: Launcher
+    ) -> None:
+        """Evaluate one trial's checkpoints in a separate process."""
+        began, candidates = time.monotonic(), self._chosen[number]
+        with scratch_paths(settings.name, number, "evaluate") as paths:
+            end = carry_out(
+                launcher,
+                replace(
+                    assignment_of(settings, paths, number, 1, pruning=False),
+                    evaluation=Evaluation(candidates, self._request.data),
+                ),
+                lambda question: answers.to(question.name, question.distribution),
+                functools.partial(self._receive, number),
+                stopping=self._stopping,
+                when_stopped=STOPPED,
             )
-        )
+        if isinstance(end, Evaluated) and end.refused is not None:
+            if end.traceback:
+                raise StudyImportError(end.refused, end.traceback)
+            raise UsageError(end.refused)
+        if isinstance(end, Failed):
+            self._pass_over(number, None, end.error)
+        elif isinstance(end, ExitStatus):
+            self._pass_over(number, None, f"its process {end.describe()}")
+        with self._telling:
+            done = sum(key[0] == number for key in self._measured)
+        seconds = time.monotonic() - began
+        counted = f"{done} of {len(candidates)} checkpoints evaluated"
+        self._tell(Remark(f"trial {number}: {counted} ({seconds:.1f}s)"))
 
-    def _seen(self, number: int, message: CheckpointEvaluated) -> None:
-        checkpoint = message.checkpoint
+    def _receive(self, number: int, message: Message) -> None:
+        match message:
+            case CheckpointEvaluated():
+                self._store(number, message)
+            case CheckpointPassedOver():
+                self._pass_over(number, message.checkpoint.step, message.reason)
+            case Warned():
+                self._tell(Notice(f"evaluation of trial {number}: {message.message}"))
+
+    def _store(self, number: int, message: CheckpointEvaluated) -> None:
+        """Store a result at once, so that an interrupted evaluation loses nothing."""
+        checkpoint, data = message.checkpoint, (message.data, message.data_digest)
         self.repository.record_evaluation(
-            self.settings.name,
+            self._request.study,
             number,
             step=checkpoint.step,
             epoch=checkpoint.epoch,
@@ -404,24 +383,16 @@ class _Evaluator:
             metrics=message.metrics,
         )
         with self._telling:
-            self.measured.add(
-                _key(number, checkpoint.step, checkpoint.digest, message.data, message.data_digest)
-            )
+            self._measured.add((number, checkpoint.step, checkpoint.digest, *data))
         self._tell(CheckpointMeasured(number, checkpoint.step, message.metrics))
 
-    def _passed_over(self, number: int, message: CheckpointPassedOver) -> None:
-        self.pass_over(NotEvaluated(number, message.checkpoint.step, message.reason))
-
-    def pass_over(self, each: NotEvaluated) -> None:
-        """Record and report a trial or checkpoint that is not evaluated."""
+    def _pass_over(self, number: int, step: int | None, reason: str) -> None:
+        each = NotEvaluated(number, step, reason)
         with self._telling:
-            self.not_evaluated.append(each)
-        self._notice(each.line)
-        self._tell(CheckpointMeasured(each.trial, each.step, None))
-
-    def _notice(self, message: str) -> None:
-        self._tell(Notice(message))
+            self._not_evaluated.append(each)
+        self._tell(Notice(each.line))
+        self._tell(CheckpointMeasured(number, step, None))
 
     def _tell(self, event: Event) -> None:
         with self._telling:
-            self.request.listener(event)
+            self._request.listener(event)

@@ -7,9 +7,8 @@ neither TensorFlow nor the study.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sweeper.api.models import StoredModel, StudyModels, newest_of
@@ -19,18 +18,10 @@ from sweeper.models.exported import Exported, check_code, check_target
 from sweeper.models.formats import check_format
 from sweeper.records.model_source import At
 from sweeper.run.launch.launchers import WarmServer, choose_launcher
-from sweeper.run.launch.trial_process import Launcher, WithoutDatabase, converse
-from sweeper.run.protocol.messages import (
-    ExportOrder,
-    Failed,
-    Message,
-    ModelExported,
-    Suggest,
-    Warned,
-)
+from sweeper.run.launch.trial_process import ExitStatus, Launcher
+from sweeper.run.orders import carry_out, scratch_paths
+from sweeper.run.protocol.messages import ExportOrder, Failed, Message, ModelExported, Warned
 from sweeper.run.worker.assignment import assignment_of
-from sweeper.spec.space import CategoricalChoice
-from sweeper.support.paths import RunPaths, scratch_directory
 
 
 @dataclass(frozen=True)
@@ -121,51 +112,30 @@ def _converse(
         force=request.force,
         name=request.name,
     )
-    with scratch_directory("export") as scratch:
-        paths = RunPaths(Path(scratch), settings.name)
-        paths.attempt(request.number, 1).mkdir(parents=True)
-        files = found.directory if found.directory.is_dir() else paths.trial_files(request.number)
+    number = request.number
+
+    def receive(message: Message) -> None:
+        if isinstance(message, Warned):
+            request.notice(message.message)
+
+    with scratch_paths(settings.name, number, "export") as paths:
+        files = found.directory if found.directory.is_dir() else paths.trial_files(number)
         files.mkdir(parents=True, exist_ok=True)
         assignment = replace(
-            assignment_of(settings, paths, request.number, 1),
-            pruning=False,
-            files=str(files),
-            export=order,
+            assignment_of(settings, paths, number, 1, pruning=False), files=str(files), export=order
         )
-        supervisor = _Export(threading.Event(), "", found, request.notice)
-        status = converse(launcher, assignment, supervisor)
-        if supervisor.card is not None:
-            return supervisor.card
-        if supervisor.failed is None:
-            msg = (
-                f"the process that was to build the model of trial {request.number} "
-                f"{status.describe()}; nothing was written"
-            )
-            raise ExecutionError(msg)
-        failed = supervisor.failed
-        error = ExportError(failed.error)
-        if failed.traceback:
-            request.notice(failed.traceback)
-        raise error
-
-
-@dataclass
-class _Export(WithoutDatabase):
-    found: StoredModel
-    notice: Callable[[str], None]
-    card: dict[str, object] | None = field(default=None, init=False)
-    failed: Failed | None = field(default=None, init=False)
-
-    def value_of(self, question: Suggest) -> CategoricalChoice:
-        return self.found.value_of(question.name)
-
-    def receive(self, message: Message) -> None:
-        match message:
-            case ModelExported():
-                self.card = message.card
-            case Failed():
-                self.failed = message
-            case Warned():
-                self.notice(message.message)
-            case _:
-                pass
+        end = carry_out(
+            launcher,
+            assignment,
+            lambda question: found.value_of(question.name),
+            receive,
+        )
+    if isinstance(end, ModelExported):
+        return end.card
+    if isinstance(end, Failed):
+        if end.traceback:
+            request.notice(end.traceback)
+        raise ExportError(end.error)
+    how = end.describe() if isinstance(end, ExitStatus) else "ended"
+    msg = f"the process that was to build the model of trial {number} {how}; nothing was written"
+    raise ExecutionError(msg)

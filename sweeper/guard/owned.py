@@ -312,11 +312,6 @@ def visit_all(
     return visits_from(roots, trained=model)
 
 
-def owned_by(**parts: Any) -> dict[int, Owned]:
-    """Return the owned objects among a trial's parts; see `visit_all` and `owned_among`."""
-    return owned_among(visit_all(**parts))
-
-
 def owned_among(visited: Visited) -> dict[int, Owned]:
     """Return the visited objects with state of a training.
 

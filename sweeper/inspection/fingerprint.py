@@ -213,10 +213,10 @@ class _Reader:
         self.files: set[str] = set()
         self._roots = roots
         self._own_file = _own_file(roots.values())
-        self._texts = ValueTexts()
+        self._texts, self._movable_texts = ValueTexts(), ValueTexts(movable=True)
         self._sources: dict[str, Source | None] = {} if text else {self._own_file: None}
         self._owned: dict[str, bool] = {}
-        self._by_value: dict[tuple[str, int], frozenset[str]] = {}
+        self._by_value: dict[tuple[str, int], Mapping[str, bool]] = {}
         self._seen: dict[int, object] = {}
         self._named: set[tuple[str, str]] = set()
         self._followed: dict[ast.stmt, list[str]] = {}
@@ -334,24 +334,25 @@ class _Reader:
         label = f"{_label_of(module, source.file, self._own_file)}{name}"
         statements = [s for s in source.bindings[name] if not _is_import(s)]
         by_value = name in namespace and not _defines_itself(value)
-        if by_value and self._is_compared_by_value(name, namespace, source):
-            text = self._texts.of(value)
-            self._statements(label, statements, namespace, source, text or "")
-            if text is None:
-                self._reach([(label, value)])
-        else:
+        compared = self._compared_by_value(namespace, source) if by_value else {}
+        if name not in compared:
             self._statements(label, statements, namespace, source)
+            return
+        text = (self._movable_texts if compared[name] else self._texts).of(value)
+        self._statements(label, statements, namespace, source, text or "")
+        if text is None and not compared[name]:
+            self._reach([(label, value)])
 
-    def _is_compared_by_value(
-        self, name: str, namespace: Mapping[str, Any], source: Source
-    ) -> bool:
+    def _compared_by_value(
+        self, namespace: Mapping[str, Any], source: Source
+    ) -> Mapping[str, bool]:
         if not source.is_file:
             # Another cell may bind the variable again.
-            return True
+            return dict.fromkeys(namespace, False)
         key = source.file, id(namespace)
         if key not in self._by_value:
             self._by_value[key] = names_compared_by_value(source, namespace)
-        return name in self._by_value[key]
+        return self._by_value[key]
 
     def _statements(
         self,

@@ -14,18 +14,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 import keras
 import tensorflow as tf
-from keras.src.losses import loss as keras_loss
 
 from sweeper.errors import DataError, FactoryError, UncapturableError
 from sweeper.train.codec import replicas_of
 from sweeper.train.randomness.generators import global_seed_generator, set_global_seed_generator
+from sweeper.train.randomness.interception import MASKED_LOSS, REDUCED_LOSS, Interception
 from sweeper.train.step import TrainingStep
 
 _MARK = "sweeper: samples in this batch:"
@@ -169,16 +168,15 @@ def replica_index() -> int:
     return int(tf.get_static_value(context.replica_id_in_sync_group))
 
 
-@contextmanager
-def losses_checked(replicas: int) -> Iterator[None]:
-    """Context manager that refuses losses which Keras reduces on each replica for itself.
+def losses_checked(replicas: int) -> Interception:
+    """Return the context manager that refuses losses which Keras reduces on each replica for itself.
 
     Nothing is computed otherwise than by Keras.
 
     Raises:
         FactoryError: Names the reduction.
     """
-    reducing, masking = keras_loss.reduce_values, keras_loss.apply_mask
+    reducing, masking = REDUCED_LOSS.current, MASKED_LOSS.current
 
     def reduce_values(
         values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size"
@@ -207,11 +205,7 @@ def losses_checked(replicas: int) -> Iterator[None]:
             raise FactoryError(msg)
         return masking(sample_weight, mask, dtype=dtype, reduction=reduction)
 
-    with (
-        mock.patch.object(keras_loss, "reduce_values", reduce_values),
-        mock.patch.object(keras_loss, "apply_mask", apply_mask),
-    ):
-        yield
+    return Interception(lambda: ((REDUCED_LOSS, reduce_values), (MASKED_LOSS, apply_mask)))
 
 
 def _check_no_added_losses(model: keras.Model) -> None:
@@ -266,10 +260,8 @@ class ReplicatedStep:
                     _check_no_added_losses(self._model)
                 return outputs
 
-        checking: AbstractContextManager[None] = nullcontext()
-        if self._is_of_the_model and self.rule.replicas > 1:
-            checking = losses_checked(self.rule.replicas)
-        with checking:
+        checks = self._is_of_the_model and self.rule.replicas > 1
+        with losses_checked(self.rule.replicas) if checks else nullcontext():
             outputs = self._strategy.run(on_replica)
         if not isinstance(outputs, dict):
             # `GraphStep` raises the error.

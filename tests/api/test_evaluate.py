@@ -21,9 +21,9 @@ from sweeps import RunningCommand, database_url, sweep, trials_in
 from sweeper import Data, EvaluationRecord, Study, load_study
 from sweeper.api.evaluating import (
     EvaluationRequest,
+    Evaluator,
     StudyEvaluation,
     evaluate_study,
-    evaluate_with,
     held_out_data,
 )
 from sweeper.cli.main import main
@@ -31,7 +31,6 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import SweeperError, UnknownStudyError, UsageError
-from sweeper.records.evaluations import ranking_objective
 from sweeper.records.events import Notice
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import Launcher
@@ -178,8 +177,7 @@ class Copy:
                 metric=metric,
                 direction=direction,
             )
-            objective = ranking_objective(settings.objectives, metric, direction)
-            return evaluate_with(request, repository, settings, self.ran.launcher, objective)
+            return Evaluator(request, repository).run(settings, self.ran.launcher)
 
     def stored(self) -> list[EvaluationRecord]:
         return [record for trial in trials_in(self.runs) for record in trial.evaluations]

@@ -18,7 +18,7 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeper.guard.owned import outermost, owned_by
+from sweeper.guard.owned import outermost, owned_among, visit_all
 from sweeper.guard.owned import visits_from as walk
 from sweeper.inspection import walk as walking
 from sweeper.inspection.sorts import Sort
@@ -27,6 +27,10 @@ from sweeper.inspection.walk import ObjectPath
 UNITS = 3
 CHANGING = ("dense", "dropout", "statistics", "nested", "own")
 KINDS = (*CHANGING, "frozen", "flatten", "vocabulary")
+
+
+def owned_by(**parts):
+    return owned_among(visit_all(**parts))
 
 
 class Own(keras.layers.Layer):

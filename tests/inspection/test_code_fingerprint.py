@@ -494,28 +494,40 @@ def test_a_files_constants_are_read_in_bounded_work(lines: tuple[str, ...], tmp_
 
 
 IMPORTS = (
-    "import json\nfrom pathlib import Path\n\n"
+    "import json\nimport os\nfrom os.path import join\nfrom pathlib import Path\n\n"
     "def read(name):\n    return json.loads(Path(name).read_text())\n\n"
-    "TABLE = read({file!r})\nWIDTH = TABLE['width']\nOTHER = 1\n\n"
+    "HERE = os.path.dirname(os.path.abspath(__file__))\nHOME = Path(__file__).resolve().parent\n"
+    "TABLE = {read}\nWIDTH = TABLE['width']\nOTHER = 1\n\n"
     "def model(trial):\n    return {used}\n"
+)
+READ = (
+    "read(os.path.join(HERE, 'config.json'))",
+    "json.loads(Path(join(os.path.dirname(__file__), 'config.json')).read_text())",
+    "json.loads((HOME / 'config.json').read_text())",
 )
 
 
-@pytest.mark.parametrize("used", ["TABLE", "WIDTH"])
-def test_a_file_that_is_read_at_import_counts_by_what_was_read(used: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("read", "used"), [(READ[0], "TABLE"), *((read, "WIDTH") for read in READ)]
+)
+def test_a_file_that_is_read_at_import_counts_by_what_was_read_wherever_it_is(
+    read: str, used: str, tmp_path: Path
+) -> None:
     """The text is the same; `WIDTH` is an item of a value that another statement read."""
-    config, file = tmp_path / "config.json", tmp_path / "configured_study.py"
-    file.write_text(IMPORTS.format(file=str(config), used=used), encoding="utf-8")
 
-    def read_config(text: str) -> CodeFingerprint:
-        config.write_text(text)
+    def read_config(text: str, where: str = "here") -> CodeFingerprint:
+        (tmp_path / where).mkdir(exist_ok=True)
+        config, file = tmp_path / where / "config.json", tmp_path / where / "configured_study.py"
+        config.write_text(text % str(config.parent))
+        file.write_text(IMPORTS.format(read=read, used=used), encoding="utf-8")
         namespace: dict[str, object] = {"__name__": "configured_study", "__file__": str(file)}
         exec(compile(file.read_text(), str(file), "exec"), namespace)
         return read_code({"model": namespace["model"]})
 
-    before = read_config('{"width": 8}')
-    assert read_config('{"width": 8}').changes_since(before) == ()
-    changes = read_config('{"width": 9}').changes_since(before)
+    before = read_config('{"width": 8, "data": ["%s"]}')
+    assert read_config('{"width": 8, "data": ["%s"]}').changes_since(before) == ()
+    assert read_config('{"width": 8, "data": ["%s"]}', "moved").changes_since(before) == ()
+    changes = read_config('{"width": 9, "data": ["%s"]}').changes_since(before)
     assert used in {change.partition(" ")[0] for change in changes}
 
 

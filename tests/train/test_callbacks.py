@@ -114,6 +114,43 @@ def test_what_changed_to_what_no_checkpoint_can_hold_is_refused_by_callback_and_
     gc.collect()  # the file is closed here, where nobody minds
 
 
+class Uses(keras.callbacks.Callback):
+    """Uses a thing of its own after each batch."""
+
+    def __init__(self, thing: Any, use: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.thing, self.use = thing, use
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.use(self.thing)
+
+
+USED_LATE = [
+    (lambda: keras.layers.Dense(2), lambda layer: layer(np.ones((1, 3)))),
+    (keras.optimizers.Adam, lambda optimizer: optimizer.build([keras.Variable(1.0)])),
+    (
+        keras.metrics.F1Score,
+        lambda metric: metric.update_state(np.eye(2), np.eye(2, dtype="float32")),
+    ),
+]
+
+
+@pytest.mark.parametrize(("thing", "use"), USED_LATE, ids=["layer", "optimizer", "metric"])
+def test_what_makes_its_variables_when_a_callback_first_uses_it_is_refused(
+    thing: Callable[[], Any], use: Callable[[Any], Any], tmp_path: Path
+) -> None:
+    with pytest.raises(UncapturableError, match=r"callback Uses.thing, a keras.*build"):
+        train(light(lambda: [Uses(thing(), use)]), Watcher(tmp_path, block=1, stop_at=2))
+
+    def built() -> list[keras.callbacks.Callback]:
+        made = thing()
+        use(made)
+        return [Uses(made, lambda _: None)]
+
+    stopped_and_resumed(built, tmp_path / "built", 3)
+    train(light(lambda: [Uses(thing(), lambda _: None)]), Watcher(tmp_path / "unused", stop_at=2))
+
+
 def test_what_never_changes_is_not_refused(tmp_path: Path) -> None:
     def make() -> list[keras.callbacks.Callback]:
         return [Holder(threading.Lock()), Holder(n for n in range(3)), Holder([].append)]

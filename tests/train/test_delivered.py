@@ -63,3 +63,14 @@ def test_resumed_after_the_last_checkpoint(
     assert whole.measure() == again.measure()
     own = whole.epochs[-1].metrics["val_loss"]
     assert (whole.measure()["val_loss"] == own) == (delivered == EPOCHS - 1)
+
+
+def test_weights_are_digested_only_where_an_objective_asks_for_it() -> None:
+    def digests(objective: str | None) -> set[bool]:
+        planned = plan(
+            data=models.data, model=lambda: compiled(optimizers.SGD(0.05)), objective=objective
+        )
+        return {bool(digest) for digest in train(planned, Watcher())._record.weights}
+
+    assert digests(None) == {False}
+    assert digests("val_loss") == {True}

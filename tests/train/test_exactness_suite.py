@@ -335,7 +335,7 @@ def test_a_training_stopped_at_three_steps_ends_as_if_it_never_was(
         ("two-optimizers", "optimizers"),
         ("two-optimizers", "reachable"),
         ("eager-own-step", "user_state"),
-        ("tracked-generator", "tracked"),
+        ("tracked-generator", "user_state"),
         ("steps-per-execution", "user_state"),
     ],
 )

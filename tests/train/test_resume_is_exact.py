@@ -67,7 +67,7 @@ class Jitter(keras.callbacks.Callback):
         self.count += 1
         if self.count % 3 == 0:
             eager = float(tf.random.uniform(())) + float(tf.random.uniform((), seed=1))
-            shared = float(TRACKED["generator"].uniform(()))
+            shared = float(TRACKED["generator"].uniform(())) + TRACKED["halves"].next()
             keras.config.set_epsilon(keras.config.epsilon() * 1.5)
             unseeded = np.random.default_rng().random() + keras.config.epsilon()
             self.drawn.append(unseeded + random.random() + float(np.random.rand()) + eager + shared)
@@ -96,12 +96,30 @@ class Tells(keras.callbacks.Callback):
         bias.assign_add(1e-4 * self.calls * keras.ops.ones_like(bias))
 
 
+class Halves:
+    """Numbers that get smaller, with methods for its own state."""
+
+    def __init__(self) -> None:
+        self.last = 1.0
+
+    def next(self) -> float:
+        self.last /= 2
+        return self.last
+
+    def get_state(self) -> Any:
+        return self.last
+
+    def set_state(self, state: Any) -> None:
+        self.last = state
+
+
 TRACKED: dict[str, Any] = {}
 """What the newest plan tracks by name; a module's variable is nothing that a callback carries."""
 
 
 def tracked() -> dict[str, Any]:
     TRACKED["generator"] = tf.random.Generator.from_seed(3)
+    TRACKED["halves"] = Halves()
     return TRACKED
 
 

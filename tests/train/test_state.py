@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from sweeper.train.codec import (
     take_array,
 )
 from sweeper.train.loop.loop import TrainingLoop
+from sweeper.train.state.state import Position
 from sweeper.train.state.tracked import check_trackable
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders import SetItems
@@ -164,9 +165,17 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
             float(objects["mean"].result()),
         ]
 
+    @dataclass
+    class Draws(Watcher):
+        """Draws after the first step, where no object of the training leads to what is tracked."""
+
+        def steps_done(self, position: Position) -> None:
+            super().steps_done(position)
+            if position.step == 1:
+                draw(first)
+
     first = tracked()
-    draw(first)
-    train(light(tracked=lambda: first), Watcher(tmp_path, block=1, stop_at=3))
+    train(light(tracked=lambda: first), Draws(tmp_path, block=1, stop_at=3))
     expected = draw(first)
     second = tracked()
     train(light(tracked=lambda: second, epochs=1), Watcher(), load_newest([tmp_path], pytest.fail))

@@ -138,7 +138,6 @@ class TrainingLoop:
                 self._record,
                 self._train,
                 self._test,
-                tracked=plan.tracked,
                 roots=roots_of(plan, {"train": source, "validation": validation}),
                 notice=notice,
                 hidden=self._hidden,
@@ -184,6 +183,10 @@ class TrainingLoop:
     def epochs(self) -> Sequence[EpochRecord]:
         """Return the finished epochs with all reported numbers."""
         return tuple(self._record.epochs)
+
+    def _weights_digest(self) -> str:
+        """Return the digest of the weights that an epoch was measured with; empty without an objective."""
+        return weights_digest(self._plan.model) if self._plan.objectives else ""
 
     def delivered_epoch(self, names: Collection[str]) -> int | None:
         """Return the last epoch (from 0) that reported these metrics with the weights that the model now has.
@@ -274,7 +277,7 @@ class TrainingLoop:
             self._held = None
             epoch_logs.update({f"val_{name}": value for name, value in validation.items()})
         else:
-            self._measured = weights_digest(model)
+            self._measured = self._weights_digest()
         epoch_logs = to_python(epoch_logs)
         record = self._end_epoch(epoch, to_python(epoch_logs))
         self._position = replace(
@@ -388,7 +391,7 @@ class TrainingLoop:
     def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
         self._callbacks.on_test_begin()
         logs = self._test_steps(test, epoch, to_callbacks=self._listening_to_tests)
-        self._measured = weights_digest(self._plan.model)
+        self._measured = self._weights_digest()
         self._callbacks.on_test_end(logs)
         return logs
 

@@ -20,6 +20,7 @@ from sweeper.train.codec import tells_its_state
 from sweeper.train.data import Data, DataSource
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.state import Position
+from sweeper.train.state.tracked import has_own_state
 from sweeper.train.step import TrainingStep
 from sweeper.train.userstate import Roots
 
@@ -208,9 +209,6 @@ class TrainingPlan:
         return (*(() if self.objective is None else (self.objective,)), *self.further_objectives)
 
 
-_OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.metrics.Metric)
-
-
 def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:
     """Return the roots of ``plan``; ``sources`` are its data sources, ``train`` and ``validation``."""
     data = plan.data
@@ -221,14 +219,14 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         model=plan.model,
         callbacks=plan.callbacks,
         step=plan.step,
+        tracked=plan.tracked,
         data=read,
         read_ahead=frozenset(u for u in read if getattr(sources[u], "reads_ahead", False)),
         written={u: getattr(sources[u], "written", {}) for u in read},
-        # Tracked objects are captured by name; attributes of layers and the like are captured here.
         exempt=(
             *callbacks,
             *(thing for thing in read.values() if tells_its_state(thing)),
-            *(thing for thing in plan.tracked.values() if not isinstance(thing, _OF_KERAS)),
+            *(thing for thing in plan.tracked.values() if has_own_state(thing)),
         ),
         output=plan.output_only,
         directory=plan.directory,

@@ -25,11 +25,19 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
-from numpy.random import bit_generator
 
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sources import is_users, outward, users_line
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.randomness.interception import (
+    MODULE_SEED,
+    NUMPY_BITS,
+    PYTHON_SEED,
+    SYSTEM_BYTES,
+    SYSTEM_BYTES_OF_RANDOM,
+    Interception,
+    Replacements,
+)
 
 _OF_THE_LIBRARIES = ("numpy", "random")
 """Modules that forward requests, and are skipped when the caller is determined."""
@@ -42,12 +50,9 @@ _NOT_THE_TRIALS = frozenset({"sweeper", *sys.stdlib_module_names}) - {"__main__"
 _SEED_BITS = 256
 """Number of bits that seed an unseeded ``random.Random``."""
 
-_numpy: Any = bit_generator
-_python: Any = random
-_system_randbits = _numpy.randbits
+_system_randbits = NUMPY_BITS.current
 _system_urandom = os.urandom
 _seed_of_python = random.Random.seed
-_seed_of_module = random.seed
 
 
 class FreshEntropy:
@@ -80,13 +85,13 @@ class FreshEntropy:
         self._of = (os.getpid(), threading.get_ident())
         _streams.append(self)
         if len(_streams) == 1:
-            _install()
+            _replacing.__enter__()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         _streams.remove(self)
         if not _streams:
-            _uninstall()
+            _replacing.__exit__()
 
     def bits(self, count: int) -> int | None:
         """Return the next number of ``count`` bits; None for the system's entropy."""
@@ -161,18 +166,14 @@ _streams: list[FreshEntropy | None] = []
 """The entered streams, innermost last; None for the system's entropy."""
 
 
-def _install() -> None:
-    _numpy.randbits = _randbits
-    _python.Random.seed = _seed
-    _python.seed = types.MethodType(_seed, _python._inst)
-    os.urandom = _python._urandom = _urandom
+def _replaced() -> Replacements:
+    yield NUMPY_BITS, _randbits
+    yield PYTHON_SEED, _seed
+    yield MODULE_SEED, types.MethodType(_seed, MODULE_SEED.current.__self__)
+    yield from ((each, _urandom) for each in (SYSTEM_BYTES, SYSTEM_BYTES_OF_RANDOM))
 
 
-def _uninstall() -> None:
-    _numpy.randbits = _system_randbits
-    _python.Random.seed = _seed_of_python
-    _python.seed = _seed_of_module
-    os.urandom = _python._urandom = _system_urandom
+_replacing = Interception(_replaced)
 
 
 def _drawn_bits(count: int) -> int | None:

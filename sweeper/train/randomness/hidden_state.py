@@ -25,28 +25,33 @@ from typing import Any, Self
 
 import numpy as np
 from tensorflow.python.eager import context, core
-from tensorflow.python.ops import gen_candidate_sampling_ops, gen_image_ops, gen_random_ops
 
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
+from sweeper.train.randomness.interception import (
+    DRAWN_SEED,
+    FAST_PATHS,
+    SLOW_PATHS,
+    Interception,
+    Replaceable,
+    Replacements,
+    WithFunction,
+)
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM, GraphGenerators, TracedFunctions
 
-_MODULES: tuple[Any, ...] = (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
-"""Modules with stateful random operations of TensorFlow."""
-
-_CONTEXT: Any = context
 _FallbackError: Any = core._FallbackException
 
 _SEEDS = 1 << 31
 """Upper bound of derived seeds, the same as for users' seeds in TensorFlow."""
 
 
-class EagerSeeds:
+class EagerSeeds(Interception):
     """Component of the seeds of eager operations, which are replaced while it is entered."""
 
     name = "eager_operations"
 
     def __init__(self) -> None:
+        super().__init__(self._replaced)
         self.graphs = GraphGenerators()
         """Generators that replace such operations in graphs."""
         self._calls: Counter[tuple[str, int, int]] = Counter()
@@ -54,28 +59,14 @@ class EagerSeeds:
         """TensorFlow's generator of seeds; ``tf.random.set_seed`` replaces it."""
         self._drawn = threading.local()
         """The last seed that TensorFlow drew in each thread, until an operation uses it."""
-        self._replaced: list[tuple[Any, str, Any]] = []
 
-    def __enter__(self) -> Self:
-        self._replaced.append((_CONTEXT, "internal_operation_seed", self._noting()))
-        for module in _MODULES:
-            fast = _Replaced(module.pywrap_tfe, "TFE_Py_FastPathExecute", _fast(module))
-            slow = _Replaced(module._execute, "execute", self._slow(module))
-            self._replaced += [(module, "pywrap_tfe", fast), (module, "_execute", slow)]
-        self._exchange()
-        self.graphs.__enter__()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.graphs.__exit__(*exception)
-        self._exchange()
-        self._replaced = []
-
-    def _exchange(self) -> None:
-        """Exchange the replaced functions and their replacements."""
-        self._replaced = [
-            (owner, name, _exchanged(owner, name, value)) for owner, name, value in self._replaced
-        ]
+    def _replaced(self) -> Replacements:
+        yield DRAWN_SEED, self._noting()
+        for path in FAST_PATHS:
+            yield path, WithFunction(path.current, "TFE_Py_FastPathExecute", _fast(path))
+        for path in SLOW_PATHS:
+            yield path, WithFunction(path.current, "execute", self._slow(path))
+        yield from self.graphs.replaced()
 
     def capture(self, tensors: Tensors) -> Json:
         self._begin_again_after_a_new_seed()
@@ -99,7 +90,7 @@ class EagerSeeds:
         self.graphs.restore(saved.get("graphs", []), tensors.get(f"{self.name}/graphs"))
 
     def _noting(self) -> Callable[[], int]:
-        original = _CONTEXT.internal_operation_seed
+        original = DRAWN_SEED.current
 
         def noting() -> int:
             seed = int(original())
@@ -108,8 +99,8 @@ class EagerSeeds:
 
         return noting
 
-    def _slow(self, module: Any) -> Callable[..., Any]:
-        execute = module._execute.execute
+    def _slow(self, path: Replaceable) -> Callable[..., Any]:
+        execute = path.current.execute
 
         def slow_path(op: bytes, outputs: int, *, attrs: Any, **others: Any) -> Any:
             if (plain := op.decode()) in STATEFUL_RANDOM:
@@ -138,19 +129,6 @@ class EagerSeeds:
             self._calls.clear()
 
 
-class _Replaced:
-    """A module with one replaced function."""
-
-    def __init__(self, original: Any, name: str, function: Callable[..., Any]) -> None:
-        self._original = original
-        setattr(self, name, function)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._original, name)
-        setattr(self, name, value)
-        return value
-
-
 def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
     sequence = np.random.SeedSequence([seed % (1 << 64), seed2 % (1 << 64), calls])
     first, second = (int(word) % _SEEDS for word in sequence.generate_state(2))
@@ -158,18 +136,12 @@ def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
 
 
 def _drawing() -> Any:
-    return getattr(_CONTEXT.context(), "_rng", None)
+    return getattr(context.context(), "_rng", None)
 
 
-def _exchanged(owner: Any, name: str, value: Any) -> Any:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    return before
-
-
-def _fast(module: Any) -> Callable[..., Any]:
+def _fast(path: Replaceable) -> Callable[..., Any]:
     """Return a fast path that sends random operations to the slow path, where seeds are attributes."""
-    execute = module.pywrap_tfe.TFE_Py_FastPathExecute
+    execute = path.current.TFE_Py_FastPathExecute
 
     def fast_path(ctx: Any, op: str, *arguments: Any) -> Any:
         if op in STATEFUL_RANDOM:

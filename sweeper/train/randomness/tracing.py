@@ -25,19 +25,24 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.data.ops import structured_function
-from tensorflow.python.eager.polymorphic_function import atomic_function
-from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import gen_random_ops
+from tensorflow.python.framework.func_graph import FuncGraph
 from tensorflow.python.util import tf_decorator
 
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sources import outward, users_line
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.randomness.interception import (
+    CALL,
+    DATASET_FUNCTION,
+    GRAPH_OPERATIONS,
+    TRACE,
+    Interception,
+    Replacements,
+)
 
 STATEFUL_RANDOM = frozenset(
     {
@@ -65,10 +70,6 @@ STATEFUL_RANDOM = frozenset(
 """Stateful random ops of TensorFlow."""
 
 
-_FUNC_GRAPH: Any = func_graph
-_ATOMIC_FUNCTION: Any = atomic_function.AtomicFunction
-_MODULE: Any = gen_random_ops
-_DATASETS: Any = structured_function.StructuredFunctionWrapper
 _SYMBOLIC = "scratch_graph"
 """Prefix of the names of graphs in which Keras only computes shapes."""
 
@@ -138,7 +139,7 @@ class _Tracing(threading.local):
 
 
 class GraphGenerators:
-    """The generators of one training; operations are replaced while it is entered."""
+    """The generators of one training, and the functions that draw from them."""
 
     def __init__(self) -> None:
         self._generators: dict[str, Any] = {}
@@ -146,20 +147,12 @@ class GraphGenerators:
         self._waiting: dict[str, Any] = {}
         """Restored states of generators whose functions are not traced yet."""
         self._tracing = _Tracing()
-        self._originals: list[tuple[Any, dict[str, Any]]] = []
 
-    def __enter__(self) -> Self:
-        originals = {name: getattr(_MODULE, name) for name in _DRAWN_BY}
-        self._originals.append((_DATASETS.__init__, originals))
-        for name, original in originals.items():
-            setattr(_MODULE, name, self._replacing(original, _DRAWN_BY[name]))
-        _DATASETS.__init__ = self._marking(_DATASETS.__init__)
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        _DATASETS.__init__, originals = self._originals.pop()
-        for name, original in originals.items():
-            setattr(_MODULE, name, original)
+    def replaced(self) -> Replacements:
+        """Yield the replaced operations, and the function that traces a dataset's functions."""
+        for name, operation in GRAPH_OPERATIONS.items():
+            yield operation, self._replacing(operation.current, _DRAWN_BY[name])
+        yield DATASET_FUNCTION, self._marking(DATASET_FUNCTION.current)
 
     @contextmanager
     def tracing(self, function: Any) -> Iterator[None]:
@@ -200,9 +193,9 @@ class GraphGenerators:
         if not tracing.functions or tracing.datasets or tf.distribute.has_strategy():
             return False
         graph = tf.compat.v1.get_default_graph()
-        if not isinstance(graph, _FUNC_GRAPH.FuncGraph):
+        if not isinstance(graph, FuncGraph):
             return False
-        while isinstance(graph, _FUNC_GRAPH.FuncGraph):
+        while isinstance(graph, FuncGraph):
             if graph.name.startswith(_SYMBOLIC):
                 return False
             graph = graph.outer_graph
@@ -244,7 +237,7 @@ class GraphGenerators:
 def _keep(generator: Any) -> None:
     """Let the graphs that use a generator reference it, because they reference variables weakly."""
     graph = tf.compat.v1.get_default_graph()
-    while isinstance(graph, _FUNC_GRAPH.FuncGraph):
+    while isinstance(graph, FuncGraph):
         graph.sweeper_generators = [*getattr(graph, "sweeper_generators", ()), generator]
         graph = graph.outer_graph
 
@@ -264,7 +257,7 @@ class Trace:
     variables: tuple[Any, ...]
 
 
-class TracedFunctions:
+class TracedFunctions(Interception):
     """Observer of TensorFlow's tracing and running of functions, while it is entered.
 
     Args:
@@ -272,19 +265,17 @@ class TracedFunctions:
     """
 
     def __init__(self, generators: GraphGenerators | None = None) -> None:
+        super().__init__(self._replaced)
         self._generators = GraphGenerators() if generators is None else generators
         self._listeners: list[Callable[[Trace], None]] = []
         self._judged: set[bytes] = set()
-        self._originals: list[tuple[Any, Any]] = []
 
     def on_trace(self, listener: Callable[[Trace], None]) -> None:
         """Call ``listener`` with every function that is traced from now on."""
         self._listeners.append(listener)
 
-    def __enter__(self) -> Self:
-        trace = _FUNC_GRAPH.func_graph_from_py_func
-        call = _ATOMIC_FUNCTION.call_flat
-        self._originals.append((trace, call))
+    def _replaced(self) -> Replacements:
+        trace, call = TRACE.current, CALL.current
 
         def tracing(name: Any, python_func: Any, *arguments: Any, **options: Any) -> Any:
             function = tf_decorator.unwrap(python_func)[1]
@@ -304,14 +295,7 @@ class TracedFunctions:
                 self._judged.add(function.name)
             return call(function, *arguments)
 
-        _FUNC_GRAPH.func_graph_from_py_func = tracing
-        _ATOMIC_FUNCTION.call_flat = calling
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        trace, call = self._originals.pop()
-        _FUNC_GRAPH.func_graph_from_py_func = trace
-        _ATOMIC_FUNCTION.call_flat = call
+        return (TRACE, tracing), (CALL, calling)
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:

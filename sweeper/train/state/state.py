@@ -147,7 +147,6 @@ def default_components(
     train: Runner | None = None,
     validation: Runner | None = None,
     *,
-    tracked: Mapping[str, Any] | None = None,
     roots: Roots | None = None,
     notice: Callable[[str], None] = lambda _: None,
     hidden: HiddenState | None = None,
@@ -163,7 +162,6 @@ def default_components(
         history: History of the training.
         train: Runner of training steps; None without data.
         validation: Runner of validation steps, or None.
-        tracked: Objects that the user registered, by name.
         roots: Roots of the walk over the user's objects; by default model and callbacks.
         notice: Called with notices for the user.
         hidden: State of the libraries; None if it is not observed.
@@ -204,7 +202,7 @@ def default_components(
         Variables("metrics", lambda: model.metrics_variables),
         Variables("reachable", reach.loose),
         user_state,
-        Tracked(tracked or {}, reach),
+        Tracked(given.tracked),
         *generators,
         history,
         CallbackStates(callbacks),

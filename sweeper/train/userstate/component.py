@@ -23,7 +23,7 @@ from sweeper.inspection.code import (
     globals_of,
     names_in,
 )
-from sweeper.inspection.sorts import fields_of, is_users_module
+from sweeper.inspection.sorts import class_name, fields_of, framework_variables, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.form import MISSING, same
@@ -32,7 +32,7 @@ from sweeper.train.userstate.codec import UserDecoder, UserEncoder
 from sweeper.train.userstate.holders import Holder, ModuleVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
 from sweeper.train.userstate.values import Cache, Value, Variable
-from sweeper.train.userstate.walk import Roots, Walk
+from sweeper.train.userstate.walk import Node, Roots, Walk
 
 _OF_KERAS = (keras.layers.Layer, keras.optimizers.Optimizer)
 
@@ -71,6 +71,8 @@ class UserState:
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
         self._baked = BakedFunctions()
+        self._unbuilt: list[Node] = []
+        """Layers, optimizers and metrics that create their variables when they are first used."""
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
@@ -89,6 +91,9 @@ class UserState:
             for use, reached in self._of_data.items()
             if use in self._roots.read_ahead
         }
+        exempt = self._roots.ids_exempt()
+        nodes = walk.nodes.values()
+        self._unbuilt = [n for n in nodes if _is_unbuilt(n.thing) and id(n.thing) not in exempt]
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
@@ -181,8 +186,23 @@ class UserState:
         )
         raise UncapturableError(msg)
 
+    def _check_built(self) -> None:
+        """Refuse an object that was first used during training, and is not a part of the model."""
+        if not self._unbuilt:
+            return
+        known = self._covered() | self.walk.nodes.keys()
+        for node in self._unbuilt:
+            if not known.issuperset(map(id, framework_variables(node.thing) or ())):
+                msg = (
+                    f"{node.path}, a {class_name(type(node.thing))}, created its variables during "
+                    "training, and a resumed trial would have it without them; build it in the "
+                    "factory: call its build(…), or call it once"
+                )
+                raise UncapturableError(msg)
+
     def capture(self, tensors: Tensors) -> Json:
         self._check_baked()
+        self._check_built()
         ahead = self._read_ahead()
         holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders
         saved = self._capture(holders, tensors)
@@ -305,6 +325,12 @@ def _restoring(path: str) -> Iterator[None]:
             "study another name"
         )
         raise RestoreError(msg) from error
+
+
+def _is_unbuilt(thing: Any) -> bool:
+    if isinstance(thing, keras.metrics.Metric):
+        return not thing.variables
+    return isinstance(thing, _OF_KERAS) and not thing.built
 
 
 def _key(holder: Holder) -> int:

@@ -93,6 +93,7 @@ class Roots:
         model: The compiled model.
         callbacks: The user's callbacks, in order.
         step: The training step that replaces the model's own, if any.
+        tracked: Objects that the user registered, by name.
         data: Objects or functions of data, by ``train`` and ``validation``; no arrays, which training
             copies.
         read_ahead: The uses of ``data`` that threads read ahead of the training.
@@ -111,6 +112,7 @@ class Roots:
     output: Sequence[Any] = ()
     directory: str = ""
     step: Any = None
+    tracked: Mapping[str, Any] = field(default_factory=dict)
 
     def ids_exempt(self) -> frozenset[int]:
         """Return the ids of all objects that the walk does not enter."""
@@ -136,6 +138,7 @@ class Roots:
         found.append((ObjectPath("model"), self.model))
         if self.step is not None:
             found.append((ObjectPath("step"), self.step))
+        found += [(ObjectPath(f"tracked {n!r}"), thing) for n, thing in self.tracked.items()]
         found.append((ObjectPath("os.environ"), os.environ))
         return found + [part for use, part in self._data() if use not in self.read_ahead]
 

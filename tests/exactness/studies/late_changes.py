@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from pieces import build_eager, build_model, compiled, layers_of
-from registry import either, identical, study
+from registry import either, identical, refused, study
 
 
 def build_frozen(trial, **options):
@@ -382,4 +382,25 @@ study(
     "a variable that a callback makes in the first epoch, as an anchor",
     either("anchor"),
     callbacks=lambda trial: [LateVariable()],
+)
+
+
+class TrainsItsOwn(keras.callbacks.Callback):
+    """Trains a number of its own with an optimizer that its first use builds."""
+
+    def __init__(self):
+        super().__init__()
+        self.temperature = keras.Variable(1.0)
+        self.optimizer = keras.optimizers.Adam(0.1)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.optimizer.apply([logs["loss"] * self.temperature], [self.temperature])
+        logs["temperature"] = float(self.temperature)
+
+
+study(
+    "optimizer-built-by-callback",
+    "an optimizer of a callback's that is built when the first epoch ends",
+    refused("callback TrainsItsOwn.optimizer", "Adam", "build"),
+    callbacks=lambda trial: [TrainsItsOwn()],
 )

@@ -1,0 +1,135 @@
+"""Functions of Python, NumPy, Keras and TensorFlow that are replaced while a trial is made and trained.
+
+This table has all of them: what is replaced, and why no public function would do. A replacement is in effect
+while its object is entered, in every thread of the process; what was there before is put back afterwards, in
+reverse order. Importing this module fails if the installed versions do not have one of the functions.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from keras.src.losses import loss as keras_loss
+from numpy.random import bit_generator
+from tensorflow.python.data.ops import structured_function
+from tensorflow.python.eager import context
+from tensorflow.python.eager.polymorphic_function import atomic_function
+from tensorflow.python.framework import func_graph
+from tensorflow.python.ops import gen_candidate_sampling_ops, gen_image_ops, gen_random_ops
+
+
+@dataclass(frozen=True)
+class Replaceable:
+    """A function, or a module of functions, that is replaced.
+
+    Attributes:
+        owner: The module or class that has it.
+        name: Its name there.
+        why: Purpose of the replacement.
+    """
+
+    owner: Any
+    name: str
+    why: str
+
+    def __post_init__(self) -> None:
+        if not hasattr(self.owner, self.name):
+            msg = (
+                f"{self.owner.__name__} has no {self.name}, which sweeper replaces {self.why}; "
+                "`sweeper doctor` shows the versions of Keras and TensorFlow that it supports"
+            )
+            raise ImportError(msg)
+
+    @property
+    def current(self) -> Any:
+        """Return what is there now."""
+        return getattr(self.owner, self.name)
+
+
+_UNSEEDED = "to seed generators that are made without a seed"
+NUMPY_BITS = Replaceable(bit_generator, "randbits", _UNSEEDED)
+PYTHON_SEED = Replaceable(random.Random, "seed", _UNSEEDED)
+MODULE_SEED = Replaceable(random, "seed", _UNSEEDED)
+
+_SYSTEM = "to name the user's lines that draw from the operating system"
+SYSTEM_BYTES = Replaceable(os, "urandom", _SYSTEM)
+SYSTEM_BYTES_OF_RANDOM = Replaceable(random, "_urandom", _SYSTEM)
+
+_EAGER = "to give each call of an eager random operation seeds whose number can be saved"
+DRAWN_SEED = Replaceable(context, "internal_operation_seed", _EAGER)
+FAST_PATHS, SLOW_PATHS = (
+    tuple(
+        Replaceable(module, name, _EAGER)
+        for module in (gen_candidate_sampling_ops, gen_image_ops, gen_random_ops)
+    )
+    for name in ("pywrap_tfe", "_execute")
+)
+
+_GRAPHS = "to draw from a generator whose state is a variable, where a graph's kernel would draw"
+GRAPH_OPERATIONS = {
+    name: Replaceable(gen_random_ops, name, _GRAPHS)
+    for name in (
+        *("multinomial", "random_gamma", "random_poisson_v2", "random_shuffle"),
+        *("random_standard_normal", "random_uniform", "random_uniform_int", "truncated_normal"),
+    )
+}
+DATASET_FUNCTION = Replaceable(
+    structured_function.StructuredFunctionWrapper,
+    "__init__",
+    "to leave the functions of datasets as they are, which have their own checks",
+)
+TRACE = Replaceable(func_graph, "func_graph_from_py_func", "to see which functions are traced")
+CALL = Replaceable(
+    atomic_function.AtomicFunction,
+    "call_flat",
+    "to refuse hidden random state before a function first runs",
+)
+
+_REPLICAS = "to refuse losses that Keras reduces on each replica for itself"
+REDUCED_LOSS = Replaceable(keras_loss, "reduce_values", _REPLICAS)
+MASKED_LOSS = Replaceable(keras_loss, "apply_mask", _REPLICAS)
+
+Replacements = Iterable[tuple[Replaceable, Any]]
+
+
+class Interception:
+    """Context manager that replaces functions; it can be entered several times.
+
+    Args:
+        replacements: Returns the replaced functions, each with its replacement; called on entry.
+    """
+
+    def __init__(self, replacements: Callable[[], Replacements]) -> None:
+        self._replacements = replacements
+        self._before: list[list[tuple[Replaceable, Any]]] = []
+
+    def __enter__(self) -> Self:
+        made = list(self._replacements())
+        self._before.append([(each, each.current) for each, _ in reversed(made)])
+        _put(made)
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        _put(self._before.pop())
+
+
+def _put(functions: Replacements) -> None:
+    for each, function in functions:
+        setattr(each.owner, each.name, function)
+
+
+class WithFunction:
+    """A module with one replaced function."""
+
+    def __init__(self, module: Any, name: str, function: Callable[..., Any]) -> None:
+        self._module = module
+        setattr(self, name, function)
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._module, name)
+        setattr(self, name, value)
+        return value
