@@ -50,7 +50,6 @@ def check_in_study(
     distribution: Distribution,
     *,
     study_id: int,
-    optuna_study_id: int,
     number: int,
 ) -> None:
     """Check a parameter of trial ``number`` against the first trial that has it.
@@ -61,12 +60,10 @@ def check_in_study(
     asked = {"study_id": study_id, "name": name}
     first = connection.execute(_KNOWN, asked).first()
     if first is None:
-        # In a study of an older version, only Optuna's tables have the parameter.
-        found = optuna_rows.first_with(connection, optuna_study_id, name)
-        of_trial, text = found or (number, to_text(distribution))
+        text = to_text(distribution)
         connection.execute(
             _INSERTS[connection.dialect.name],
-            {"study_id": study_id, "name": name, "number": of_trial, "distribution": text},
+            {"study_id": study_id, "name": name, "number": number, "distribution": text},
         )
         # If another trial has inserted the row meanwhile, that row counts.
         first = connection.execute(_KNOWN, asked).one()
@@ -81,7 +78,6 @@ _CURRENT = (
         Trial.optuna_trial_id,
         Trial.study_id,
         Study.name.label("study"),
-        Study.optuna_study_id,
         Attempt.number.label("attempt"),
         Attempt.outcome,
     )
@@ -242,7 +238,6 @@ def record_parameter(
             name,
             distribution,
             study_id=trial.study_id,
-            optuna_study_id=trial.optuna_study_id,
             number=trial.number,
         ),
     )

@@ -21,7 +21,7 @@ from sweeper.db.claims import is_open
 from sweeper.db.progress import objectives_of, values_by_name
 from sweeper.db.requests import ran_under_another_definition
 from sweeper.db.studies import find_study, lock_study, no_such_trial
-from sweeper.db.tables import AnyRow, Attempt, Epoch, Length, Study, Trial, Verdict
+from sweeper.db.tables import UNFINISHED, AnyRow, Attempt, Epoch, Length, Study, Trial, Verdict
 from sweeper.errors import UsageError
 from sweeper.records.lengths import Extension, ExtensionPlan, LengthRecord
 from sweeper.search.spaces import Observation
@@ -134,16 +134,6 @@ def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Obser
         value=next(iter(values), None),
         values=values if several else None,
     )
-
-
-_CLEARED = {
-    "result": None,
-    "digest": None,
-    "value_of": None,
-    "crashes": 0,
-    "memory_faults": 0,
-    "errors": 0,
-}
 
 
 def plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
@@ -273,7 +263,7 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
     finished = [trial for trial in changed if trial.number in plan.reopened]
     _keep(connection, finished, plan.reopened)
     for trial in changed:
-        again = _CLEARED if trial.number in plan.reopened else {}
+        again = UNFINISHED if trial.number in plan.reopened else {}
         connection.execute(
             sa.update(Trial).where(Trial.id == trial.id).values(epochs=extension.epochs, **again)
         )

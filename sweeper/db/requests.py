@@ -33,6 +33,7 @@ from sweeper.db.studies import (
     trials_of,
 )
 from sweeper.db.tables import (
+    UNFINISHED,
     AnyRow,
     Attempt,
     Audit,
@@ -93,26 +94,20 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
 
     It gets the new ``seed``, or keeps its own.
     """
-    columns = trial._mapping
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
-        connection.execute(sa.delete(table).where(table.trial_id == columns["id"]))
-    forget_rungs(connection, columns["id"])
+        connection.execute(sa.delete(table).where(table.trial_id == trial.id))
+    forget_rungs(connection, trial.id)
     connection.execute(
         sa.update(Trial)
-        .where(Trial.id == columns["id"])
+        .where(Trial.id == trial.id)
         .values(
-            result=None,
-            digest=None,
-            value_of=None,
-            crashes=0,
-            memory_faults=0,
-            errors=0,
-            anew_after=columns["current_attempt"],
-            seed=columns["seed"] if seed is None else seed,
+            **UNFINISHED,
+            anew_after=trial.current_attempt,
+            seed=trial.seed if seed is None else seed,
         )
     )
-    optuna_rows.reopen_trial(connection, columns["optuna_trial_id"])
-    optuna_rows.forget_trial(connection, columns["optuna_trial_id"])
+    optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
+    optuna_rows.forget_trial(connection, trial.optuna_trial_id)
 
 
 def ran_under_another_definition(connection: Connection, study: AnyRow, trial: AnyRow) -> bool:
@@ -203,11 +198,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
     if ran_under_another_definition(connection, study, trial):
         begin_anew(connection, trial)
         return
-    connection.execute(
-        sa.update(Trial)
-        .where(Trial.id == trial.id)
-        .values(result=None, digest=None, value_of=None, crashes=0, memory_faults=0, errors=0)
-    )
+    connection.execute(sa.update(Trial).where(Trial.id == trial.id).values(**UNFINISHED))
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 
 

@@ -179,6 +179,17 @@ class Trial(Base):
     epochs: Mapped[int | None] = mapped_column(comment="where it is not the definition's number")
 
 
+UNFINISHED = {
+    "result": None,
+    "digest": None,
+    "value_of": None,
+    "crashes": 0,
+    "memory_faults": 0,
+    "errors": 0,
+}
+"""Columns of a finished trial that gets another attempt."""
+
+
 class Attempt(Base):
     """One attempt at a trial. ``id`` is the fencing token, which only increases.
 
