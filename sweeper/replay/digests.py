@@ -13,7 +13,7 @@ import xxhash
 from sweeper.checkpoint.tensors import as_array
 from sweeper.errors import CheckpointError
 from sweeper.replay.reports import Lengths
-from sweeper.train.data import DataSource, HooksEpochs
+from sweeper.train.data import DataSource
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.opening import open_sources
@@ -84,8 +84,7 @@ def validation_rows(plan: TrainingPlan) -> str | None:
 
 def _each_batch(source: DataSource) -> Iterator[list[Any]]:
     """Yield the arrays of each batch of one pass."""
-    if isinstance(source, HooksEpochs):
-        source.begin_epoch()
+    source.begin_epoch()
     for batch in source.open(0, 0):
         yield _arrays_in(batch)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -117,72 +117,72 @@ class Data:
         return (epoch + 1) % self.validation_freq == 0
 
 
-class DataSource(Protocol):
-    """Batches by position. Without ``steps_per_epoch``, pass and epoch are the same."""
+class DataSource:
+    """Base of the sources of batches by position. Without ``steps_per_epoch``, pass and epoch are the same.
+
+    Attributes:
+        by_epoch: Whether every epoch opens a new pass, also with ``steps_per_epoch``.
+        is_read_again: Whether a resume reads earlier batches again, by calling Python functions.
+        reads_all_again: Whether a resume reads all earlier passes as well.
+        reads_ahead: Whether threads read it ahead of the training.
+        reshuffling: Parts of a dataset that draw a new order for every pass, by identity.
+        written: Variables that reading it ahead writes, by identity.
+    """
+
+    by_epoch = False
+    is_read_again = False
+    reads_all_again = False
+    reads_ahead = False
+    reshuffling: Mapping[int, Any] = {}
+    written: Mapping[int, Any] = {}
 
     @property
     def steps(self) -> int | None:
         """Return the number of batches in a pass; None if unknown."""
-        ...
+        raise NotImplementedError
 
     @property
     def endless(self) -> bool:
         """Return whether a pass is known to have no end."""
-        ...
+        return False
 
-    @property
-    def by_epoch(self) -> bool:
-        """Return whether every epoch opens a new pass, also with ``steps_per_epoch``."""
-        ...
+    def spec(self) -> Any:
+        """Return the `BatchSpec` of its batches."""
+        raise NotImplementedError
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
         """Return the batches of ``pass_`` from ``step`` to its end."""
-        ...
+        raise NotImplementedError
 
     def describe(self) -> str:
         """Return a description for people."""
-        ...
+        raise NotImplementedError
 
+    def begin_epoch(self) -> None:
+        """Prepare an epoch, before its first batch is drawn; by default nothing."""
 
-@runtime_checkable
-class CapturableSource(Protocol):
-    """A source with state besides its position."""
+    def end_epoch(self) -> None:
+        """Finish an epoch, after its last batch was drawn; by default nothing."""
 
     def capture(self, name: str, tensors: dict[str, Any]) -> Any:
-        """Return the state after the batches drawn so far from the last `DataSource.open`.
+        """Return the state besides the position, after the batches drawn from the last `open`, as JSON.
 
         Args:
             name: Prefix of the names of tensors.
             tensors: Receives arrays.
 
-        Returns:
-            The rest, as JSON. Nothing is changed.
-
         Raises:
             UncapturableError: A part of the state cannot be captured.
         """
-        ...
+        del name, tensors
 
     def restore(self, name: str, saved: Any, tensors: Mapping[str, Any]) -> None:
-        """Restore a captured state for the next `DataSource.open` at that position.
+        """Restore a captured state for the next `open` at that position.
 
         Raises:
             RestoreError: It does not fit this source.
         """
-        ...
-
-
-@runtime_checkable
-class HooksEpochs(Protocol):
-    """A source with hooks at the beginning and end of an epoch."""
-
-    def begin_epoch(self) -> None:
-        """Prepare an epoch, before its first batch is drawn."""
-        ...
-
-    def end_epoch(self) -> None:
-        """Finish an epoch, after its last batch was drawn."""
-        ...
+        del name, saved, tensors
 
 
 def _check_count(name: str, value: object) -> None:

@@ -30,7 +30,7 @@ from sweeper.train.sources.epochs import EpochFunctionSource
 from sweeper.train.sources.graindata import GrainSource
 from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.runner import Reader
-from sweeper.train.sources.tfdata import TfDataSource
+from sweeper.train.sources.tfdata import Resume, TfDataSource
 from sweeper.train.userstate import Roots, UserState
 
 EPOCHS = 3
@@ -609,7 +609,7 @@ class TrustsASavedPosition(TfDataSource):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._captures = True
+        self._resume = Resume.SERIALIZE
 
 
 class ForgetsItself(PyDatasetSource):

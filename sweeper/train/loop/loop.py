@@ -22,24 +22,15 @@ import keras
 import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
-from sweeper.errors import FactoryError
 from sweeper.records.results import EpochRecord
-from sweeper.train.loop.building import build_before_tracing, take_one_step
+from sweeper.train.loop.building import take_one_step
 from sweeper.train.loop.delivered import weights_digest
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
-from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan, roots_of
-from sweeper.train.loop.runners import Blocks, make_runner
+from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
+from sweeper.train.loop.prepared import build_training, trace_training
 from sweeper.train.randomness.hidden_state import HiddenState
-from sweeper.train.replicas import check_model
-from sweeper.train.sources.opening import open_sources
 from sweeper.train.sources.runner import Runner
-from sweeper.train.state.callbacks import (
-    FinalAverages,
-    listens_to_batches,
-    summaries_to,
-    without_superfluous,
-    writing_by_batch,
-)
+from sweeper.train.state.callbacks import without_superfluous
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
 from sweeper.train.warmstart.beginning import WarmBeginning
 
@@ -72,107 +63,45 @@ class TrainingLoop:
         notice: Callable[[str], None] = _LOG.warning,
     ) -> None:
         self._plan = plan = replace(plan, callbacks=without_superfluous(plan.callbacks, notice))
-        self._notice = notice
         self._observer = observer
         self._hidden = HiddenState(plan.order_seed, notice)
         with self._hidden:
-            self._prepare(plan, notice)
-
-    def _prepare(self, plan: TrainingPlan, notice: Callable[[str], None]) -> None:
-        model = plan.model
-        if not model.compiled:
-            msg = (
-                f"the model factory returned {type(model).__name__} {model.name!r}, which is not "
-                "compiled; call model.compile(optimizer=…, loss=…) before returning it"
+            built = build_training(plan, notice)
+            self._traced = trace_training(built)
+            self._train, self._test = built.train, built.test
+            self._taken = plan.steps_of
+            self.history: keras.callbacks.History = plan.model.history
+            self._record = HistoryRecord(self.history)
+            self._state = TrainingState(
+                default_components(
+                    plan.model,
+                    plan.callbacks,
+                    self._record,
+                    self._train,
+                    self._test,
+                    roots=built.roots,
+                    notice=notice,
+                    hidden=self._hidden,
+                ),
+                eager=bool(plan.model.run_eagerly),
             )
-            raise FactoryError(msg)
-        remark = check_model(model, plan.step)
-        if remark is not None:
-            notice(remark)
-        data, taken = plan.data, plan.steps_of
-        self._taken = taken
-        source, validation = open_sources(data, plan.order_seed, notice)
-        self._train = make_runner(
-            model,
-            source,
-            taken.train_step,
-            steps_per_epoch=data.steps_per_epoch,
-            notice=notice,
-        )
-        self._steps = self._train.steps
-        build_before_tracing(model, self._train.example(), plan.step)
-        self._train.trace()
-        self._test: Runner | None = None
-        if validation is not None:
-            self._test = make_runner(
-                model,
-                validation,
-                taken.test_step,
-                steps_per_epoch=data.validation_steps,
-                goes_on=False,
-                name="validation",
-                notice=notice,
+            self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
+            self._reported.check_before(
+                self._train.log_shapes,
+                None if self._test is None else self._test.log_shapes,
+                validates=self._test is not None,
             )
-            self._test.trace()
-        self._callbacks = keras.callbacks.CallbackList(
-            list(plan.callbacks),
-            add_history=True,
-            model=model,
-            verbose=0,
-            epochs=plan.epochs,
-            steps=self._steps,
-        )
-        # A callback in another thread could still be running when a snapshot is taken.
-        self._callbacks._async_train = self._callbacks._async_test = False
-        self._trace_summaries()
-        self._averages = FinalAverages(model, plan.callbacks)
-        self._blocks = Blocks(model, self._callbacks.callbacks)
-        self._listening = listens_to_batches(self._callbacks.callbacks, test=False)
-        self._listening_to_tests = listens_to_batches(self._callbacks.callbacks, test=True)
-        self.history: keras.callbacks.History = model.history
-        self._record = HistoryRecord(self.history)
-        self._state = TrainingState(
-            default_components(
-                model,
-                plan.callbacks,
-                self._record,
-                self._train,
-                self._test,
-                roots=roots_of(plan, {"train": source, "validation": validation}),
-                notice=notice,
-                hidden=self._hidden,
-            ),
-            eager=bool(model.run_eagerly),
-        )
-        self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
-        self._trained = list(model.trainable_weights)
         self._block_steps = 1
         self._position = Position()
         self._held: Snapshot | None = None
         self._measured = ""
-        self.warm_start = WarmBeginning(plan.warm_start, model, notice)
+        self.warm_start = WarmBeginning(plan.warm_start, plan.model, notice)
         self.pruned = False
-        self._reported.check_before(
-            self._train.log_shapes,
-            None if self._test is None else self._test.log_shapes,
-            validates=self._test is not None,
-        )
-
-    def _trace_summaries(self) -> None:
-        """Trace again once the callbacks have the model, if one of them writes the model's summaries."""
-        board = writing_by_batch(self._callbacks.callbacks)
-        if board is None or self._plan.model.run_eagerly:
-            return
-        with summaries_to(board, "train"):
-            self._train.trace()
-        if self._test is not None:
-            with summaries_to(board, "validation"):
-                self._test.trace()
 
     @property
     def steps_per_epoch(self) -> int | None:
         """Return the number of steps of an epoch; None if only its end tells."""
-        return self._steps
+        return self._train.steps
 
     @property
     def position(self) -> Position:
@@ -238,7 +167,7 @@ class TrainingLoop:
             batch = self._train.trial_batch()
             self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
         self._state.before_train_begin(loaded)
-        self._callbacks.on_train_begin()
+        self._traced.callbacks.on_train_begin()
         if loaded is None:
             self._state.begin()
             self._snapshot()
@@ -246,8 +175,8 @@ class TrainingLoop:
             self._position = self._state.restore(loaded)
             model.stop_training = self._position.stopped
             if self._position.epoch == self._plan.epochs:
-                self._averages.finalize()
-        self._observer.started(self._position, self._steps or 0)
+                self._traced.averages.finalize()
+        self._observer.started(self._position, self._train.steps or 0)
         # The attempt that wrote the checkpoint may have ended before it acted on the answer.
         self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
         if self._is_to_pause():
@@ -265,7 +194,7 @@ class TrainingLoop:
         epoch = self._position.epoch
         if self._position.step_in_epoch == 0:
             self._taken.reset_metrics()
-            self._callbacks.on_epoch_begin(epoch)
+            self._traced.callbacks.on_epoch_begin(epoch)
             self._train.begin_epoch(epoch)
         logs = self._train_steps(epoch)
         self._train.end_epoch(epoch)
@@ -304,8 +233,8 @@ class TrainingLoop:
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
         """Call the callbacks with ``logs``, and record the logs with the callbacks' additions."""
-        with self._averages.held():
-            for callback in self._callbacks.callbacks:
+        with self._traced.averages.held():
+            for callback in self._traced.callbacks.callbacks:
                 callback.on_epoch_end(epoch, logs)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
@@ -338,15 +267,19 @@ class TrainingLoop:
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
             shown = self._callback_step(begin)
-            if self._listening:
-                self._callbacks.on_train_batch_begin(shown)
+            if self._traced.listening:
+                self._traced.callbacks.on_train_batch_begin(shown)
             started = time.monotonic()
-            ran, reported = self._blocks.run(self._train, self._position.step, epoch, begin, end)
+            ran, reported = self._traced.blocks.run(
+                self._train, self._position.step, epoch, begin, end
+            )
             if not ran:
                 break
             logs = reported
-            if self._listening:
-                self._callbacks.on_train_batch_end(shown + model.steps_per_execution - 1, logs)
+            if self._traced.listening:
+                self._traced.callbacks.on_train_batch_end(
+                    shown + model.steps_per_execution - 1, logs
+                )
             else:
                 self._adapt_block(ran, logs, started)
             self._position = replace(self._position.after(ran), stopped=bool(model.stop_training))
@@ -376,7 +309,7 @@ class TrainingLoop:
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
         left = (self._train.limit or _NO_END) - self._position.step_in_epoch
-        if self._listening or self._train.one_by_one:
+        if self._traced.listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
@@ -389,10 +322,10 @@ class TrainingLoop:
         self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
 
     def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
-        self._callbacks.on_test_begin()
-        logs = self._test_steps(test, epoch, to_callbacks=self._listening_to_tests)
+        self._traced.callbacks.on_test_begin()
+        logs = self._test_steps(test, epoch, to_callbacks=self._traced.listening_to_tests)
         self._measured = self._weights_digest()
-        self._callbacks.on_test_end(logs)
+        self._traced.callbacks.on_test_end(logs)
         return logs
 
     def _test_steps(self, test: Runner, epoch: int, *, to_callbacks: bool) -> dict[str, Any]:
@@ -408,7 +341,7 @@ class TrainingLoop:
             if to_callbacks or test.one_by_one:
                 block = model.steps_per_execution
             if to_callbacks:
-                self._callbacks.on_test_batch_begin(self._callback_step(begin))
+                self._traced.callbacks.on_test_batch_begin(self._callback_step(begin))
             end = min(begin + block, steps)
             started = time.monotonic()
             ran, reported = test.run(epoch, begin, end)
@@ -416,7 +349,9 @@ class TrainingLoop:
                 break
             logs = reported
             if to_callbacks:
-                self._callbacks.on_test_batch_end(self._callback_step(begin) + block - 1, logs)
+                self._traced.callbacks.on_test_batch_end(
+                    self._callback_step(begin) + block - 1, logs
+                )
             else:
                 seconds = max(time.monotonic() - started, 1e-6)
                 block = max(1, min(round(_BLOCK_SECONDS * ran / seconds), block * 64))
@@ -430,14 +365,13 @@ class TrainingLoop:
     def _finish(self) -> None:
         model = self._plan.model
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
-            # The weights that the step trains: callbacks may have changed `trainable` since.
-            model.optimizer.finalize_variable_values(self._trained)
-        self._callbacks.on_train_end(self._position.logs)
+            model.optimizer.finalize_variable_values(self._traced.trained)
+        self._traced.callbacks.on_train_end(self._position.logs)
         self._state.after_train_end()
 
     def _snapshot(self) -> Snapshot:
         epochs = self._record.epochs
         between = self._position.step_in_epoch == 0 and epochs
         history = [record.metrics for record in epochs]
-        with self._averages.as_before():
+        with self._traced.averages.as_before():
             return self._state.capture(self._position, history[-1] if between else {}, history)

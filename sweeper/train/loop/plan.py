@@ -214,6 +214,7 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
     data = plan.data
     given = {"train": data.train, "validation": data.validation}
     read = {use: thing for use, thing in given.items() if not is_arrays(thing)}
+    read_from = {u: source for u in read if (source := sources[u]) is not None}
     callbacks = [c for c in plan.callbacks if tells_its_state(c)]
     return Roots(
         model=plan.model,
@@ -221,8 +222,8 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         step=plan.step,
         tracked=plan.tracked,
         data=read,
-        read_ahead=frozenset(u for u in read if getattr(sources[u], "reads_ahead", False)),
-        written={u: getattr(sources[u], "written", {}) for u in read},
+        read_ahead=frozenset(u for u, source in read_from.items() if source.reads_ahead),
+        written={u: source.written for u, source in read_from.items()},
         exempt=(
             *callbacks,
             *(thing for thing in read.values() if tells_its_state(thing)),

@@ -21,20 +21,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import FactoryError
-from sweeper.train.codec import Json, Tensors
 from sweeper.train.data import DataSource
 from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
 from sweeper.train.replicas import replicated
 from sweeper.train.sources.arrays import ArraySource, is_ragged
-from sweeper.train.sources.batches import BatchSpec
 from sweeper.train.sources.runner import Logs, Reader, Runner, Shapes
 from sweeper.train.sources.tfdata import TfDataPass, TfDataSource, ops
 from sweeper.train.step_callbacks import StepCallback, call_at, wanted
@@ -216,36 +214,13 @@ def make_runner(
         return IndexRunner(
             model, source, step, kept, steps_per_epoch=steps_per_epoch, goes_on=goes_on
         )
-    if not isinstance(source, _Specified):
-        msg = f"{type(source).__name__} does not describe its batches; give it a method spec()"
-        raise TypeError(msg)
     reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name, notice=notice)
     if isinstance(source, TfDataSource):
         return DatasetRunner(model, source, step, reader)
     return BatchRunner(model, source, step, reader)
 
 
-class _StepRunner:
-    """Base of the runners."""
-
-    source: DataSource
-    reader: Reader | None = None
-    _one: GraphStep
-
-    @property
-    def one_by_one(self) -> bool:
-        return self._one.calls_python
-
-    @property
-    def log_shapes(self) -> Shapes | None:
-        return self._one.log_shapes
-
-    @property
-    def kind(self) -> str:
-        return type(self.source).__name__
-
-
-class IndexRunner(_StepRunner):
+class IndexRunner(Runner):
     """Runner over an `ArraySource`, whose rows are gathered in the graph.
 
     Args:
@@ -258,6 +233,7 @@ class IndexRunner(_StepRunner):
     """
 
     source: ArraySource
+    _one: GraphStep
 
     def __init__(
         self,
@@ -269,7 +245,7 @@ class IndexRunner(_StepRunner):
         steps_per_epoch: int | None = None,
         goes_on: bool = True,
     ) -> None:
-        self.source = source
+        super().__init__(source)
         self._limit = steps_per_epoch
         self._goes_on = goes_on and steps_per_epoch is not None
         self._order: tuple[int, Any] | None = None
@@ -287,10 +263,6 @@ class IndexRunner(_StepRunner):
         if self._goes_on or self._limit is None:
             return self._limit or self.source.steps
         return min(self._limit, self.source.steps)
-
-    @property
-    def limit(self) -> int | None:
-        return self.steps
 
     def example(self) -> Any:
         return self.source.arrays
@@ -326,9 +298,6 @@ class IndexRunner(_StepRunner):
         self._block = tf.function(block, input_signature=[indices, scalar, scalar], autograph=False)
         self._block.get_concrete_function()
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Do nothing."""
-
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         end = min(end, self.steps or end)
         if not self._goes_on:
@@ -341,17 +310,6 @@ class IndexRunner(_StepRunner):
             logs = self._run_in_pass(pass_, step, stop)
             at += stop - step
         return max(0, end - begin), logs
-
-    def end_epoch(self, epoch: int) -> None:
-        """Do nothing."""
-
-    def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return None: the order is a function of seed and position."""
-        del name, tensors
-
-    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Do nothing."""
-        del name, saved, tensors
 
     def _run_in_pass(self, pass_: int, begin: int, end: int) -> Logs:
         logs: Logs = {}
@@ -373,21 +331,16 @@ class IndexRunner(_StepRunner):
         return self._order[1]
 
 
-@runtime_checkable
-class _Specified(Protocol):
-    def spec(self) -> BatchSpec: ...
-
-
-class _ReadingRunner(_StepRunner):
+class _ReadingRunner(Runner):
     """Base of the runners over a `Reader`."""
 
     reader: Reader
+    _one: GraphStep
 
     def __init__(
-        self, model: keras.Model, source: _Specified, step: StepFunction, reader: Reader
+        self, model: keras.Model, source: DataSource, step: StepFunction, reader: Reader
     ) -> None:
-        self.source = reader.source
-        self.reader = reader
+        super().__init__(source, reader)
         self._spec = source.spec()
         self._one = GraphStep(model, step, self._spec.pack)
 
@@ -396,26 +349,6 @@ class _ReadingRunner(_StepRunner):
 
     def trial_batch(self) -> Any:
         return self._spec.zeros()
-
-    @property
-    def steps(self) -> int | None:
-        return self.reader.steps
-
-    @property
-    def limit(self) -> int | None:
-        return self.reader.limit
-
-    def begin_epoch(self, epoch: int) -> None:
-        self.reader.begin_epoch(epoch)
-
-    def end_epoch(self, epoch: int) -> None:
-        self.reader.end_epoch(epoch)
-
-    def capture(self, name: str, tensors: Tensors) -> Json:
-        return self.reader.capture(name, tensors)
-
-    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self.reader.restore(name, saved, tensors)
 
 
 class BatchRunner(_ReadingRunner):

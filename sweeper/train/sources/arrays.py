@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeper.errors import DataError
-from sweeper.train.data import Batch
+from sweeper.train.data import Batch, DataSource
 
 
-class ArraySource:
+class ArraySource(DataSource):
     """Arrays of one length.
 
     Args:
@@ -31,9 +31,6 @@ class ArraySource:
     Raises:
         DataError: Lengths differ, there is no sample, or something is not an array.
     """
-
-    endless = False
-    by_epoch = False
 
     def __init__(
         self,

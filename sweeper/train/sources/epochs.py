@@ -12,11 +12,11 @@ from itertools import islice
 from typing import Any
 
 from sweeper.errors import DataError
-from sweeper.train.data import Batch
+from sweeper.train.data import Batch, DataSource
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
 
-class EpochFunctionSource:
+class EpochFunctionSource(DataSource):
     """Batches from a function of the epoch; their number may differ between epochs.
 
     Args:
@@ -30,7 +30,6 @@ class EpochFunctionSource:
     """
 
     steps = None
-    endless = False
     by_epoch = True
     is_read_again = True
 

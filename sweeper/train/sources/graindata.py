@@ -14,7 +14,7 @@ from typing import Any
 
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode
-from sweeper.train.data import Batch
+from sweeper.train.data import Batch, DataSource
 from sweeper.train.sources.batches import BatchSpec, drop_batches, spec_of, standardize_batch
 
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
@@ -29,7 +29,7 @@ def is_grain(given: object) -> bool:
     )
 
 
-class GrainSource:
+class GrainSource(DataSource):
     """Batches of a grain dataset or loader.
 
     Args:
@@ -38,8 +38,6 @@ class GrainSource:
         class_weight: Class index to weight; None for none.
         notice: Called when batches are drawn and dropped.
     """
-
-    by_epoch = False
 
     def __init__(
         self,

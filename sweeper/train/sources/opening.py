@@ -125,7 +125,7 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
             )
             raise DataError(msg)
         held_out = HeldOut("test", data.test, source, None)
-    if getattr(held_out.source, "reshuffling", None):
+    if held_out.source.reshuffling:
         msg = (
             f"Data({held_out.name}=…) is reshuffled at each iteration, so every checkpoint would "
             "be measured on another order; leave the shuffle out, or give it "

@@ -23,13 +23,13 @@ import numpy as np
 
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode, tells_its_state
-from sweeper.train.data import Batch
+from sweeper.train.data import Batch, DataSource
 from sweeper.train.sources.arrays import permutation
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 from sweeper.train.userstate.walk import Watch
 
 
-class PyDatasetSource:
+class PyDatasetSource(DataSource):
     """Batches of a ``PyDataset``.
 
     Args:
@@ -46,8 +46,6 @@ class PyDatasetSource:
         DataError: It has no batch, or batches of an unknown form.
         UncapturableError: With several workers, a batch depends on more than its index.
     """
-
-    by_epoch = False
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Reader of a data source over a training's epochs, and the interface of runners.
+"""Reader of a data source over a training's epochs, and the base of runners.
 
 Without ``steps_per_epoch`` every epoch is a pass. With it, an epoch may end inside a pass and a pass
 inside an epoch, so the pass and the number of batches drawn from it are captured, with the source's own
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from sweeper.errors import DataError
 from sweeper.train.codec import Json, Tensors
-from sweeper.train.data import Batch, CapturableSource, DataSource, HooksEpochs
+from sweeper.train.data import Batch, DataSource
 
 
 def continued_epoch(steps_per_epoch: int, batches: int) -> str:
@@ -75,11 +75,6 @@ class Reader:
         """Return whether a pass has begun and has not ended."""
         return self._iterator is not None
 
-    @property
-    def is_read_again(self) -> bool:
-        """Return whether a resume reads earlier batches again, by calling Python code."""
-        return bool(getattr(self.source, "is_read_again", False))
-
     def watch_openings(self, opened: Callable[[], None]) -> None:
         """Call ``opened`` just before each opening of a pass that a resume would read again."""
         self._opened = opened
@@ -111,8 +106,7 @@ class Reader:
     def begin_epoch(self, epoch: int) -> None:
         """Call the source's hook for the beginning of ``epoch``, once per epoch also after a resume."""
         if self._at.begun != epoch:
-            if isinstance(self.source, HooksEpochs):
-                self.source.begin_epoch()
+            self.source.begin_epoch()
             self._at.begun = epoch
 
     def end_epoch(self, epoch: int) -> None:
@@ -121,8 +115,7 @@ class Reader:
             return
         if not self._goes_on:
             self._close()
-        if isinstance(self.source, HooksEpochs):
-            self.source.end_epoch()
+        self.source.end_epoch()
         self._at.ended = epoch
 
     def at(self, epoch: int, step: int) -> Iterator[Batch] | None:
@@ -136,7 +129,7 @@ class Reader:
                 at.pass_, at.drawn = epoch, step
             at.epoch, at.step = epoch, step
         if self._iterator is None:
-            if self._first or not getattr(self.source, "reads_all_again", False):
+            if self._first or not self.source.reads_all_again:
                 self._opened()
             self._first = False
             self._iterator = self.source.open(at.pass_, at.drawn)
@@ -180,17 +173,13 @@ class Reader:
         return None
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return the position, and the state of a `CapturableSource`."""
-        own = None
-        if isinstance(self.source, CapturableSource):
-            own = self.source.capture(name, tensors)
-        return {"place": asdict(self._at), "own": own}
+        """Return the position, and the source's own state."""
+        return {"place": asdict(self._at), "own": self.source.capture(name, tensors)}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._close()
         self._at = _NextBatch(**saved["place"])
-        if isinstance(self.source, CapturableSource):
-            self.source.restore(name, saved["own"], tensors)
+        self.source.restore(name, saved["own"], tensors)
 
     def _close(self) -> None:
         """Close a generator that reads ahead, to end its threads."""
@@ -206,46 +195,54 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 """The shape of each metric; None for an unknown size."""
 
 
-class Runner(Protocol):
-    """Runner of a model's steps over a source, from any step of any epoch."""
+class Runner:
+    """Base of the runners of a model's steps over a source, from any step of any epoch.
+
+    Args:
+        source: Source of the batches.
+        reader: Reader of the source; None for arrays, whose batches are a function of the position.
+    """
+
+    _one: Any
+    """The `GraphStep` for one batch."""
+
+    def __init__(self, source: DataSource, reader: Reader | None = None) -> None:
+        self.source = source
+        self.reader = reader
 
     @property
     def steps(self) -> int | None:
         """Return the number of steps in an epoch; None if unknown."""
-        ...
+        return None if self.reader is None else self.reader.steps
 
     @property
     def limit(self) -> int | None:
         """Return the maximum number of steps in an epoch; None for no limit."""
-        ...
+        return self.steps if self.reader is None else self.reader.limit
 
     @property
     def one_by_one(self) -> bool:
         """Return whether a step calls Python, which may request a stop; known after `trace`."""
-        ...
+        return bool(self._one.calls_python)
 
     @property
     def log_shapes(self) -> Shapes | None:
         """Return the shapes of the step's logs, known after `trace`; None for an eager model."""
-        ...
+        shapes: Shapes | None = self._one.log_shapes
+        return shapes
 
     @property
     def kind(self) -> str:
         """Return the kind of source, which must be the same in a resumed training."""
-        ...
-
-    @property
-    def reader(self) -> Reader | None:
-        """Return the reader of the source; None for arrays."""
-        ...
+        return type(self.source).__name__
 
     def example(self) -> Any:
         """Return arrays with the shapes and dtypes of a batch; None if unknown."""
-        ...
+        raise NotImplementedError
 
     def trial_batch(self) -> Any:
         """Return a batch for a step that only creates variables; unknown sizes are 1."""
-        ...
+        raise NotImplementedError
 
     def trace(self) -> None:
         """Build the graphs, and every variable that training will change.
@@ -255,11 +252,12 @@ class Runner(Protocol):
             FactoryError: The step returns something other than a dict of metrics.
             UncapturableError: The step has a stateful random op, whose state cannot be captured.
         """
-        ...
+        raise NotImplementedError
 
     def begin_epoch(self, epoch: int) -> None:
         """Begin ``epoch``; a repeated call after a resume has no effect."""
-        ...
+        if self.reader is not None:
+            self.reader.begin_epoch(epoch)
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``.
@@ -271,16 +269,18 @@ class Runner(Protocol):
             The number of steps that were run, fewer than requested if the epoch ended, and the logs
             of the last one; empty if none was run.
         """
-        ...
+        raise NotImplementedError
 
     def end_epoch(self, epoch: int) -> None:
         """End ``epoch``; a repeated call after a resume has no effect."""
-        ...
+        if self.reader is not None:
+            self.reader.end_epoch(epoch)
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return the source's state besides the position; see `CapturableSource.capture`."""
-        ...
+        """Return the position of the reader and the source's own state; None for arrays."""
+        return None if self.reader is None else self.reader.capture(name, tensors)
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         """Restore the captured state."""
-        ...
+        if self.reader is not None:
+            self.reader.restore(name, saved, tensors)

@@ -30,8 +30,10 @@ classes are those of TensorFlow 2.21; an unknown class may create its inputs' it
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,6 +44,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.data import DataSource
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 from sweeper.train.sources.batches import BatchSpec, drop_batches, weigh_classes_of
 
@@ -219,30 +222,6 @@ class Rewinding:
         self._states = [serialized(iter(part)) for part in self._parts]
 
 
-def rewinding_for(dataset: Any, parts: Mapping[int, Any], name: str) -> Rewinding | None:
-    """Return the control of the seeds of ``dataset``; None if each pass has to be read to its end.
-
-    Args:
-        dataset: The dataset, which creates iterators of ``parts`` during a pass.
-        parts: Its reshuffling nodes, by identity.
-        name: Argument of `Data` with these data, for errors.
-
-    Raises:
-        DataError: A cache stores the order of the first pass, which is endless.
-    """
-    if not cached_order(dataset, set(parts)):
-        return Rewinding(parts.values(), name)
-    if repeats_for_ever(dataset):
-        msg = (
-            f"Data({name}=…): validation_steps reads a part of an endless dataset with a shuffle "
-            "before its cache(), so the content of the cache depends on how far TensorFlow has "
-            "read ahead; call cache() before shuffle(…), give that shuffle "
-            "reshuffle_each_iteration=False, or leave out the repeat()"
-        )
-        raise DataError(msg)
-    return None
-
-
 def serialized(iterator: Any) -> Any:
     """Return the state of an iterator, as a tensor of variants."""
     return gen_dataset_ops.serialize_iterator(
@@ -275,7 +254,110 @@ _INFINITE = -1
 _LARGE_BYTES = 64 << 20
 
 
-class TfDataSource:
+class Resume(enum.Enum):
+    """How a resumed training finds its position in a dataset; the value describes it."""
+
+    SERIALIZE = "iterator checkpointed"
+    REWIND = "epoch read again, with the seeds of its beginning"
+    REREAD = "epoch read again"
+    REREAD_ALL = "every epoch read again"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Properties of a dataset on which its resume depends.
+
+    Attributes:
+        endless: Whether a pass is known to have no end.
+        limited: Whether passes are not read to their end.
+        reshuffles: Whether a node draws a new seed for each of its iterators.
+        reshuffles_within: Whether such an iterator may be created during a pass.
+        caches_order: Whether a cache stores the order of such a node.
+        repeats: Whether a part is repeated endlessly.
+        stateful: Ops that prevent TensorFlow from saving a position, with their origins.
+        writes: Whether a function writes a variable.
+        caches_writes: Whether a cache stores results of such a function.
+    """
+
+    endless: bool
+    limited: bool
+    reshuffles: bool
+    reshuffles_within: bool
+    caches_order: bool
+    repeats: bool
+    stateful: Mapping[str, set[str]]
+    writes: bool
+    caches_writes: bool
+
+
+def resume_of(traits: Traits, name: str) -> tuple[Resume, str]:
+    """Return how a dataset is resumed, and a notice for the user, which may be empty.
+
+    Args:
+        traits: Its properties.
+        name: Argument of `Data` with these data, for errors.
+
+    Raises:
+        DataError: The effects of a limited pass depend on how far TensorFlow has read ahead.
+        UncapturableError: A variable is written at a position that cannot be found again.
+    """
+    rewinds = traits.reshuffles_within and traits.limited
+    if rewinds and traits.caches_order and traits.repeats:
+        msg = (
+            f"Data({name}=…): validation_steps reads a part of an endless dataset with a shuffle "
+            "before its cache(), so the content of the cache depends on how far TensorFlow has "
+            "read ahead; call cache() before shuffle(…), give that shuffle "
+            "reshuffle_each_iteration=False, or leave out the repeat()"
+        )
+        raise DataError(msg)
+    resume = Resume.SERIALIZE
+    if rewinds and not traits.caches_order:
+        resume = Resume.REWIND
+    elif traits.reshuffles_within and not traits.endless:
+        resume = Resume.REREAD_ALL
+    elif traits.stateful or (traits.endless and traits.reshuffles):
+        # A batch() releases an exhausted shuffle before it, and TensorFlow then saves none of the
+        # shuffle's seeds, so the next pass would have another order. The step at which this happens
+        # depends on how far tf.data has read ahead. Reading again from the beginning is exact.
+        resume = Resume.REREAD
+    if traits.writes and (traits.limited or resume is Resume.REREAD_ALL or traits.caches_writes):
+        msg = (
+            f"Data({name}=…): a function of this dataset writes a variable (for example of a "
+            "Keras layer or generator with random state), and is not called exactly once for "
+            "each element of an epoch: a cache() keeps its results, a shuffle precedes a "
+            "cache() or repeat(), or validation_steps ends an iteration early. Call cache() "
+            "before it, shuffle after repeat(), add a take(…) at the end, or put the layer "
+            "into the model"
+        )
+        raise UncapturableError(msg)
+    return resume, _notice(resume, traits, name)
+
+
+def _notice(resume: Resume, traits: Traits, name: str) -> str:
+    if resume is Resume.REREAD_ALL:
+        return (
+            f"Data({name}=…): a shuffle is before a cache(), a finite repeat() or in a "
+            "concatenate(), so its order in one epoch depends on the epochs before; a "
+            "resumed trial reads all of them again. To avoid this, shuffle after these"
+        )
+    if traits.stateful:
+        causes = sorted(set().union(*traits.stateful.values()))
+        return (
+            f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
+            f"{', '.join(sorted(traits.stateful))} ({' and '.join(causes)}); a resumed epoch reads "
+            "it again from its beginning, so it must give the same elements each time"
+        )
+    if resume is Resume.REREAD:
+        return (
+            f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that "
+            "is reshuffled in each pass; a resumed trial reads all earlier batches again. To "
+            "avoid this, leave out the repeat(): steps_per_epoch continues from pass to pass "
+            "by itself"
+        )
+    return ""
+
+
+class TfDataSource(DataSource):
     """Source of a dataset, in the dataset's own order.
 
     Args:
@@ -286,18 +368,10 @@ class TfDataSource:
         limit: Maximum number of batches of a pass, if each reading begins a new pass; None if passes
             are read to their end.
 
-    Attributes:
-        is_read_again: Whether a resume reads earlier batches again, by calling Python functions.
-        reads_all_again: Whether a resume reads all earlier passes as well.
-        reads_ahead: Whether TensorFlow's threads read it ahead of the training.
-
     Raises:
-        DataError: The elements are not batches, or the effects of a limited pass depend on how far
-            TensorFlow has read ahead.
+        DataError: The elements are not batches; or see `resume_of`.
         UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
     """
-
-    by_epoch = False
 
     def __init__(
         self,
@@ -318,54 +392,29 @@ class TfDataSource:
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """Nodes that draw a new seed for every iterator, by identity."""
-        writing = {id(node): written_by(node) for node in parts}
+        writing = {id(node): written for node in parts if (written := written_by(node))}
         self.written: dict[int, Any] = {k: v for each in writing.values() for k, v in each.items()}
         """Variables that its functions may write ahead of the training, by identity."""
-        moved = {key for key, written in writing.items() if written}
-        within = made_within(dataset, set(self.reshuffling))
-        in_part = limit is not None and not 0 <= self._cardinality <= limit
-        self._rewinding = (
-            rewinding_for(dataset, self.reshuffling, name) if within and in_part else None
-        )
-        self.reads_all_again = within and not self.endless and self._rewinding is None
         stateful = self._stateful_ops(parts)
-        if self.written and (in_part or self.reads_all_again or cached_order(dataset, moved)):
-            msg = (
-                f"Data({name}=…): a function of this dataset writes a variable (for example of a "
-                "Keras layer or generator with random state), and is not called exactly once for "
-                "each element of an epoch: a cache() keeps its results, a shuffle precedes a "
-                "cache() or repeat(), or validation_steps ends an iteration early. Call cache() "
-                "before it, shuffle after repeat(), add a take(…) at the end, or put the layer "
-                "into the model"
-            )
-            raise UncapturableError(msg)
-        # A batch() releases an exhausted shuffle before it, and TensorFlow then saves none of the
-        # shuffle's seeds, so the next pass would have another order. The step at which this happens
-        # depends on how far tf.data has read ahead. Reading again from the beginning is exact.
-        loses_seeds = self.endless and bool(self.reshuffling) and self._rewinding is None
-        self._captures = not (stateful or self.reads_all_again or loses_seeds or self._rewinding)
+        traits = Traits(
+            endless=self.endless,
+            limited=limit is not None and not 0 <= self._cardinality <= limit,
+            reshuffles=bool(self.reshuffling),
+            reshuffles_within=made_within(dataset, set(self.reshuffling)),
+            caches_order=cached_order(dataset, set(self.reshuffling)),
+            repeats=repeats_for_ever(dataset),
+            stateful=stateful,
+            writes=bool(self.written),
+            caches_writes=cached_order(dataset, set(writing)),
+        )
+        self._resume, remark = resume_of(traits, name)
+        if remark:
+            notice(remark)
+        rewinds = self._resume is Resume.REWIND
+        self._rewinding = Rewinding(self.reshuffling.values(), name) if rewinds else None
         self._processors = _processors() if any(map(sized_by_processors, parts)) else None
         self.is_read_again = self.reads_ahead = bool(stateful)
-        if self.reads_all_again:
-            notice(
-                f"Data({name}=…): a shuffle is before a cache(), a finite repeat() or in a "
-                "concatenate(), so its order in one epoch depends on the epochs before; a "
-                "resumed trial reads all of them again. To avoid this, shuffle after these"
-            )
-        elif stateful:
-            causes = sorted(set().union(*stateful.values()))
-            notice(
-                f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
-                f"{', '.join(sorted(stateful))} ({' and '.join(causes)}); a resumed epoch reads "
-                "it again from its beginning, so it must give the same elements each time"
-            )
-        elif loses_seeds:
-            notice(
-                f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that "
-                "is reshuffled in each pass; a resumed trial reads all earlier batches again. To "
-                "avoid this, leave out the repeat(): steps_per_epoch continues from pass to pass "
-                "by itself"
-            )
+        self.reads_all_again = self._resume is Resume.REREAD_ALL
         if self._processors is not None:
             notice(
                 f"Data({name}=…): an interleave(…) without cycle_length reads as many inputs at "
@@ -385,7 +434,10 @@ class TfDataSource:
         It can if each pass of both is read to its end before the other's next one begins.
         """
         sources = (self, other)
-        if any(each.endless or each.is_read_again or not each._captures for each in sources):
+        if any(
+            each.endless or each.is_read_again or each._resume is not Resume.SERIALIZE
+            for each in sources
+        ):
             return False
         self._shared = other._shared = _SharedShuffles(sources)
         return True
@@ -427,12 +479,12 @@ class TfDataSource:
     def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
         """Return the position of the open iterator, if TensorFlow can save it."""
         opened = self._open
-        if not self._captures or opened is None or opened.closed:
+        if self._resume is not Resume.SERIALIZE or opened is None or opened.closed:
             return None
         try:
             state = tf.io.serialize_tensor(serialized(opened.iterator)).numpy()
         except tf.errors.FailedPreconditionError as error:
-            self._captures = False
+            self._resume = Resume.REREAD
             self._notice(
                 f"Data({self._name}=…): TensorFlow cannot save the position of this dataset "
                 f"({error.message}); a resumed epoch reads it again from its beginning"
@@ -478,11 +530,7 @@ class TfDataSource:
             steps = "endless"
         else:
             steps = "unknown length" if self.steps is None else f"{self.steps:,} batches"
-        if self._captures:
-            position = "iterator checkpointed"
-        else:
-            position = "every epoch read again" if self.reads_all_again else "epoch read again"
-        return f"tf.data.Dataset, {steps}, {position}"
+        return f"tf.data.Dataset, {steps}, {self._resume.value}"
 
     def _iterator_of(self, pass_: int) -> Any:
         """Return a new iterator of ``pass_``, after creating those of all earlier passes."""

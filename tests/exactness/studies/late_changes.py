@@ -401,6 +401,6 @@ class TrainsItsOwn(keras.callbacks.Callback):
 study(
     "optimizer-built-by-callback",
     "an optimizer of a callback's that is built when the first epoch ends",
-    refused("callback TrainsItsOwn.optimizer", "Adam", "build"),
+    refused("callback TrainsItsOwn.optimizer", "Adam", "build", by=2),
     callbacks=lambda trial: [TrainsItsOwn()],
 )

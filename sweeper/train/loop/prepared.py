@@ -1,0 +1,143 @@
+"""A training before its first step, in two stages: built, and then traced.
+
+A built training has its runners, and the variables whose shapes are known. A traced one has every graph, and so
+every variable that a graph creates, and callbacks that know the model. Only a traced training has a complete
+state, which `sweeper.train.state.state` captures and restores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from sweeper.errors import FactoryError
+from sweeper.train.loop.building import build_before_tracing
+from sweeper.train.loop.plan import TrainingPlan, roots_of
+from sweeper.train.loop.runners import Blocks, make_runner
+from sweeper.train.replicas import check_model
+from sweeper.train.sources.opening import open_sources
+from sweeper.train.sources.runner import Runner
+from sweeper.train.state.callbacks import (
+    FinalAverages,
+    listens_to_batches,
+    summaries_to,
+    writing_by_batch,
+)
+from sweeper.train.userstate import Roots
+
+
+@dataclass(frozen=True)
+class BuiltTraining:
+    """The runners of a training, which are not traced yet.
+
+    Attributes:
+        plan: Plan of the training.
+        train: Runner of the training steps.
+        test: Runner of the validation steps; None without validation data.
+        roots: Roots of the walk over the user's objects.
+    """
+
+    plan: TrainingPlan
+    train: Runner
+    test: Runner | None
+    roots: Roots
+
+
+def build_training(plan: TrainingPlan, notice: Callable[[str], None]) -> BuiltTraining:
+    """Check the model, open the data, and return the runners.
+
+    Raises:
+        FactoryError, DataError, UncapturableError: The plan cannot be trained, or not exactly.
+    """
+    model, data = plan.model, plan.data
+    if not model.compiled:
+        msg = (
+            f"the model factory returned {type(model).__name__} {model.name!r}, which is not "
+            "compiled; call model.compile(optimizer=…, loss=…) before returning it"
+        )
+        raise FactoryError(msg)
+    remark = check_model(model, plan.step)
+    if remark is not None:
+        notice(remark)
+    source, validation = open_sources(data, plan.order_seed, notice)
+    train = make_runner(
+        model,
+        source,
+        plan.steps_of.train_step,
+        steps_per_epoch=data.steps_per_epoch,
+        notice=notice,
+    )
+    build_before_tracing(model, train.example(), plan.step)
+    test = None
+    if validation is not None:
+        test = make_runner(
+            model,
+            validation,
+            plan.steps_of.test_step,
+            steps_per_epoch=data.validation_steps,
+            goes_on=False,
+            name="validation",
+            notice=notice,
+        )
+    roots = roots_of(plan, {"train": source, "validation": validation})
+    return BuiltTraining(plan, train, test, roots)
+
+
+@dataclass(frozen=True)
+class TracedTraining:
+    """The callbacks of a training whose runners are traced, and the parts of its steps that call them.
+
+    Attributes:
+        callbacks: The user's callbacks and Keras's history.
+        blocks: Runner of blocks of steps, with `StepCallback`s in between.
+        averages: The optimizer's variables before ``SwapEMAWeights`` overwrites them.
+        listening: Whether a callback is called at training batches.
+        listening_to_tests: Whether one is called at validation batches.
+        trained: The weights that the step trains: callbacks may change ``trainable`` later.
+    """
+
+    callbacks: keras.callbacks.CallbackList
+    blocks: Blocks
+    averages: FinalAverages
+    listening: bool
+    listening_to_tests: bool
+    trained: list[Any]
+
+
+def trace_training(built: BuiltTraining) -> TracedTraining:
+    """Trace the runners, and give the callbacks the model.
+
+    Raises:
+        FactoryError, DataError, UncapturableError: A step cannot be traced, or not resumed.
+    """
+    plan, model = built.plan, built.plan.model
+    runners = [each for each in (built.train, built.test) if each is not None]
+    for runner in runners:
+        runner.trace()
+    callbacks = keras.callbacks.CallbackList(
+        list(plan.callbacks),
+        add_history=True,
+        model=model,
+        verbose=0,
+        epochs=plan.epochs,
+        steps=built.train.steps,
+    )
+    # A callback in another thread could still be running when a snapshot is taken.
+    callbacks._async_train = callbacks._async_test = False
+    board = writing_by_batch(callbacks.callbacks)
+    if board is not None and not model.run_eagerly:
+        # Traced again, because the callback that writes the model's summaries has the model now.
+        for runner in runners:
+            with summaries_to(board, "train" if runner is built.train else "validation"):
+                runner.trace()
+    return TracedTraining(
+        callbacks=callbacks,
+        blocks=Blocks(model, callbacks.callbacks),
+        averages=FinalAverages(model, plan.callbacks),
+        listening=listens_to_batches(callbacks.callbacks, test=False),
+        listening_to_tests=listens_to_batches(callbacks.callbacks, test=True),
+        trained=list(model.trainable_weights),
+    )
