@@ -230,7 +230,7 @@ class Evaluator:
                 direction=self._objective.direction,
             )
         )
-        asked = self.repository.evaluations.distributions(study)
+        asked = self.repository.distributions(study)
         trials = {trial.number: trial for trial in self.repository.trials(study)}
         work = [
             functools.partial(
@@ -362,7 +362,7 @@ class Evaluator:
     def _store(self, number: int, message: CheckpointEvaluated) -> None:
         """Store a result at once, so that an interrupted evaluation loses nothing."""
         checkpoint, data = message.checkpoint, (message.data, message.data_digest)
-        self.repository.evaluations.record(
+        self.repository.record_evaluation(
             self._request.study,
             number,
             step=checkpoint.step,

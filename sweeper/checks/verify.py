@@ -256,7 +256,7 @@ class _Verifier:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
         if any(trial.files["read"] for trial in chosen):
             self.writers = _writers(self.repository.trials(self.settings.name))
-        fingerprints = self.repository.verdicts.fingerprints(self.settings.name)
+        fingerprints = self.repository.fingerprints(self.settings.name)
         work = [
             functools.partial(self._trial, trial, fingerprints.get(trial.number, ()))
             for trial in chosen
@@ -392,7 +392,7 @@ class _Verifier:
         return Finding("note", "replay", message)
 
     def _write(self, verification: TrialVerification) -> None:
-        self.repository.verdicts.record(
+        self.repository.record_verdict(
             self.settings.name,
             verification.number,
             verification.mode,

@@ -352,7 +352,7 @@ def rm(
     )
     with Database.open(settings.storage, create=False) as database:
         repository = Repository(database)
-        repository.removal.check_at_rest(study, "removed")
+        repository.check_at_rest(study, "removed")
         trials = repository.trials(study)
         if not yes:
             typer.echo(f"study {study} has {len(trials)} trials, and its files are in", err=True)

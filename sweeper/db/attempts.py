@@ -12,7 +12,6 @@ row, so that its check takes the same time in every trial.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -51,7 +50,6 @@ def check_in_study(
     distribution: Distribution,
     *,
     study_id: int,
-    optuna_study_id: int,
     number: int,
 ) -> None:
     """Check a parameter of trial ``number`` against the first trial that has it.
@@ -62,12 +60,10 @@ def check_in_study(
     asked = {"study_id": study_id, "name": name}
     first = connection.execute(_KNOWN, asked).first()
     if first is None:
-        # In a study of an older version, only Optuna's tables have the parameter.
-        found = optuna_rows.first_with(connection, optuna_study_id, name)
-        of_trial, text = found or (number, to_text(distribution))
+        text = to_text(distribution)
         connection.execute(
             _INSERTS[connection.dialect.name],
-            {"study_id": study_id, "name": name, "number": of_trial, "distribution": text},
+            {"study_id": study_id, "name": name, "number": number, "distribution": text},
         )
         # If another trial has inserted the row meanwhile, that row counts.
         first = connection.execute(_KNOWN, asked).one()
@@ -82,7 +78,6 @@ _CURRENT = (
         Trial.optuna_trial_id,
         Trial.study_id,
         Study.name.label("study"),
-        Study.optuna_study_id,
         Attempt.number.label("attempt"),
         Attempt.outcome,
     )
@@ -153,11 +148,9 @@ def record_fingerprint(
     """Store the attempt's environment fingerprint as JSON; return the previous attempt's."""
     trial = lock_current(connection, token)
     connection.execute(
-        sa.update(Attempt)
-        .where(Attempt.id == token)
-        .values(fingerprint=json.dumps(dict(fingerprint), sort_keys=True))
+        sa.update(Attempt).where(Attempt.id == token).values(fingerprint=dict(fingerprint))
     )
-    before = connection.scalar(
+    return connection.scalar(
         sa.select(Attempt.fingerprint)
         .where(
             Attempt.trial_id == trial.id,
@@ -167,12 +160,11 @@ def record_fingerprint(
         .order_by(Attempt.number.desc())
         .limit(1)
     )
-    return None if before is None else json.loads(before)
 
 
 def fingerprint_of(connection: Connection, study: str, number: int) -> Mapping[str, Any] | None:
     """Return the environment fingerprint of a trial's latest attempt; None if there is none yet."""
-    found = connection.scalar(
+    return connection.scalar(
         sa.select(Attempt.fingerprint)
         .join(Trial, Trial.id == Attempt.trial_id)
         .join(Study, Study.id == Trial.study_id)
@@ -180,7 +172,6 @@ def fingerprint_of(connection: Connection, study: str, number: int) -> Mapping[s
         .order_by(Attempt.number.desc())
         .limit(1)
     )
-    return None if found is None else json.loads(found)
 
 
 _WITH_WRITES = '%"wrote"%'
@@ -198,9 +189,7 @@ def record_files(
         the earlier attempts at this trial.
     """
     trial = lock_current(connection, token)
-    connection.execute(
-        sa.update(Attempt).where(Attempt.id == token).values(files=json.dumps(dict(files)))
-    )
+    connection.execute(sa.update(Attempt).where(Attempt.id == token).values(files=dict(files)))
     latest = (
         sa.select(sa.func.max(Attempt.id))
         .join(Trial, Trial.id == Attempt.trial_id)
@@ -215,16 +204,14 @@ def record_files(
             Attempt.id != token,
             Attempt.files.is_not(None),
             sa.or_(
-                Attempt.files.like(_WITH_WRITES),
+                sa.type_coerce(Attempt.files, sa.Text).like(_WITH_WRITES),
                 Attempt.id == latest,
                 Attempt.trial_id == trial.id,
             ),
         )
         .order_by(Attempt.id)
     )
-    return tuple(
-        (row.name, row.number, json.loads(row.files), row.outcome is not None) for row in rows
-    )
+    return tuple((row.name, row.number, row.files, row.outcome is not None) for row in rows)
 
 
 def record_parameter(
@@ -251,7 +238,6 @@ def record_parameter(
             name,
             distribution,
             study_id=trial.study_id,
-            optuna_study_id=trial.optuna_study_id,
             number=trial.number,
         ),
     )
@@ -277,7 +263,7 @@ def record_epochs(
                 {
                     "trial_id": trial.id,
                     "epoch": record.epoch,
-                    "metrics": json.dumps({n: float(v) for n, v in record.metrics.items()}),
+                    "metrics": {n: float(v) for n, v in record.metrics.items()},
                 }
                 for record in epochs
             ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -10,7 +9,6 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import find_study, lock_study, trials_of
 from sweeper.db.tables import AnyRow, Attempt, Audit, Study, Trial, UtcNow
 from sweeper.errors import SupersededError
@@ -44,6 +42,15 @@ class AuditCosts:
     attempt: float | None
 
 
+def exactness(connection: Connection, study: str) -> Exactness:
+    """Return the result of the study's audits.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    return read_exactness(connection, find_study(connection, study))
+
+
 def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
     """Count a study's verdicts, and find the first difference."""
     of_study = Audit.trial_id.in_(trials_of(study.id))
@@ -62,15 +69,15 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
     return Exactness(
         intervals=alike + counts.get("differs", 0),
         alike=alike,
-        unaudited=_unaudited(json.loads(study.definition)),
+        unaudited=_unaudited(study.definition),
         difference=None
         if first is None
         else AuditedDifference(
             first.number,
             first.from_step,
             first.to_step,
-            _of(first.report, "message") or "it differs",
-            _of(first.report, "advice") or "",
+            first.report.get("message") or "it differs",
+            first.report.get("advice") or "",
         ),
         accepted=study.inexact_accepted_at is not None,
     )
@@ -85,7 +92,7 @@ def audits_of_trials(
         sa.select(Audit).where(Audit.trial_id.in_(trial_ids)).order_by(Audit.to_step, Audit.id)
     ):
         outcome = cast("AuditOutcome", row.outcome)
-        message = _of(row.report, "message")
+        message = row.report.get("message")
         found.setdefault(row.trial_id, []).append(
             AuditRecord(row.from_step, row.to_step, outcome, row.seconds, message)
         )
@@ -101,12 +108,7 @@ def _unaudited(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _of(report: str, key: str) -> str | None:
-    found: str | None = json.loads(report).get(key)
-    return found
-
-
-def _decide(connection: Connection, study: str, verdict: AuditVerdict) -> None:
+def record_audit(connection: Connection, study: str, verdict: AuditVerdict) -> None:
     """Store a verdict in place of an earlier one on the same interval.
 
     Raises:
@@ -134,12 +136,12 @@ def _decide(connection: Connection, study: str, verdict: AuditVerdict) -> None:
             outcome=verdict.outcome,
             seconds=verdict.seconds,
             decided_at=UtcNow(),
-            report=json.dumps(dict(verdict.report)),
+            report=dict(verdict.report),
         )
     )
 
 
-def _accept_inexact(connection: Connection, study: str) -> None:
+def accept_inexact(connection: Connection, study: str) -> None:
     """Record that differences of audits are accepted."""
     connection.execute(
         sa.update(Study)
@@ -148,7 +150,7 @@ def _accept_inexact(connection: Connection, study: str) -> None:
     )
 
 
-def _costs(connection: Connection, study: str) -> AuditCosts:
+def audit_costs(connection: Connection, study: str) -> AuditCosts:
     """Return what the study's audits and its ended attempts took on average."""
     ids = trials_of(find_study(connection, study).id)
     audit = connection.scalar(sa.select(sa.func.avg(Audit.seconds)).where(Audit.trial_id.in_(ids)))
@@ -159,21 +161,3 @@ def _costs(connection: Connection, study: str) -> AuditCosts:
     ).all()
     took = [(row.ended_at - row.started_at).total_seconds() for row in rows]
     return AuditCosts(audit, sum(took) / len(took) if took else None)
-
-
-def _exactness(connection: Connection, study: str) -> Exactness:
-    """Return the result of the study's audits.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
-    return read_exactness(connection, find_study(connection, study))
-
-
-class Audits(Statements):
-    """A study's audits. Every method is one transaction; see `Repository` for errors."""
-
-    decide = writing(_decide)
-    accept_inexact = writing(_accept_inexact)
-    costs = reading(_costs)
-    exactness = reading(_exactness)

@@ -7,14 +7,12 @@ the number of finished trials.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repeat
@@ -130,49 +128,65 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
     If the transaction is repeated because the answer to its commit was lost, the open attempt with
     this ``key`` was inserted by the first run.
     """
+    lease = lease or Lease()
     study = lock_study(connection, name)
-    if lease is not None and lease.fingerprint not in (None, study.fingerprint):
-        msg = (
-            f"another run has accepted a changed definition of study {name!r}, so this run begins "
-            "no trial under the old one; start it again to continue"
-        )
-        raise DefinitionChangedError(msg)
-    known = None if lease is None else lease.changes
-    if known is not None and known != number_of_changes(connection, study.id):
-        msg = (
-            f"another run has changed the search of study {name!r}, so this run begins no trial with "
-            "the old one; start it again to continue"
-        )
-        raise DefinitionChangedError(msg)
+    _check_same_study(connection, study, lease)
     made = connection.execute(
         sa.select(Attempt.id, Attempt.trial_id, Attempt.outcome).where(Attempt.claim_key == key)
     ).first()
-    if made is not None and made.outcome is not None:
-        # The answer was lost for so long that the attempt was closed meanwhile.
-        return claim(connection, name, worker, trial_seed, uuid.uuid4().hex, lease)
-    if made is not None:
+    if made is not None and made.outcome is None:
         mine = connection.execute(sa.select(Trial).where(Trial.id == made.trial_id)).one()
         return _claim(connection, study, mine, mine.current_attempt, made.id)
+    if made is not None:
+        # The answer was lost for so long that the attempt was closed meanwhile.
+        key = uuid.uuid4().hex
     if study.stop_requested is not None:
         return Waiting(f"study {name!r} was asked to stop; `sweeper resume {name!r}` continues it")
     trial = _begun_trial(connection, study)
-    number = 1
-    if trial is not None:
-        full = trial.paused and at_most(study, running_trials(connection, study))
-        if full:
-            return Waiting(full)
-        number = trial.current_attempt + 1
-        connection.execute(
-            sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number, paused=None)
-        )
-    else:
+    while trial is None:
         new = _new_trial(connection, study, trial_seed)
-        if new == "again":
-            return claim(connection, name, worker, trial_seed, key, lease)
-        if not isinstance(new, Row):
+        if isinstance(new, Waiting) and settle_all(connection, study):
+            # A rung was full without a decision, for example because the total was lowered.
+            trial = _begun_trial(connection, study)
+            continue
+        if new is None or isinstance(new, Waiting):
             return new
-        trial = new
-    lease = lease or Lease()
+        return _attempt(connection, study, new, 1, worker, key, lease)
+    full = trial.paused and at_most(study, running_trials(connection, study))
+    if full:
+        return Waiting(full)
+    number = trial.current_attempt + 1
+    connection.execute(
+        sa.update(Trial).where(Trial.id == trial.id).values(current_attempt=number, paused=None)
+    )
+    return _attempt(connection, study, trial, number, worker, key, lease)
+
+
+def _check_same_study(connection: Connection, study: AnyRow, lease: Lease) -> None:
+    """Check that the worker knows the stored definition and search."""
+    if lease.fingerprint not in (None, study.fingerprint):
+        msg = (
+            f"another run has accepted a changed definition of study {study.name!r}, so this run "
+            "begins no trial under the old one; start it again to continue"
+        )
+        raise DefinitionChangedError(msg)
+    if lease.changes is not None and lease.changes != number_of_changes(connection, study.id):
+        msg = (
+            f"another run has changed the search of study {study.name!r}, so this run begins no trial "
+            "with the old one; start it again to continue"
+        )
+        raise DefinitionChangedError(msg)
+
+
+def _attempt(  # noqa: PLR0917 - the columns of an attempt
+    connection: Connection,
+    study: AnyRow,
+    trial: AnyRow,
+    number: int,
+    worker: ProcessIdentity,
+    key: str,
+    lease: Lease,
+) -> Claim:
     token = connection.execute(
         sa.insert(Attempt)
         .values(
@@ -196,21 +210,16 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
 
 def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
-) -> AnyRow | Waiting | Literal["again"] | None:
-    """Begin a new trial; return "again" if an existing one can be claimed now."""
-    if not numbering_of(study).is_plain:
+) -> AnyRow | Waiting | None:
+    """Begin a new trial, or return the reason to wait; None if all have ended."""
+    found: NextTrial | str | None
+    if numbering_of(study).is_plain:
+        found = _next_trial(connection, study)
+    else:
         found = next_repeat(connection, study)
-        if not isinstance(found, NextTrial):
-            return None if found is None else Waiting(found)
-        return _begin(connection, study, found, trial_seed)
-    following = _next_number(connection, study.id)
-    waiting = _held_up(connection, study, following)
-    if waiting is not None:
-        # A rung may have become full without a decision, for example when the total was lowered.
-        return "again" if settle_all(connection, study) else waiting
-    if following.number >= study.target:
-        return None
-    return _begin(connection, study, following, trial_seed)
+    if isinstance(found, str):
+        return Waiting(found)
+    return None if found is None else _begin(connection, study, found, trial_seed)
 
 
 def _begun_trial(connection: Connection, study: AnyRow) -> AnyRow | None:
@@ -237,61 +246,46 @@ def is_open() -> sa.Exists:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Following:
-    """The next trial that a sampler draws.
-
-    Attributes:
-        number: Its number, and so the number of trials that have begun.
-        newest: Optuna's id of the newest trial of the study; -1 for none.
-    """
-
-    number: int
-    newest: int
-
-
-def _next_number(connection: Connection, study_id: int) -> _Following:
+def _next_trial(connection: Connection, study: AnyRow) -> NextTrial | str | None:
+    """Return the next trial that a sampler draws, or the reason to wait; None if all have ended."""
     last = connection.execute(
         sa.select(Trial.number, Trial.optuna_trial_id)
-        .where(Trial.study_id == study_id)
+        .where(Trial.study_id == study.id)
         .order_by(Trial.number.desc())
         .limit(1)
     ).first()
-    return _Following(0, -1) if last is None else _Following(last.number + 1, last.optuna_trial_id)
-
-
-def _held_up(connection: Connection, study: AnyRow, following: _Following) -> Waiting | None:
-    number = following.number
+    number, newest = (0, -1) if last is None else (last.number + 1, last.optuna_trial_id)
     schedule = schedule_of(study)
-    if schedule is not None:
+    if schedule is None:
+        reason = _held_up(connection, study, number)
+    else:
         reason = held_up(connection, study, schedule, number)
-        return None if reason is None else Waiting(reason)
+    if reason is not None:
+        return reason
+    return NextTrial(number, newest) if number < study.target else None
+
+
+def _held_up(connection: Connection, study: AnyRow, number: int) -> str | None:
+    """Return the reason for which trial ``number`` cannot begin now, or None."""
     if number < study.target and study.window is None:
         return None
-    unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
     lowest = connection.scalar(
-        sa.select(Trial.number).where(unfinished).order_by(Trial.number).limit(1)
+        sa.select(Trial.number)
+        .where(Trial.study_id == study.id, Trial.result.is_(None))
+        .order_by(Trial.number)
+        .limit(1)
     )
     if lowest is None:
         return None
+    running = running_trials(connection, study)
     if number >= study.target:
-        running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
-        return Waiting(
-            f"all {number} trials have begun, and {running} {are(running)} still running"
-        )
+        return f"all {number} trials have begun, and {running} {are(running)} still running"
     if lowest <= number - study.window:
-        return Waiting(f"trial {number} uses the result of trial {lowest}, which is still running")
-    concurrency = json.loads(study.definition).get("concurrency", study.window)
-    if number - lowest >= concurrency:
-        running = connection.scalar(sa.select(sa.func.count()).select_from(Trial).where(unfinished))
-        if running >= concurrency:
-            return Waiting(f"{running} trials are running (concurrency={concurrency})")
-    return None
+        return f"trial {number} uses the result of trial {lowest}, which is still running"
+    return at_most(study, running)
 
 
-def _begin(
-    connection: Connection, study: AnyRow, following: _Following | NextTrial, seed: TrialSeed
-) -> AnyRow:
+def _begin(connection: Connection, study: AnyRow, following: NextTrial, seed: TrialSeed) -> AnyRow:
     number = following.number
     others = optuna_rows.trials_after(connection, study.optuna_study_id, following.newest)
     if others:

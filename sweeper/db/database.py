@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -44,7 +43,6 @@ from sweeper.support.shown import shown_url
 if TYPE_CHECKING:
     from optuna.storages import RDBStorage
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _BUSY_SECONDS = 30
@@ -232,33 +230,6 @@ class Database:
             yield
         finally:
             turn.release()
-
-
-class Statements:
-    """Base class of readers and writers of a database; each method is one transaction."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-
-def reading(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return the method of `Statements` that runs ``statement`` in one read-only transaction."""
-
-    @functools.wraps(statement)
-    def method(self: Statements, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.database.read(lambda connection: statement(connection, *args, **kwargs))
-
-    return method
-
-
-def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return the method of `Statements` that runs ``statement`` in one writing transaction."""
-
-    @functools.wraps(statement)
-    def method(self: Statements, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.database.write(lambda connection: statement(connection, *args, **kwargs))
-
-    return method
 
 
 def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection], T]:

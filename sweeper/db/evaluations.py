@@ -6,16 +6,14 @@ path of a checkpoint is only in its own row, because it may change.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import find_study, find_trial_id
-from sweeper.db.tables import AnyRow, Checkpoint, Evaluation, Trial, UtcNow, aware
+from sweeper.db.tables import AnyRow, Checkpoint, Evaluation, Trial, UtcNow
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.spec.space import Distribution
 
@@ -43,7 +41,7 @@ def evaluations_of_trials(
     return found
 
 
-def _distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
+def distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
     """Return the distributions of each trial's parameters, by trial.
 
     Raises:
@@ -63,7 +61,7 @@ def _distributions(connection: Connection, study: str) -> Mapping[int, Mapping[s
     }
 
 
-def _record(
+def record_evaluation(
     connection: Connection,
     study: str,
     number: int,
@@ -89,7 +87,7 @@ def _record(
             trial_id=trial_id,
             evaluated_at=UtcNow(),
             epoch=epoch,
-            metrics=json.dumps(dict(metrics)),
+            metrics=dict(metrics),
             **key,
         )
     )
@@ -103,14 +101,7 @@ def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> Evalu
         digest=row.digest,
         data=row.data,
         data_digest=row.data_digest,
-        metrics=json.loads(row.metrics),
-        evaluated_at=aware(row.evaluated_at),
+        metrics=row.metrics,
+        evaluated_at=row.evaluated_at,
         path=paths.get((row.trial_id, row.step, row.digest)),
     )
-
-
-class Evaluations(Statements):
-    """Writer of evaluations. Every method is one transaction; see `Repository` for errors."""
-
-    record = writing(_record)
-    distributions = reading(_distributions)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db.studies import find_study
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Trial, UtcAfter, UtcNow, Worker, aware
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Trial, UtcAfter, UtcNow, Worker
 from sweeper.records.results import WorkerRecord
 from sweeper.support.processes import ProcessIdentity, is_gone
 
@@ -248,9 +248,9 @@ def _worker(row: AnyRow) -> WorkerRecord:
         pid=row.pid,
         engine=row.engine,
         slots=row.slots,
-        joined_at=aware(row.joined_at),
-        lease_until=aware(row.lease_until),
-        left_at=None if row.left_at is None else aware(row.left_at),
+        joined_at=row.joined_at,
+        lease_until=row.lease_until,
+        left_at=row.left_at,
         error=row.error,
         live=row.left_at is None and gone is not True and (gone is False or not row.ended),
     )

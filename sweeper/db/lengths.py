@@ -8,7 +8,6 @@ trial's result at the first length, whether it was extended or not.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -19,11 +18,10 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.claims import is_open
-from sweeper.db.database import Statements, reading, writing
 from sweeper.db.progress import objectives_of, values_by_name
 from sweeper.db.requests import ran_under_another_definition
 from sweeper.db.studies import find_study, lock_study, no_such_trial
-from sweeper.db.tables import AnyRow, Attempt, Epoch, Length, Study, Trial, Verdict, aware
+from sweeper.db.tables import UNFINISHED, AnyRow, Attempt, Epoch, Length, Study, Trial, Verdict
 from sweeper.errors import UsageError
 from sweeper.records.lengths import Extension, ExtensionPlan, LengthRecord
 from sweeper.search.spaces import Observation
@@ -43,14 +41,14 @@ def lengths_of_trials(
     for row in connection.execute(
         sa.select(Length).where(Length.trial_id.in_(trial_ids)).order_by(Length.epochs)
     ):
-        values = tuple(json.loads(row.objectives))
+        values = tuple(row.objectives)
         record = LengthRecord(
             epochs=row.epochs,
             trained=row.trained,
             state=row.result,
             value=next(iter(values), None),
             digest=row.digest,
-            at=None if row.ended_at is None else aware(row.ended_at),
+            at=row.ended_at,
             values=values_by_name(objectives, values or None),
         )
         found.setdefault(row.trial_id, []).append(record)
@@ -70,7 +68,7 @@ def at_first_length(
     """
     if all(trial.epochs is None for trial in trials):
         return tuple(observed)
-    first = int(json.loads(study.definition)["epochs"])
+    first = int(study.definition["epochs"])
     longer = {trial.id for trial in trials if trial.epochs is not None and trial.epochs > first}
     if not longer:
         return tuple(observed)
@@ -86,7 +84,7 @@ def at_first_length(
             continue
         row, reported = kept.get(trial.id), epochs.get(trial.id, {})
         if row is not None:
-            ended = _ended_as(seen, row.result, tuple(json.loads(row.objectives)))
+            ended = _ended_as(seen, row.result, tuple(row.objectives))
             end = row.trained
         elif len(reported) == first:
             ended, end = _computed(study, seen, reported), first
@@ -107,7 +105,7 @@ def _epochs_until(
         .where(Epoch.trial_id.in_(trials), Epoch.epoch < first)
         .order_by(Epoch.epoch)
     ):
-        found.setdefault(row.trial_id, {})[row.epoch] = json.loads(row.metrics)
+        found.setdefault(row.trial_id, {})[row.epoch] = row.metrics
     return found
 
 
@@ -115,7 +113,7 @@ def _computed(
     study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
 ) -> Observation:
     """Return a trial that trained past the first length without a stop, as if it had ended there."""
-    at = cast("At", json.loads(study.definition).get("at", "end"))
+    at = cast("At", study.definition.get("at", "end"))
     values = []
     for objective in objectives_of(study):
         own = [m[objective.name] for m in reported.values() if objective.name in m]
@@ -138,17 +136,7 @@ def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Obser
     )
 
 
-_CLEARED = {
-    "result": None,
-    "digest": None,
-    "value_of": None,
-    "crashes": 0,
-    "memory_faults": 0,
-    "errors": 0,
-}
-
-
-def _plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
+def plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
     """Return the changes that the extension would make; empty if all were already made.
 
     Raises:
@@ -160,7 +148,7 @@ def _plan_extension(connection: Connection, study: str, extension: Extension) ->
 
 
 def _plan(connection: Connection, study: AnyRow, extension: Extension) -> ExtensionPlan:
-    definition = json.loads(study.definition)
+    definition = study.definition
     if definition.get("budget") is not None:
         msg = (
             f"study {study.name!r} cannot be extended, because its budget determines the epochs "
@@ -257,7 +245,7 @@ def _chosen(
     return ExtensionPlan(reopened, lengthened, raised=False)
 
 
-def _extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
+def extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
     """Extend trials; return the changes. A repeated call has no effect.
 
     Raises:
@@ -275,7 +263,7 @@ def _extend(connection: Connection, name: str, extension: Extension) -> Extensio
     finished = [trial for trial in changed if trial.number in plan.reopened]
     _keep(connection, finished, plan.reopened)
     for trial in changed:
-        again = _CLEARED if trial.number in plan.reopened else {}
+        again = UNFINISHED if trial.number in plan.reopened else {}
         connection.execute(
             sa.update(Trial).where(Trial.id == trial.id).values(epochs=extension.epochs, **again)
         )
@@ -306,7 +294,7 @@ def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int
                 epochs=lengths[trial.number],
                 trained=trained.get(trial.id, 0),
                 result=trial.result,
-                objectives=json.dumps(list(values.get(trial.optuna_trial_id, ()))),
+                objectives=list(values.get(trial.optuna_trial_id, ())),
                 digest=trial.digest,
                 ended_at=ended,
             )
@@ -320,10 +308,3 @@ def _epochs_trained(connection: Connection, trial_ids: Iterable[int]) -> dict[in
         .group_by(Epoch.trial_id)
     )
     return {trial_id: int(last) + 1 for trial_id, last in rows}
-
-
-class Lengths(Statements):
-    """Extensions of studies and trials. Every method is one transaction; see `Repository` for errors."""
-
-    plan = reading(_plan_extension)
-    extend = writing(_extend)

@@ -127,16 +127,6 @@ _PARAMETERS = sa.select(
 _PARAMETER = _PARAMETERS.where(
     _Params.c.trial_id == sa.bindparam("trial_id"), _Params.c.param_name == sa.bindparam("name")
 )
-_FIRST_WITH = (
-    sa.select(_Trials.c.number, _Params.c.distribution_json)
-    .join(_Trials, _Trials.c.trial_id == _Params.c.trial_id)
-    .where(
-        _Trials.c.study_id == sa.bindparam("study_id"),
-        _Params.c.param_name == sa.bindparam("name"),
-    )
-    .order_by(_Params.c.param_id)
-    .limit(1)
-)
 _NEW_PARAMETER = sa.insert(_Params)
 """Statement that is compiled only once, because a trial may have ten thousand parameters."""
 
@@ -269,15 +259,6 @@ def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, A
 def parameter_count(trial_id: Any) -> sa.ScalarSelect[int]:
     """Return the number of parameters of the trial in a column of the enclosing query, as a subquery."""
     return sa.select(sa.func.count()).where(_Params.c.trial_id == trial_id).scalar_subquery()
-
-
-def first_with(connection: Connection, study_id: int, name: str) -> tuple[int, str] | None:
-    """Return the number of the first trial with the parameter, and its distribution as JSON, or None.
-
-    The query reads every trial of the study.
-    """
-    found = connection.execute(_FIRST_WITH, {"study_id": study_id, "name": name}).first()
-    return None if found is None else (found.number, found.distribution_json)
 
 
 def parameters(

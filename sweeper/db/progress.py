@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
 from typing import Any, cast
@@ -22,7 +21,7 @@ from sweeper.spec.searching import Objective
 
 def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
     """Return the study's objectives, in order."""
-    further = json.loads(study.definition).get("further_objectives", ())
+    further = study.definition.get("further_objectives", ())
     return (
         Objective(study.objective, study.direction),
         *(Objective(name, direction) for name, direction in further),
@@ -102,9 +101,7 @@ def stored_configurations(
     """Return the configurations of some of the study's trials, by rank; ``known`` has all trials."""
     chosen = {trial.number for trial in trials}
     found = [each for each in known if each.number in chosen]
-    return configurations_of(
-        found, study.direction, json.loads(study.definition), compared=compared
-    )
+    return configurations_of(found, study.direction, study.definition, compared=compared)
 
 
 def leading_configuration(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:
@@ -154,7 +151,7 @@ def trial_statuses(
     params = optuna_rows.drawn_values(connection, optuna_ids)
     values = optuna_rows.all_values(connection, optuna_ids)
     latest = _latest_epochs(connection, study.id)
-    definition = json.loads(study.definition)
+    definition = study.definition
     epochs = definition.get("epochs")
     errors = _errors(connection, study.id)
     found = []
@@ -248,7 +245,7 @@ def _latest_epochs(
             last, sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
         )
     )
-    return {row.trial_id: (row.epoch + 1, json.loads(row.metrics)) for row in rows}
+    return {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
 
 
 def _seconds_spent(

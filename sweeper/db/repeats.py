@@ -7,7 +7,6 @@ A confirmation is trained in rounds, of which `sweeper.records.comparisons.race`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,12 +31,12 @@ class NextTrial:
 
 def numbering_of(study: AnyRow) -> Numbering:
     """Return the numbering of a study's trials."""
-    return Numbering.of(json.loads(study.definition))
+    return Numbering.of(study.definition)
 
 
 def next_repeat(connection: Connection, study: AnyRow) -> NextTrial | str | None:
     """Return the next trial of a study with repeats, or the reason to wait; None if all have ended."""
-    definition = json.loads(study.definition)
+    definition = study.definition
     results = _results(connection, study)
     newest = max((row.optuna_trial_id for row in results.values()), default=-1)
     open_trials = sorted(n for n, row in results.items() if row.result is None)
@@ -165,7 +164,7 @@ def race_values(
 
 def shown_repeat(study: AnyRow, number: int) -> dict[str, int]:
     """Return the trial's configuration and repeat for Optuna's tools; empty without repeats."""
-    definition = json.loads(study.definition)
+    definition = study.definition
     numbering = Numbering.of(definition)
     if numbering.is_plain:
         return {}

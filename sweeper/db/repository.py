@@ -5,31 +5,40 @@ It is used by workers and readers, not by a trial's process, and is safe for sev
 
 from __future__ import annotations
 
+import functools
 import uuid
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
 
-from sweeper.db import attempts, claims, leases, requests, stored_results, studies
+from sweeper.db import (
+    attempts,
+    audits,
+    claims,
+    evaluations,
+    leases,
+    lengths,
+    requests,
+    stored_results,
+    studies,
+    verdicts,
+)
 from sweeper.db.attempts import Ending, FoundCheckpoint
-from sweeper.db.audits import Audits, AuditVerdict
+from sweeper.db.audits import AuditVerdict
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
-from sweeper.db.database import Database, Statements, answered_late, reading, writing
-from sweeper.db.evaluations import Evaluations
+from sweeper.db.database import Database, answered_late
 from sweeper.db.leases import LostAttempt
-from sweeper.db.lengths import Lengths
-from sweeper.db.requests import Removing, Restarts, StopRequest
+from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
-from sweeper.db.verdicts import Verdicts
 from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
     "AuditVerdict",
-    "Audits",
     "Claim",
     "DecidedRung",
     "Ending",
@@ -43,21 +52,37 @@ __all__ = [
 ]
 
 
-class Repository(Statements):
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def reading(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return the method of `Repository` that runs ``statement`` in one read-only transaction."""
+
+    @functools.wraps(statement)
+    def method(self: Repository, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.database.read(lambda connection: statement(connection, *args, **kwargs))
+
+    return method
+
+
+def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Return the method of `Repository` that runs ``statement`` in one writing transaction."""
+
+    @functools.wraps(statement)
+    def method(self: Repository, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.database.write(lambda connection: statement(connection, *args, **kwargs))
+
+    return method
+
+
+class Repository:
     """Studies, trials and attempts in one database.
 
     Every method may raise `DatabaseUnavailableError`; the call can be repeated later. Every method
     that takes a token raises `SupersededError`, and writes nothing, once that attempt is closed or
     no longer its trial's current one. Every method that needs a study raises `UnknownStudyError` if
     there is none.
-
-    Attributes:
-        audits: The audits of its studies.
-        verdicts: Verdicts of verifications.
-        restarts: Restarts of studies with a changed definition.
-        evaluations: Evaluations of checkpoints.
-        removal: Deletion and renaming of studies.
-        lengths: Extensions of trials.
     """
 
     accept_definition = writing(studies.accept_definition)
@@ -98,14 +123,30 @@ class Repository(Statements):
     failing_alike = reading(stored_results.failing_alike)
     finished_before = reading(stored_results.finished_before)
 
+    record_audit = writing(audits.record_audit)
+    accept_inexact = writing(audits.accept_inexact)
+    audit_costs = reading(audits.audit_costs)
+    exactness = reading(audits.exactness)
+
+    record_verdict = writing(verdicts.record_verdict)
+    verdicts_of_trial = reading(verdicts.verdicts_of_trial)
+    fingerprints = reading(verdicts.fingerprints)
+    definition_differences = reading(verdicts.definition_differences)
+
+    record_evaluation = writing(evaluations.record_evaluation)
+    distributions = reading(evaluations.distributions)
+
+    plan_extension = reading(lengths.plan_extension)
+    extend = writing(lengths.extend)
+
+    accept_while_nothing_has_a_value = writing(requests.accept_while_nothing_has_a_value)
+    check_at_rest = reading(requests.check_at_rest)
+    delete_study = writing(requests.delete_study)
+    rename_study = writing(requests.rename_study)
+    names_set_aside = reading(requests.names_set_aside)
+
     def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.audits = Audits(database)
-        self.verdicts = Verdicts(database)
-        self.restarts = Restarts(database)
-        self.evaluations = Evaluations(database)
-        self.removal = Removing(database)
-        self.lengths = Lengths(database)
+        self.database = database
 
     def with_patience(self, seconds: float) -> Repository:
         """Return the same repository for a caller that waits at most ``seconds`` for the database."""

@@ -21,7 +21,6 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.claims import TrialSeed, is_open
-from sweeper.db.database import Statements, reading, writing
 from sweeper.db.leases import read_workers, suspects
 from sweeper.db.rungs import check_not_compared, forget_rungs, is_compared
 from sweeper.db.studies import (
@@ -34,6 +33,7 @@ from sweeper.db.studies import (
     trials_of,
 )
 from sweeper.db.tables import (
+    UNFINISHED,
     AnyRow,
     Attempt,
     Audit,
@@ -54,7 +54,7 @@ from sweeper.db.tables import (
 from sweeper.errors import UsageError
 
 
-def _accept_while_nothing(
+def accept_while_nothing_has_a_value(
     connection: Connection, row: StudyRow, trial_seed: TrialSeed
 ) -> tuple[tuple[str, ...], int]:
     """Accept a changed definition without a request, if it mixes no results.
@@ -94,26 +94,20 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
 
     It gets the new ``seed``, or keeps its own.
     """
-    columns = trial._mapping
     for table in (Length, Epoch, Checkpoint, Audit, Verdict, Evaluation):
-        connection.execute(sa.delete(table).where(table.trial_id == columns["id"]))
-    forget_rungs(connection, columns["id"])
+        connection.execute(sa.delete(table).where(table.trial_id == trial.id))
+    forget_rungs(connection, trial.id)
     connection.execute(
         sa.update(Trial)
-        .where(Trial.id == columns["id"])
+        .where(Trial.id == trial.id)
         .values(
-            result=None,
-            digest=None,
-            value_of=None,
-            crashes=0,
-            memory_faults=0,
-            errors=0,
-            anew_after=columns["current_attempt"],
-            seed=columns["seed"] if seed is None else seed,
+            **UNFINISHED,
+            anew_after=trial.current_attempt,
+            seed=trial.seed if seed is None else seed,
         )
     )
-    optuna_rows.reopen_trial(connection, columns["optuna_trial_id"])
-    optuna_rows.forget_trial(connection, columns["optuna_trial_id"])
+    optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
+    optuna_rows.forget_trial(connection, trial.optuna_trial_id)
 
 
 def ran_under_another_definition(connection: Connection, study: AnyRow, trial: AnyRow) -> bool:
@@ -204,11 +198,7 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
     if ran_under_another_definition(connection, study, trial):
         begin_anew(connection, trial)
         return
-    connection.execute(
-        sa.update(Trial)
-        .where(Trial.id == trial.id)
-        .values(result=None, digest=None, value_of=None, crashes=0, memory_faults=0, errors=0)
-    )
+    connection.execute(sa.update(Trial).where(Trial.id == trial.id).values(**UNFINISHED))
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 
 
@@ -216,7 +206,7 @@ _OF_TRIALS = (RungMember, Length, Evaluation, Verdict, Audit, Checkpoint, Epoch,
 _OF_STUDY = (Rung, RoundStart, Parameter, DefinitionChange, Worker, Trial)
 
 
-def _check_at_rest(connection: Connection, name: str, what: str) -> None:
+def check_at_rest(connection: Connection, name: str, what: str) -> None:
     """Check that no worker or trial of the study runs; ``what`` names the operation."""
     at_work = [
         f"a worker on {worker.host} (process {worker.pid})"
@@ -241,12 +231,12 @@ def _check_at_rest(connection: Connection, name: str, what: str) -> None:
         raise UsageError(msg)
 
 
-def _delete_study(connection: Connection, name: str) -> None:
+def delete_study(connection: Connection, name: str) -> None:
     """Delete every row of the study, including Optuna's."""
     # `lock_study` would refuse a study whose rows in Optuna's tables were deleted.
     study = find_study(connection, name)
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
-    _check_at_rest(connection, name, "removed")
+    check_at_rest(connection, name, "removed")
     trials = trials_of(study.id)
     for of_trial in _OF_TRIALS:
         connection.execute(sa.delete(of_trial).where(of_trial.trial_id.in_(trials)))
@@ -256,14 +246,14 @@ def _delete_study(connection: Connection, name: str) -> None:
     optuna_rows.delete_study(connection, study.optuna_study_id)
 
 
-def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
+def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
     """Rename the study, and change the paths of its files that were ``moved``.
 
     Raises:
         UsageError: The new name is taken, or the study is running.
     """
     study = lock_study(connection, name)
-    _check_at_rest(connection, name, "set aside")
+    check_at_rest(connection, name, "set aside")
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):
         msg = f"the database already has a study {new!r}"
         raise UsageError(msg)
@@ -279,27 +269,7 @@ def _rename_study(connection: Connection, name: str, new: str, moved: Mapping[st
                 connection.execute(sa.update(Checkpoint).where(here).values(path=path))
 
 
-def _names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
+def names_set_aside(connection: Connection, name: str) -> tuple[str, ...]:
     """Return the names of earlier studies of this name that were renamed."""
     names = {*study_names(connection), *optuna_rows.study_names(connection)}
     return tuple(sorted(taken for taken in names if taken.startswith(f"{name}~")))
-
-
-class Restarts(Statements):
-    """Restarts of studies and trials. Every method is one transaction; see `Repository` for errors."""
-
-    accept_while_nothing_has_a_value = writing(_accept_while_nothing)
-
-
-class Removing(Statements):
-    """Removal and renaming of studies. Every method is one transaction; see `Repository` for errors.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        UsageError: The study is running.
-    """
-
-    check_at_rest = reading(_check_at_rest)
-    delete = writing(_delete_study)
-    rename = writing(_rename_study)
-    names_set_aside = reading(_names_set_aside)

@@ -14,7 +14,6 @@ with the number of finished trials.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -34,7 +33,6 @@ from sweeper.db.tables import (
     Study,
     Trial,
     UtcNow,
-    aware,
 )
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import ComparedTrial, RungDecision, RungRecord
@@ -49,7 +47,7 @@ WAITS, PROMOTED = "waits", "promoted"
 
 def schedule_of(study: AnyRow) -> RungSchedule | None:
     """Return the rungs of a study's trials; None without a budget with rungs."""
-    definition = json.loads(study.definition)
+    definition = study.definition
     return rung_schedule(definition.get("budget"), definition.get("epochs", 0))
 
 
@@ -129,7 +127,7 @@ def held_up(
 
 def at_most(study: AnyRow, running: int) -> str | None:
     """Return the reason for which no further trial may run beside the running ones, or None."""
-    concurrency = json.loads(study.definition).get("concurrency", study.window)
+    concurrency = study.definition.get("concurrency", study.window)
     if study.window is None or running < concurrency:
         return None
     return f"{running} trials are running (concurrency={concurrency})"
@@ -184,7 +182,7 @@ def check_same_rungs(
     Raises:
         DefinitionError: Trials are at rungs, which differ under ``definition``.
     """
-    before = json.loads(study.definition)
+    before = study.definition
     if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
         return
     reached = sa.select(RungMember.epochs).join(Trial).where(Trial.study_id == study.id).limit(1)
@@ -441,13 +439,13 @@ def seen_at_first_rung(
         )
         .order_by(Epoch.epoch)
     ):
-        value = json.loads(epoch.metrics).get(study.objective)
+        value = epoch.metrics.get(study.objective)
         if value is not None:
             reported.setdefault(epoch.trial_id, {})[epoch.epoch] = value
         if epoch.epoch == schedule.rungs[0] - 1:
             reached.add(epoch.trial_id)
     parameters = optuna_rows.parameters(connection, sa.select(Trial.optuna_trial_id).where(chosen))
-    at = json.loads(study.definition).get("at", "end")
+    at = study.definition.get("at", "end")
     found = []
     for row in rows:
         if row.id not in reached and row.result is None:
@@ -484,7 +482,7 @@ def decisions(connection: Connection, study_id: int) -> dict[int, RungDecision]:
             rung.bracket,
             rung.first,
             rung.epochs,
-            aware(rung.decided_at),
+            rung.decided_at,
             tuple(compared[rung.id]),
         )
         for rung in connection.execute(

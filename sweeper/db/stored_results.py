@@ -39,7 +39,7 @@ from sweeper.db.progress import (
 from sweeper.db.repeats import numbering_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial, aware
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial
 from sweeper.db.verdicts import latest_verdicts
 from sweeper.files.uses import FileUse, shown_uses, uses_from_json
 from sweeper.records.code import CodeGroup, Environment
@@ -205,7 +205,7 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
         .group_by(Attempt.fingerprint, Attempt.host)
         .order_by(sa.func.min(Attempt.id))
     ):
-        known = json.loads(row.fingerprint) if row.fingerprint is not None else {}
+        known = row.fingerprint or {}
         kept = {part: known[part] for part in _SURROUNDINGS if part in known}
         hosts[json.dumps(kept)] += [row.host] * row.attempts
     return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
@@ -302,11 +302,11 @@ def _records(
     ):
         attempts[row.trial_id].append(_attempt(row))
         if row.files is not None:
-            used = json.loads(row.files)
+            used = row.files
             files[row.trial_id] |= {use.path: use for use in uses_from_json(used)}
             notices[row.trial_id] += used.get("notices", ())
         if row.fingerprint is not None:
-            surroundings = json.loads(row.fingerprint)
+            surroundings = row.fingerprint
             exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
             if "warm_start_report" in surroundings:
                 warm_starts[row.trial_id] = surroundings["warm_start_report"]
@@ -314,7 +314,7 @@ def _records(
     for epoch in connection.execute(
         sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
     ):
-        epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, json.loads(epoch.metrics)))
+        epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, epoch.metrics))
     checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
     for kept in connection.execute(
         sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
@@ -330,7 +330,7 @@ def _records(
     codes = codes_of_trials(connection, ids)
     evaluations = evaluations_of_trials(connection, ids)
     rungs = rungs_of_trials(connection, study.id, ids)
-    length = json.loads(study.definition).get("epochs")
+    length = study.definition.get("epochs")
     lengths = lengths_of_trials(connection, ids, objectives)
     return tuple(
         TrialRecord(
@@ -386,7 +386,7 @@ def _attempt(row: AnyRow) -> AttemptRecord:
         end_step=row.end_step,
         host=row.host,
         pid=row.pid,
-        started_at=aware(row.started_at),
-        ended_at=None if row.ended_at is None else aware(row.ended_at),
+        started_at=row.started_at,
+        ended_at=row.ended_at,
         error=row.error,
     )

@@ -88,13 +88,13 @@ def row_of(study: AnyRow) -> StudyRow:
     """Return the record of a study's columns."""
     return StudyRow(
         name=study.name,
-        definition=json.loads(study.definition),
+        definition=study.definition,
         objective=study.objective,
         direction=study.direction,
         target=study.target,
         window=study.window,
         seed=study.seed,
-        source=None if study.source is None else json.loads(study.source),
+        source=study.source,
         code=None if study.code is None else CodeFingerprint.from_json(json.loads(study.code)),
         identity=study.identity,
     )
@@ -196,7 +196,7 @@ def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool =
         stored = row_of(found)
         changed: dict[str, Any] = {}
         if row.source is not None and plain_json(row.source) != stored.source:
-            changed["source"] = json_text(row.source)
+            changed["source"] = plain_json(row.source)
         if row.code is not None and (row.source is not None or stored.code is None):
             # The same code at other lines, or the first known code of a study of an older version.
             text = row.code.to_text()
@@ -219,13 +219,13 @@ def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool =
         sa.insert(Study).values(
             name=row.name,
             optuna_study_id=optuna_study_id,
-            definition=json_text(row.definition),
+            definition=plain_json(row.definition),
             objective=row.objective,
             direction=row.direction,
             target=row.target,
             window=row.window,
             seed=row.seed,
-            source=None if row.source is None else json_text(row.source),
+            source=row.source and plain_json(row.source),
             code=None if row.code is None else row.code.to_text(),
             fingerprint=row.fingerprint,
             created_at=UtcNow(),
@@ -317,7 +317,7 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)
     begun = begun_trials(connection, study.id)
-    numbering = Numbering.of(json.loads(study.definition))
+    numbering = Numbering.of(study.definition)
     if numbering.confirmed:
         msg = f"study {name!r} confirms configurations in rounds, so it has no total to change"
         raise DefinitionError(msg)
@@ -392,7 +392,7 @@ def _replace_definition(
         sa.update(Study)
         .where(Study.id == study.id)
         .values(
-            definition=json_text(row.definition),
+            definition=plain_json(row.definition),
             objective=row.objective,
             window=row.window,
             seed=row.seed,
@@ -405,7 +405,7 @@ def _replace_definition(
             study_id=study.id,
             changed_at=UtcNow(),
             begun=begun_trials(connection, study.id),
-            changes=json.dumps(changes),
+            changes=list(changes),
             replaced=stored.fingerprint,
         )
     )
@@ -419,9 +419,7 @@ def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, .
         .where(DefinitionChange.study_id == study_id)
         .order_by(DefinitionChange.id)
     )
-    return tuple(
-        AcceptedChange(row.begun, tuple(json.loads(row.changes)), row.replaced) for row in rows
-    )
+    return tuple(AcceptedChange(row.begun, tuple(row.changes), row.replaced) for row in rows)
 
 
 def number_of_changes(connection: Connection, study_id: int) -> int:

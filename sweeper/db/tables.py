@@ -7,17 +7,20 @@ studies. Only the migrations create the schema; a test compares the two.
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     DateTime,
+    Dialect,
     Float,
     ForeignKey,
     Index,
     String,
     Text,
+    TypeDecorator,
     UniqueConstraint,
     literal,
     text,
@@ -36,10 +39,40 @@ class Base(DeclarativeBase):
     """Base class of sweeper's tables, with their metadata; Optuna's tables have their own."""
 
 
+class Json(TypeDecorator[Any]):
+    """JSON as text, because JSON columns support neither NaN nor infinity."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        del dialect
+        return None if value is None else json.dumps(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        del dialect
+        return None if value is None else json.loads(value)
+
+
+class Utc(TypeDecorator[datetime]):
+    """Time in UTC, which columns keep without a time zone."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        del dialect
+        return None if value is None else value.replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        del dialect
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
 class UtcNow(FunctionElement[datetime]):
     """Present time of the database's clock, in UTC without a time zone; workers' clocks may differ."""
 
-    type = DateTime()
+    type = Utc()
     inherit_cache = True
 
 
@@ -53,15 +86,10 @@ def _postgresql_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -
     return "(clock_timestamp() AT TIME ZONE 'utc')"
 
 
-def aware(moment: datetime) -> datetime:
-    """Return a time of a column with its time zone, UTC."""
-    return moment.replace(tzinfo=UTC)
-
-
 class UtcAfter(FunctionElement[datetime]):
     """Time of the database's clock plus a number of seconds, which may be negative."""
 
-    type = DateTime()
+    type = Utc()
     inherit_cache = True
 
     def __init__(self, seconds: float) -> None:
@@ -88,17 +116,19 @@ class Study(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(100), unique=True)
     optuna_study_id: Mapped[int] = mapped_column(unique=True)
-    definition: Mapped[str] = mapped_column(Text, comment="JSON")
+    definition: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
     objective: Mapped[str] = mapped_column(Text)
     direction: Mapped[str] = mapped_column(String(8))
     target: Mapped[int]
     window: Mapped[int | None]
     seed: Mapped[int] = mapped_column(BigInteger)
-    source: Mapped[str | None] = mapped_column(Text, comment="JSON: where the definition came from")
-    created_at: Mapped[datetime] = mapped_column(DateTime)
+    source: Mapped[Any] = mapped_column(
+        Json, nullable=True, comment="JSON: where the definition came from"
+    )
+    created_at: Mapped[datetime] = mapped_column(Utc)
     sweeper_version: Mapped[str] = mapped_column(String(64))
     stop_requested: Mapped[str | None] = mapped_column(String(8))
-    inexact_accepted_at: Mapped[datetime | None] = mapped_column(DateTime)
+    inexact_accepted_at: Mapped[datetime | None] = mapped_column(Utc)
     identity: Mapped[str] = mapped_column(String(32), server_default="")
     code: Mapped[str | None] = mapped_column(Text, comment="JSON: what the factories reach")
     fingerprint: Mapped[str | None] = mapped_column(String(32), comment="of definition and code")
@@ -149,6 +179,17 @@ class Trial(Base):
     epochs: Mapped[int | None] = mapped_column(comment="where it is not the definition's number")
 
 
+UNFINISHED = {
+    "result": None,
+    "digest": None,
+    "value_of": None,
+    "crashes": 0,
+    "memory_faults": 0,
+    "errors": 0,
+}
+"""Columns of a finished trial that gets another attempt."""
+
+
 class Attempt(Base):
     """One attempt at a trial. ``id`` is the fencing token, which only increases.
 
@@ -178,18 +219,20 @@ class Attempt(Base):
     worker_started: Mapped[float] = mapped_column(Float(53))
     pid: Mapped[int | None]
     isolation: Mapped[str | None] = mapped_column(String(16))
-    lease_until: Mapped[datetime | None] = mapped_column(DateTime)
-    started_at: Mapped[datetime] = mapped_column(DateTime)
-    ended_at: Mapped[datetime | None] = mapped_column(DateTime)
+    lease_until: Mapped[datetime | None] = mapped_column(Utc)
+    started_at: Mapped[datetime] = mapped_column(Utc)
+    ended_at: Mapped[datetime | None] = mapped_column(Utc)
     outcome: Mapped[str | None] = mapped_column(String(16))
     start_step: Mapped[int | None] = mapped_column(BigInteger)
     end_step: Mapped[int | None] = mapped_column(BigInteger)
     error: Mapped[str | None] = mapped_column(Text)
-    fingerprint: Mapped[str | None] = mapped_column(Text, comment="JSON")
+    fingerprint: Mapped[Any] = mapped_column(Json, nullable=True, comment="JSON")
     worker_key: Mapped[str | None] = mapped_column(String(32))
     devices: Mapped[str | None] = mapped_column(Text)
     definition: Mapped[str | None] = mapped_column(String(32), comment="the study's fingerprint")
-    files: Mapped[str | None] = mapped_column(Text, comment="JSON: files read and written outside")
+    files: Mapped[Any] = mapped_column(
+        Json, nullable=True, comment="JSON: files read and written outside"
+    )
 
 
 class Parameter(Base):
@@ -207,13 +250,13 @@ class Parameter(Base):
 
 
 class Epoch(Base):
-    """One finished epoch. ``metrics`` is text, because JSON columns support neither NaN nor infinity."""
+    """One finished epoch."""
 
     __tablename__ = "sweeper_epochs"
 
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id), primary_key=True)
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-    metrics: Mapped[str] = mapped_column(Text, comment="JSON with NaN and Infinity")
+    metrics: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON with NaN and Infinity")
 
 
 class Checkpoint(Base):
@@ -239,9 +282,9 @@ class DefinitionChange(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
-    changed_at: Mapped[datetime]
+    changed_at: Mapped[datetime] = mapped_column(Utc)
     begun: Mapped[int]
-    changes: Mapped[str] = mapped_column(Text, comment="JSON: a sentence each")
+    changes: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON: a sentence each")
     replaced: Mapped[str | None] = mapped_column(String(32))
 
 
@@ -263,10 +306,10 @@ class Worker(Base):
     started: Mapped[float] = mapped_column(Float(53))
     engine: Mapped[str] = mapped_column(String(16))
     slots: Mapped[int]
-    joined_at: Mapped[datetime] = mapped_column(DateTime)
-    lease_until: Mapped[datetime] = mapped_column(DateTime)
-    present_since: Mapped[datetime] = mapped_column(DateTime)
-    left_at: Mapped[datetime | None] = mapped_column(DateTime)
+    joined_at: Mapped[datetime] = mapped_column(Utc)
+    lease_until: Mapped[datetime] = mapped_column(Utc)
+    present_since: Mapped[datetime] = mapped_column(Utc)
+    left_at: Mapped[datetime | None] = mapped_column(Utc)
     error: Mapped[str | None] = mapped_column(Text)
 
 
@@ -278,13 +321,13 @@ class Verdict(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
-    checked_at: Mapped[datetime] = mapped_column(DateTime)
+    checked_at: Mapped[datetime] = mapped_column(Utc)
     mode: Mapped[str] = mapped_column(String(16))
     verdict: Mapped[str] = mapped_column(String(16))
     epoch: Mapped[int | None]
     step: Mapped[int | None] = mapped_column(BigInteger)
     variable: Mapped[str | None] = mapped_column(Text)
-    report: Mapped[str] = mapped_column(Text, comment="JSON")
+    report: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
 
 
 class Audit(Base):
@@ -301,8 +344,8 @@ class Audit(Base):
     to_step: Mapped[int] = mapped_column(BigInteger)
     outcome: Mapped[str] = mapped_column(String(8))
     seconds: Mapped[float] = mapped_column(Float(53))
-    decided_at: Mapped[datetime] = mapped_column(DateTime)
-    report: Mapped[str] = mapped_column(Text, comment="JSON")
+    decided_at: Mapped[datetime] = mapped_column(Utc)
+    report: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON")
 
 
 class Evaluation(Base):
@@ -325,8 +368,8 @@ class Evaluation(Base):
     digest: Mapped[str] = mapped_column(String(64))
     data: Mapped[str] = mapped_column(Text, comment="what the data are called")
     data_digest: Mapped[str] = mapped_column(String(32))
-    metrics: Mapped[str] = mapped_column(Text, comment="JSON with NaN and Infinity")
-    evaluated_at: Mapped[datetime] = mapped_column(DateTime)
+    metrics: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON with NaN and Infinity")
+    evaluated_at: Mapped[datetime] = mapped_column(Utc)
 
 
 class Length(Base):
@@ -340,11 +383,11 @@ class Length(Base):
     epochs: Mapped[int]
     trained: Mapped[int]
     result: Mapped[str] = mapped_column(String(16))
-    objectives: Mapped[str] = mapped_column(
-        Text, comment="JSON with Infinity: the values, in order"
+    objectives: Mapped[Any] = mapped_column(
+        Json, nullable=False, comment="JSON with Infinity: the values, in order"
     )
     digest: Mapped[str | None] = mapped_column(String(64))
-    ended_at: Mapped[datetime | None] = mapped_column(DateTime)
+    ended_at: Mapped[datetime | None] = mapped_column(Utc)
 
 
 class Rung(Base):
@@ -363,7 +406,7 @@ class Rung(Base):
     bracket: Mapped[int]
     first: Mapped[int]
     epochs: Mapped[int]
-    decided_at: Mapped[datetime] = mapped_column(DateTime)
+    decided_at: Mapped[datetime] = mapped_column(Utc)
 
 
 class RungMember(Base):

@@ -5,7 +5,6 @@ Verdicts are added and never changed.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, cast
@@ -13,9 +12,8 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db.database import Statements, reading, writing
 from sweeper.db.studies import StudyRow, changes_between, find_study, find_trial_id, row_of
-from sweeper.db.tables import AnyRow, Attempt, Trial, UtcNow, Verdict, aware
+from sweeper.db.tables import AnyRow, Attempt, Trial, UtcNow, Verdict
 from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
 
 
@@ -32,7 +30,7 @@ def latest_verdicts(
     return {row.trial_id: _verdict(row) for row in rows}
 
 
-def _record(  # noqa: PLR0917 - the columns of a verdict
+def record_verdict(  # noqa: PLR0917 - the columns of a verdict
     connection: Connection,
     study: str,
     number: int,
@@ -58,12 +56,14 @@ def _record(  # noqa: PLR0917 - the columns of a verdict
             epoch=epoch,
             step=step,
             variable=variable,
-            report=json.dumps(dict(report)),
+            report=dict(report),
         )
     )
 
 
-def _of_trial(connection: Connection, study: str, number: int) -> tuple[VerificationRecord, ...]:
+def verdicts_of_trial(
+    connection: Connection, study: str, number: int
+) -> tuple[VerificationRecord, ...]:
     """Return every verdict on a trial, the oldest first.
 
     Raises:
@@ -74,7 +74,7 @@ def _of_trial(connection: Connection, study: str, number: int) -> tuple[Verifica
     return tuple(_verdict(row) for row in rows)
 
 
-def _fingerprints(
+def fingerprints(
     connection: Connection, study: str
 ) -> dict[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
     """Return, by trial, each attempt's number and environment fingerprint, if that is known.
@@ -93,11 +93,11 @@ def _fingerprints(
     )
     found: defaultdict[int, list[tuple[int, Mapping[str, Any]]]] = defaultdict(list)
     for trial, attempt, fingerprint in rows:
-        found[trial].append((attempt, json.loads(fingerprint or "{}")))
+        found[trial].append((attempt, fingerprint))
     return {trial: tuple(attempts) for trial, attempts in found.items()}
 
 
-def _definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """Return the differences between ``row``'s definition and the stored one, one phrase each.
 
     Raises:
@@ -109,20 +109,11 @@ def _definition_differences(connection: Connection, row: StudyRow) -> tuple[str,
 
 def _verdict(row: AnyRow) -> VerificationRecord:
     return VerificationRecord(
-        checked_at=aware(row.checked_at),
+        checked_at=row.checked_at,
         mode=cast("VerificationMode", row.mode),
         verdict=cast("VerificationVerdict", row.verdict),
         epoch=row.epoch,
         step=row.step,
         variable=row.variable,
-        report=json.loads(row.report),
+        report=row.report,
     )
-
-
-class Verdicts(Statements):
-    """A study's verdicts and definition. Every method is one transaction; see `Repository` for errors."""
-
-    record = writing(_record)
-    of_trial = reading(_of_trial)
-    fingerprints = reading(_fingerprints)
-    definition_differences = reading(_definition_differences)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
-from sweeper.db.repository import Audits, AuditVerdict
+from sweeper.db.repository import AuditVerdict, Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
@@ -285,7 +285,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         return
     if context.stopping.is_set() or not (settings.audit == "all" or _is_due(context, claim.number)):
         return
-    audits, paths = context.study.impatient.audits, context.study.paths
+    repository, paths = context.study.impatient, context.study.paths
     trial = context.ask(lambda _again: context.study.impatient.trial(settings.name, claim.number))
     for interval in _intervals(context, claim, trial):
         replay = IntervalReplay(
@@ -324,14 +324,14 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         )
         with suppress(SupersededError):
             # Somebody has begun the trial again meanwhile: the verdict is of no present result.
-            context.ask(functools.partial(_store, audits, settings.name, verdict))
+            context.ask(functools.partial(_store, repository, settings.name, verdict))
         if report is not None:
             _end_the_run(context, report)
             return
 
 
-def _store(audits: Audits, study: str, verdict: AuditVerdict, _again: bool) -> None:
-    audits.decide(study, verdict)
+def _store(repository: Repository, study: str, verdict: AuditVerdict, _again: bool) -> None:
+    repository.record_audit(study, verdict)
 
 
 def _is_due(context: SlotContext, number: int) -> bool:
@@ -339,7 +339,7 @@ def _is_due(context: SlotContext, number: int) -> bool:
     if number == 0:
         return True
     study = context.study
-    costs = context.ask(lambda _again: study.impatient.audits.costs(study.settings.name))
+    costs = context.ask(lambda _again: study.impatient.audit_costs(study.settings.name))
     if costs.attempt is None:
         return False
     if costs.audit is None:
@@ -370,14 +370,14 @@ def _intervals(context: SlotContext, claim: Claim, trial: TrialRecord) -> Sequen
 def _end_the_run(context: SlotContext, found: FoundDifference) -> None:
     """Stop every worker of the study, unless differences are accepted."""
     study, repository = context.study.settings.name, context.study.impatient
-    if context.ask(lambda _again: repository.audits.exactness(study)).accepted:
+    if context.ask(lambda _again: repository.exactness(study)).accepted:
         context.tell(Notice(f"exactness is not promised: an audit found that {found.message}"))
         return
     context.ask(lambda _again: repository.request_stop(study, "drain"))
     context.abort(ExactnessError(_words(study, found.message, found.advice)))
 
 
-def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
+def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
     """Refuse to continue a study in which an audit found a difference that was not accepted.
 
     With ``accept``, differences are accepted from now on.
@@ -389,8 +389,8 @@ def refuse_inexact(audits: Audits, study: str, *, accept: bool) -> str | None:
         ExactnessError: A difference was not accepted.
     """
     if accept:
-        audits.accept_inexact(study)
-    exactness = audits.exactness(study)
+        repository.accept_inexact(study)
+    exactness = repository.exactness(study)
     if exactness.difference is None or exactness.accepted:
         return exactness.warning
     found = exactness.difference

@@ -7,11 +7,10 @@ imports the study itself only for inline trials and for a sampler that the user 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError, UnknownStudyError
@@ -59,7 +58,7 @@ _OTHER_HASHES = (
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """Study with loaded code and an open database; a context manager that closes both.
+    """Study with loaded code and an open database.
 
     Attributes:
         settings: The study's settings, with its stored total.
@@ -78,126 +77,6 @@ class PreparedStudy:
     source: StudySource
     fingerprint: str
     changes: int | None = None
-
-    @classmethod
-    def to_run(cls, request: RunRequest) -> Self:
-        """Return the study of ``request.source`` or ``request.definition``, stored if it was not yet."""
-        with ExitStack() as opened:
-            given = request.definition
-            source = target_source(request.source or "") if given is None else source_of(given)
-            return cls._prepared(source, None, request, opened)
-
-    @classmethod
-    def to_resume(cls, request: RunRequest) -> Self:
-        """Return the stored study ``request.study``, whose file must exist."""
-        study = request.study or ""
-        with ExitStack() as opened:
-            repository = _open_database(request.options.storage, opened, create=False)
-            stored = repository.study(study)
-            if request.extension is not None:
-                from sweeper.run.stored_study import check_extension
-
-                # Checked before the study's code is imported, which takes seconds.
-                check_extension(repository, study, request.extension, request.options)
-            source = recall_source(study, stored.source, code=stored.code)
-            return cls._prepared(source, repository, request, opened)
-
-    @classmethod
-    def to_serve(cls, spec: HostSpec, listener: Listener) -> Self:
-        """Return the stored study for a worker host, without changing it."""
-        isolation = spec.options.isolation
-        with ExitStack() as opened:
-            repository = _open_database(spec.options.storage, opened, create=False)
-            source = _source_on_host(spec, repository)
-            server = _begin_server(source, isolation, None, opened)
-            code = _load(source, server, None, isolation, listener)
-            from sweeper.run.stored_study import as_stored, open_study
-
-            loaded = as_stored(code.loaded, repository.study(spec.study))
-            code = dataclasses.replace(code, loaded=loaded)
-            _check_grid(code.loaded.settings, None)
-            stored = open_study(repository, code.loaded, spec.options)
-            return cls._completed(repository, source, code, stored, opened)
-
-    @classmethod
-    def _prepared(
-        cls,
-        source: StudySource,
-        repository: Repository | None,
-        request: RunRequest,
-        opened: ExitStack,
-    ) -> Self:
-        options = request.options
-        server = _begin_server(source, options.isolation, request.server, opened)
-        # While the server imports TensorFlow.
-        repository = repository or _open_existing_database(options.storage, opened)
-        stops = None
-        if repository is not None:
-            from sweeper.run.stored_study import EarlierStops
-
-            stops = EarlierStops(repository, source)
-            opened.callback(_put_back, stops)
-        code = _load(source, server, request.definition, options.isolation, request.listener)
-        from sweeper.run.confirming import as_requested
-
-        code = dataclasses.replace(code, loaded=as_requested(repository, code.loaded, request))
-        _check_grid(code.loaded.settings, request.trials)
-        from sweeper.run.stored_study import check_length, extend_study, store_study
-
-        check_length(code.loaded, request)
-        if code.loaded.code is not None and not code.loaded.code.has_text:
-            request.listener(Notice(_NO_TEXT.format(code.loaded.settings.name)))
-        repository = repository or _open_database(options.storage, opened, create=True)
-        stored = store_study(repository, code.loaded, source, request)
-        if request.extension is not None:
-            extend_study(repository, stored, request)
-        if stops is not None:
-            stops.begin(stored.name)
-        return cls._completed(repository, source, code, stored, opened)
-
-    @classmethod
-    def _completed(
-        cls,
-        repository: Repository,
-        source: StudySource,
-        code: _Code,
-        stored: StudyRow,
-        opened: ExitStack,
-    ) -> Self:
-        loaded = code.loaded.settings
-        # These are no part of the definition, so the file's present values apply.
-        settings = dataclasses.replace(
-            StudySettings.from_json({**stored.definition, "trials": stored.target}),
-            time_limit=loaded.time_limit,
-            study_time_limit=loaded.study_time_limit,
-            retries=loaded.retries,
-            audit=loaded.audit,
-            failing_alike=loaded.failing_alike,
-            tensorboard=loaded.tensorboard,
-        )
-        if settings.tensorboard:
-            from sweeper.run.worker.tensorboard_files import check_tensorboard
-
-            check_tensorboard()
-        from sweeper.search.spec import needs_definition, search_spec
-
-        definition = code.definition
-        if definition is None and needs_definition(settings):
-            definition = load_source(source)
-        search = search_spec(settings, definition, stored.window)
-        prepared = cls(
-            *(settings, repository, code.runner, search, source, stored.fingerprint),
-            stored.changes,
-        )
-        opened.pop_all()
-        return prepared
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.close_runner()
-        self.repository.database.close()
 
     def close_runner(self) -> None:
         """Close the launcher, in a process without trials."""
@@ -222,8 +101,131 @@ class PreparedStudy:
         return wanted
 
 
+@contextmanager
+def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
+    """Context manager for the study of a run: its code is loaded, and it is stored if it was not yet.
+
+    With ``request.study``, it is the stored study of that name, whose file must exist.
+    """
+    options = request.options
+    with ExitStack() as opened:
+        repository = None
+        if request.study is None:
+            given = request.definition
+            source = target_source(request.source or "") if given is None else source_of(given)
+        else:
+            repository = _open_database(options.storage, opened, create=False)
+            source = _source_to_resume(repository, request.study, request)
+        server = _begin_server(source, options.isolation, request.server, opened)
+        # While the server imports TensorFlow.
+        repository = repository or _open_existing_database(options.storage, opened)
+        stops = None
+        if repository is not None:
+            from sweeper.run.stored_study import EarlierStops
+
+            stops = EarlierStops(repository, source)
+            opened.callback(_put_back, stops)
+        code = load_code(source, server, request.definition, options.isolation, request.listener)
+        code = replace(code, loaded=_as_requested(repository, code.loaded, request))
+        # Nothing is created before the study has been checked.
+        repository = repository or _open_database(options.storage, opened, create=True)
+        stored = _store(repository, code.loaded, source, request)
+        if stops is not None:
+            stops.begin(stored.name)
+        prepared = _complete(repository, source, code, stored)
+        opened.callback(prepared.close_runner)
+        yield prepared
+
+
+@contextmanager
+def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
+    """Context manager for the stored study of a worker host, which does not change it."""
+    isolation = spec.options.isolation
+    with ExitStack() as opened:
+        repository = _open_database(spec.options.storage, opened, create=False)
+        source = _source_on_host(spec, repository)
+        server = _begin_server(source, isolation, None, opened)
+        code = load_code(source, server, None, isolation, listener)
+        from sweeper.run.stored_study import as_stored, open_study
+
+        code = replace(code, loaded=as_stored(code.loaded, repository.study(spec.study)))
+        _check_grid(code.loaded.settings, None)
+        stored = open_study(repository, code.loaded, spec.options)
+        prepared = _complete(repository, source, code, stored)
+        opened.callback(prepared.close_runner)
+        yield prepared
+
+
+def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
+    stored = repository.study(study)
+    if request.extension is not None:
+        from sweeper.run.stored_study import check_extension
+
+        # Checked before the study's code is imported, which takes seconds.
+        check_extension(repository, study, request.extension, request.options)
+    return recall_source(study, stored.source, code=stored.code)
+
+
+def _as_requested(repository: Repository | None, loaded: Loaded, request: RunRequest) -> Loaded:
+    """Return the loaded study, or the one that confirms it, after checks that need no database."""
+    from sweeper.run.confirming import as_requested
+    from sweeper.run.stored_study import check_length
+
+    loaded = as_requested(repository, loaded, request)
+    _check_grid(loaded.settings, request.trials)
+    check_length(loaded, request)
+    if loaded.code is not None and not loaded.code.has_text:
+        request.listener(Notice(_NO_TEXT.format(loaded.settings.name)))
+    return loaded
+
+
+def _store(
+    repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
+) -> StudyRow:
+    from sweeper.run.stored_study import extend_study, store_study
+
+    stored = store_study(repository, loaded, source, request)
+    if request.extension is not None:
+        extend_study(repository, stored, request)
+    return stored
+
+
+def _complete(
+    repository: Repository, source: StudySource, code: LoadedCode, stored: StudyRow
+) -> PreparedStudy:
+    """Return the prepared study, with the settings that its file has now where they are no definition."""
+    loaded = code.loaded.settings
+    settings = replace(
+        StudySettings.from_json({**stored.definition, "trials": stored.target}),
+        time_limit=loaded.time_limit,
+        study_time_limit=loaded.study_time_limit,
+        retries=loaded.retries,
+        audit=loaded.audit,
+        failing_alike=loaded.failing_alike,
+        tensorboard=loaded.tensorboard,
+    )
+    if settings.tensorboard:
+        from sweeper.run.worker.tensorboard_files import check_tensorboard
+
+        check_tensorboard()
+    from sweeper.search.spec import needs_definition, search_spec
+
+    definition = code.definition
+    if definition is None and needs_definition(settings):
+        definition = load_source(source)
+    return PreparedStudy(
+        settings,
+        repository,
+        code.runner,
+        search_spec(settings, definition, stored.window),
+        source,
+        stored.fingerprint,
+        stored.changes,
+    )
+
+
 @dataclass(frozen=True)
-class _Code:
+class LoadedCode:
     """The study's loaded code; ``definition`` is None if only another process has it."""
 
     loaded: Loaded
@@ -253,13 +255,13 @@ def _begin_server(
     return server
 
 
-def _load(
+def load_code(
     source: StudySource,
     server: WarmServer | None,
     definition: StudyDefinition | None,
     isolation: str,
     listener: Listener,
-) -> _Code:
+) -> LoadedCode:
     if server is not None:
         import sweeper.run.auditing
         import sweeper.run.worker.slot  # noqa: F401 - while the server imports the study
@@ -267,7 +269,7 @@ def _load(
         loaded = server.loaded()
         if definition is not None:
             _check_alike(loaded.settings, definition.settings(), source)
-        return _Code(loaded, _launcher(server, loaded, isolation, listener), definition)
+        return LoadedCode(loaded, _launcher(server, loaded, isolation, listener), definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:
@@ -278,7 +280,7 @@ def _load(
         listener(Notice(_OTHER_HASHES))
     given = definition.threads is not None
     loaded = Loaded(definition.settings(), given, "", definition.code())
-    return _Code(loaded, InlineTrials(definition), definition)
+    return LoadedCode(loaded, InlineTrials(definition), definition)
 
 
 def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:

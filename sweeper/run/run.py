@@ -9,7 +9,7 @@ from sweeper.records.events import Notice, OneAtATime
 from sweeper.records.results import StudyResults
 from sweeper.run.cluster.engines import CLUSTERS, check_engine
 from sweeper.run.options import RunRequest
-from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.prepared_study import prepare
 from sweeper.run.self_test import prove_environment
 from sweeper.run.signals import early_termination
 
@@ -27,12 +27,11 @@ def run_sweep(request: RunRequest) -> StudyResults:
     check_checkpoints_location(options.checkpoints, options.isolation)
     request = replace(request, listener=OneAtATime(request.listener))
     prove_environment(lambda text: request.listener(Notice(text)), accept=options.accept_inexact)
-    prepare = PreparedStudy.to_run if request.study is None else PreparedStudy.to_resume
     with early_termination(), prepare(request) as prepared:
         from sweeper.run.auditing import refuse_inexact
 
         study, repository = prepared.settings.name, prepared.repository
-        refuse_inexact(repository.audits, study, accept=options.accept_inexact)
+        refuse_inexact(repository, study, accept=options.accept_inexact)
         if request.engine in CLUSTERS:
             from sweeper.run.cluster.driver import drive
 

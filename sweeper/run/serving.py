@@ -85,7 +85,7 @@ def serve_slots(
             )
         )
     context.tell(opened(prepared, options.storage, slots, resume_command))
-    warning = refuse_inexact(repository.audits, settings.name, accept=options.accept_inexact)
+    warning = refuse_inexact(repository, settings.name, accept=options.accept_inexact)
     if warning is not None:
         context.tell(Notice(warning))
     for trial in repository.unfinished(settings.name):
@@ -109,7 +109,7 @@ def serve_slots(
     if context.error is not None:
         raise context.error
     # An audit on another machine may have stopped this worker.
-    refuse_inexact(repository.audits, settings.name, accept=False)
+    refuse_inexact(repository, settings.name, accept=False)
     status = repository.status(settings.name)
     if context.stopping.is_set() and not status.is_over:
         raise Interrupted(say_unfinished(status))

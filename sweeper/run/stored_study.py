@@ -99,9 +99,9 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     directories = study_directories(repository, trials, paths)
     beside: tuple[Path, ...] = ()
     if confirmation_name(study) in repository.study_names():
-        repository.removal.check_at_rest(study, "removed")
+        repository.check_at_rest(study, "removed")
         beside = remove_study(repository, replace(paths, study=confirmation_name(study)))
-    repository.removal.delete(study)
+    repository.delete_study(study)
     _delete_remote_files(trials)
     for directory in directories:
         try:
@@ -146,12 +146,11 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
         CheckpointError: A directory cannot be renamed; nothing is changed.
     """
     study = paths.study
-    removal = repository.removal
-    removal.check_at_rest(study, "set aside")
+    repository.check_at_rest(study, "set aside")
     beside = confirmation_name(study)
     confirmed = beside in repository.study_names()
     if confirmed:
-        removal.check_at_rest(beside, "set aside")
+        repository.check_at_rest(beside, "set aside")
     trials = repository.trials(study)
     remote = next((c.path for t in trials for c in t.checkpoints if "://" in c.path), None)
     if remote is not None:
@@ -161,7 +160,7 @@ def set_aside(repository: Repository, paths: RunPaths) -> str:
         )
         raise UsageError(msg)
     directories = study_directories(repository, trials, paths)
-    taken = set(removal.names_set_aside(study))
+    taken = set(repository.names_set_aside(study))
     number = 1
     while f"{study}~{number}" in taken or any(
         directory.with_name(f"{study}~{number}").exists() for directory in directories
@@ -183,7 +182,7 @@ def _rename(repository: Repository, study: str, new: str, directories: Sequence[
         for directory in directories:
             directory.rename(directory.with_name(new))
             moved[directory] = directory.with_name(new)
-        repository.removal.rename(study, new, {str(was): str(now) for was, now in moved.items()})
+        repository.rename_study(study, new, {str(was): str(now) for was, now in moved.items()})
     except BaseException as error:
         for was, now in moved.items():
             with contextlib.suppress(OSError):
@@ -226,7 +225,7 @@ def unchanged_settings(
     given = as_stored(loaded, row).settings
     if not loaded.threads_given:
         given = replace(given, threads=int(row.definition["threads"]))
-    changes = repository.verdicts.definition_differences(
+    changes = repository.definition_differences(
         replace(
             row,
             definition=given.to_json(),
@@ -392,7 +391,7 @@ def _create_or_open(
     except DefinitionChangedError:
         repository.release_lost(row.name)
         numbering = Numbering.of(row.definition)
-        changes, anew = repository.restarts.accept_while_nothing_has_a_value(
+        changes, anew = repository.accept_while_nothing_has_a_value(
             row,
             lambda number: TrialSeeds(row.seed, numbering.seed_position(number)).root,
         )
@@ -497,7 +496,7 @@ def extend_study(repository: Repository, stored: StudyRow, request: RunRequest) 
         return ExtensionPlan({}, {}, raised=False)
     study = stored.name
     extension, plan = check_extension(repository, study, asked, request.options)
-    plan = repository.lengths.extend(study, extension)
+    plan = repository.extend(study, extension)
     if plan:
         request.listener(Notice(_extension_text(study, extension.epochs, plan)))
     return plan
@@ -518,7 +517,7 @@ def check_extension(
     stored = repository.study(study)
     repository.release_lost(study)
     extension = _with_numbers(repository, stored, asked)
-    plan = repository.lengths.plan(study, extension)
+    plan = repository.plan_extension(study, extension)
     for number in plan.reopened:
         _check_last_checkpoint(repository.trial(study, number), options.paths(study))
     return extension, plan

@@ -30,7 +30,7 @@ from sweeper.records.events import Listener
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import load_source
 from sweeper.run.options import RunRequest, WorkerOptions
-from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.prepared_study import prepare
 from sweeper.run.protocol.messages import StudySource
 
 STUDY = '''\
@@ -153,7 +153,7 @@ def directory(bare_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 def store(listener: Listener = lambda _: None, **given: Any) -> None:
     options = WorkerOptions(1, "sqlite:///runs/sweeper.db", Path("runs"))
-    with PreparedStudy.to_run(RunRequest(options, listener, **given)):
+    with prepare(RunRequest(options, listener, **given)):
         pass
 
 

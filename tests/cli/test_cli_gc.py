@@ -19,7 +19,6 @@ from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.db.requests import Restarts
 from sweeper.errors import DefinitionError, ForeignCheckpointError
 from sweeper.records.results import CheckpointRecord
 from sweeper.spec.checkpointing import Keep
@@ -237,7 +236,7 @@ def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files: St
     changed = StudyRow(
         "digits", {"keep": Keep(last=1).describe(), "epochs": 4}, "loss", "minimize", 5, None, 0
     )
-    Restarts(files.repository.database).accept_while_nothing_has_a_value(changed, lambda n: n)
+    files.repository.accept_while_nothing_has_a_value(changed, lambda n: n)
     again = files.claim()
     assert (again.number, again.attempt) == (claim.number, 2)
     (now,) = files.write(again, 1)

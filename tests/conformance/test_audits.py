@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import Audits, AuditVerdict
+from sweeper.db.audits import AuditVerdict
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import SupersededError
@@ -25,10 +25,9 @@ ROW = StudyRow(
 )
 
 
-@pytest.fixture
-def audits(database: Database, repository: Repository) -> Audits:
+@pytest.fixture(autouse=True)
+def stored(repository: Repository) -> None:
     repository.create_or_open(ROW)
-    return Audits(database)
 
 
 def ended(repository: Repository, outcome: str = "complete") -> int:
@@ -44,35 +43,35 @@ def alike(trial: int = 0, begin: int = 20, attempt: int = 1) -> AuditVerdict:
     return AuditVerdict(trial, attempt, begin, begin + 20, "alike", 2.0)
 
 
-def test_a_verdict_that_is_stored_again_is_one_row(repository: Repository, audits: Audits) -> None:
+def test_a_verdict_that_is_stored_again_is_one_row(repository: Repository) -> None:
     ended(repository)
-    audits.decide("digits", alike())
-    audits.decide("digits", alike())
+    repository.record_audit("digits", alike())
+    repository.record_audit("digits", alike())
     assert repository.trial("digits", 0).audits == (AuditRecord(20, 40, "alike", 2.0),)
 
 
 def test_a_verdict_of_an_attempt_that_is_not_the_present_one_is_refused(
-    repository: Repository, audits: Audits
+    repository: Repository,
 ) -> None:
     """A worker that was stopped for long comes back after the trial was begun again elsewhere."""
     ended(repository, "interrupted")
     ended(repository)
     with pytest.raises(SupersededError, match="is of attempt 1, and attempt 2 has begun"):
-        audits.decide("digits", alike(attempt=1))
+        repository.record_audit("digits", alike(attempt=1))
     assert repository.trial("digits", 0).audits == ()
-    audits.decide("digits", alike(attempt=2))
+    repository.record_audit("digits", alike(attempt=2))
     assert repository.status("digits").exactness.intervals == 1
 
 
 def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
-    repository: Repository, audits: Audits
+    repository: Repository,
 ) -> None:
     ended(repository)
     assert repository.status("digits").exactness.line == "exactness: nothing audited yet"
-    audits.decide("digits", alike(begin=0))
+    repository.record_audit("digits", alike(begin=0))
     for begin, message in ((20, "weights differ"), (40, "more differ")):
         differs = replace(alike(begin=begin), outcome="differs", report={"message": message})
-        audits.decide("digits", differs)
+        repository.record_audit("digits", differs)
     status = repository.status("digits")
     assert status.to_json()["audited"] == {"intervals": 3, "alike": 1}
     assert status.exactness.line == (
@@ -80,7 +79,7 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
         "weights differ"
     )
     assert not status.exactness.accepted
-    audits.accept_inexact("digits")
+    repository.accept_inexact("digits")
     assert repository.status("digits").exactness.accepted
     assert repository.trial("digits", 0).to_json()["audits"] == [
         {"from_step": 0, "to_step": 20, "alike": True},
@@ -89,21 +88,23 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
     ]
 
 
-def test_an_audit_without_a_verdict_is_not_counted(repository: Repository, audits: Audits) -> None:
+def test_an_audit_without_a_verdict_is_not_counted(repository: Repository) -> None:
     ended(repository)
     dropped = replace(alike(), outcome="dropped", report={"message": "a damaged checkpoint"})
-    audits.decide("digits", dropped)
+    repository.record_audit("digits", dropped)
     assert repository.status("digits").exactness.intervals == 0
     (audit,) = repository.trial("digits", 0).audits
     assert (audit.alike, audit.message) == (None, "a damaged checkpoint")
 
 
-def test_what_audits_and_attempts_took_on_average(repository: Repository, audits: Audits) -> None:
-    assert audits.costs("digits").audit is audits.costs("digits").attempt is None
+def test_what_audits_and_attempts_took_on_average(repository: Repository) -> None:
+    assert (
+        repository.audit_costs("digits").audit is repository.audit_costs("digits").attempt is None
+    )
     ended(repository)
-    audits.decide("digits", alike())
-    audits.decide("digits", replace(alike(begin=40), seconds=4.0))
-    costs = audits.costs("digits")
+    repository.record_audit("digits", alike())
+    repository.record_audit("digits", replace(alike(begin=40), seconds=4.0))
+    costs = repository.audit_costs("digits")
     assert costs.audit == 3.0
     assert costs.attempt is not None
     assert 0 <= costs.attempt < 60
@@ -118,19 +119,14 @@ def test_why_nothing_is_audited_is_said(repository: Repository) -> None:
         assert line in repository.status(name).exactness.line
 
 
-def test_the_policy_of_auditing_is_no_part_of_what_a_study_is(
-    repository: Repository, audits: Audits
-) -> None:
-    del audits
+def test_the_policy_of_auditing_is_no_part_of_what_a_study_is(repository: Repository) -> None:
     repository.create_or_open(replace(ROW, definition={**ROW.definition, "audit": "all"}))
 
 
-def test_no_two_rows_are_of_one_interval(
-    repository: Repository, audits: Audits, database: Database
-) -> None:
+def test_no_two_rows_are_of_one_interval(repository: Repository, database: Database) -> None:
     """The last defence: negative control of the deletion before the insert."""
     ended(repository)
-    audits.decide("digits", alike())
+    repository.record_audit("digits", alike())
     copy = (
         "INSERT INTO sweeper_audits (trial_id, from_step, to_step, outcome, seconds, decided_at, "
         "report) SELECT trial_id, from_step, to_step, outcome, seconds, decided_at, report "

@@ -15,7 +15,6 @@ from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
 from sweeper.db.audits import AuditVerdict
 from sweeper.db.database import Database
-from sweeper.db.evaluations import Evaluations
 from sweeper.db.maintenance import copied_tables, copy_database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import StorageError
@@ -43,7 +42,7 @@ def fill(repository: Repository) -> None:
         epochs = [EpochRecord(n, {"loss": float("nan"), "e": 1 / (n + 3)}) for n in range(3)]
         repository.record_epochs(claim.token, epochs, {0: float("nan"), 1: 1e-300})
         repository.record_checkpoint(claim.token, CheckpointRecord(9, 1, "ab", 2**40, "/a/ü"))
-        Evaluations(repository.database).record(
+        repository.record_evaluation(
             "digits",
             claim.number,
             step=9,
@@ -57,7 +56,7 @@ def fill(repository: Repository) -> None:
             repository.finish(claim.token, Ending("failed", error="Traceback\n  'ü'"))
         else:
             repository.finish(claim.token, Ending("complete", value=value, digest="cd"))
-        repository.audits.decide(
+        repository.record_audit(
             "digits", AuditVerdict(claim.number, 1, 0, 9, "dropped", 1.0, {"message": "no room: ü"})
         )
     repository.finish(take(repository).token, Ending("interrupted", end_step=4))

@@ -29,7 +29,7 @@ def claim(repository: Repository) -> Claim:
 
 def record(repository: Repository, loss: float, **other: Any) -> None:
     key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
-    repository.evaluations.record("digits", 0, **{**key, **other}, metrics={"loss": loss})
+    repository.record_evaluation("digits", 0, **{**key, **other}, metrics={"loss": loss})
 
 
 def losses(repository: Repository) -> list[float]:
@@ -55,7 +55,7 @@ def test_the_same_again_replaces_and_anything_else_stands_beside(
 
 def test_a_trial_goes_on_while_it_is_evaluated(repository: Repository, claim: Claim) -> None:
     """What is evaluated is known of a running trial, and stays known without its checkpoint."""
-    asked = repository.evaluations.distributions("digits")
+    asked = repository.distributions("digits")
     assert asked == {0: {"rate": FloatRange(0.1, 1.0), "kind": Categorical(("a", None))}}
     record(repository, float("inf"))
     repository.forget_checkpoint(claim.token, PATH)
@@ -68,8 +68,8 @@ def test_of_a_trial_that_is_not_there_nothing_is_stored(
     repository: Repository, claim: Claim
 ) -> None:
     with pytest.raises(UnknownStudyError, match="has no trial 1"):
-        repository.evaluations.record(
+        repository.record_evaluation(
             "digits", 1, step=1, epoch=0, digest="", data="", data_digest="", metrics={}
         )
     with pytest.raises(UnknownStudyError, match="other"):
-        repository.evaluations.distributions("other")
+        repository.distributions("other")

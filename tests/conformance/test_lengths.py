@@ -66,7 +66,7 @@ def as_optuna_sees_it(repository: Repository) -> optuna.trial.FrozenTrial:
 def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study: Repository) -> None:
     run(study, [3.0, 2.0, 1.0])
     before = study.trial("digits", 0)
-    plan = study.lengths.extend("digits", Extension(5))
+    plan = study.extend("digits", Extension(5))
     assert (dict(plan.reopened), dict(plan.lengthened), plan.raised) == ({0: 3}, {}, True)
     trial = study.trial("digits", 0)
     assert (trial.state, trial.value, trial.digest, trial.length) == ("interrupted", None, None, 5)
@@ -95,7 +95,7 @@ def test_new_trials_of_an_extended_study_train_as_far(study: Repository) -> None
     run(study, [1.0, 1.0, 1.0])
     interrupted = claim(study)
     study.finish(interrupted.token, Ending("interrupted"))
-    plan = study.lengths.extend("digits", Extension(5))
+    plan = study.extend("digits", Extension(5))
     assert (dict(plan.reopened), dict(plan.lengthened)) == ({0: 3}, {1: 3})
     claims = [claim(study) for _ in range(3)]
     assert [(c.number, c.epochs, c.extended) for c in claims] == [
@@ -108,7 +108,7 @@ def test_new_trials_of_an_extended_study_train_as_far(study: Repository) -> None
 def test_only_the_trials_that_are_named_are_extended(study: Repository) -> None:
     for value in (1.0, 2.0, 3.0):
         run(study, [value] * 3)
-    study.lengths.extend("digits", Extension(5, (2, 0)))
+    study.extend("digits", Extension(5, (2, 0)))
     lengths = [(t.state, t.length) for t in study.trials("digits")]
     assert lengths == [("interrupted", 5), ("complete", 3), ("interrupted", 5)]
     assert run(study, [0.1, 0.1], begin=3) == 0
@@ -119,10 +119,10 @@ def test_only_the_trials_that_are_named_are_extended(study: Repository) -> None:
 def test_twice_extended_and_the_same_again_changes_nothing(study: Repository) -> None:
     run(study, [3.0, 2.0, 1.0])
     for begin, end in ((3, 5), (5, 9)):
-        assert study.lengths.extend("digits", Extension(end))
-        assert not study.lengths.extend("digits", Extension(end))
+        assert study.extend("digits", Extension(end))
+        assert not study.extend("digits", Extension(end))
         run(study, [float(-end)] * (end - begin), begin=begin)
-        assert not study.lengths.extend("digits", Extension(end))
+        assert not study.extend("digits", Extension(end))
     assert [(e.epochs, e.value) for e in study.trial("digits", 0).lengths] == [
         (3, 1.0),
         (5, -5.0),
@@ -133,12 +133,12 @@ def test_twice_extended_and_the_same_again_changes_nothing(study: Repository) ->
 def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study: Repository) -> None:
     run(study, [2.0], "pruned")
     run(study, [2.0, 1.0], "failed")
-    assert dict(study.lengths.plan("digits", Extension(5)).begun) == {}
-    study.lengths.extend("digits", Extension(5, (0,)))
+    assert dict(study.plan_extension("digits", Extension(5)).begun) == {}
+    study.extend("digits", Extension(5, (0,)))
     (kept,) = study.trial("digits", 0).lengths
     assert (kept.epochs, kept.trained, kept.state, kept.value) == (3, 1, "pruned", 2.0)
     with pytest.raises(UsageError, match=r"trial 1 .* has failed after 2 epochs.*sweeper retry"):
-        study.lengths.extend("digits", Extension(5, (1,)))
+        study.extend("digits", Extension(5, (1,)))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_bad_extensions_are_refused_and_nothing_is_written(
     run(study, [3.0, 2.0, 1.0])
     before = study.trials("digits")
     with pytest.raises(error, match=message):
-        study.lengths.extend("digits", extension)
+        study.extend("digits", extension)
     assert study.trials("digits") == before
 
 
@@ -163,14 +163,14 @@ def test_a_study_is_not_extended_while_it_runs(study: Repository) -> None:
     run(study, [3.0, 2.0, 1.0])
     claim(study)
     with pytest.raises(UsageError, match=r"trial 1 of study 'digits' is running; .*sweeper stop"):
-        study.lengths.extend("digits", Extension(5))
+        study.extend("digits", Extension(5))
     assert study.trial("digits", 0).state == "complete"
 
 
 def test_a_study_with_a_budget_is_not_extended(repository: Repository) -> None:
     create(repository, budget={"kind": "halving"})
     with pytest.raises(UsageError, match="its budget determines the epochs"):
-        repository.lengths.extend("digits", Extension(5))
+        repository.extend("digits", Extension(5))
 
 
 def test_the_search_sees_every_trial_at_the_first_length(study: Repository) -> None:
@@ -178,8 +178,8 @@ def test_the_search_sees_every_trial_at_the_first_length(study: Repository) -> N
         run(study, values)
     run(study, [9.0], "pruned")
     before = study.finished_before("digits", 6)
-    study.lengths.extend("digits", Extension(5))
-    study.lengths.extend("digits", Extension(5, (2,)))
+    study.extend("digits", Extension(5))
+    study.extend("digits", Extension(5, (2,)))
     assert study.finished_before("digits", 6) == before, "while they train on, too"
     assert run(study, [0.0, 0.0], begin=3) == 0
     assert run(study, [7.0], "failed", begin=3) == 1
@@ -204,7 +204,7 @@ def test_the_search_sees_every_trial_at_the_first_length(study: Repository) -> N
 def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository: Repository) -> None:
     create(repository, at="best")
     run(repository, [3.0, 1.0, 2.0])
-    repository.lengths.extend("digits", Extension(5))
+    repository.extend("digits", Extension(5))
     run(repository, [0.0, 0.0], begin=3)
     run(repository, [3.0, 1.0, 2.0, 0.5, 0.5])
     values = [o.value for o in repository.finished_before("digits", 6)]
@@ -214,7 +214,7 @@ def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository: 
 def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study: Repository) -> None:
     run(study, [3.0, 2.0, 1.0])
     statements, leaking = partial_changes(
-        study.database, lambda: study.lengths.extend("digits", Extension(5))
+        study.database, lambda: study.extend("digits", Extension(5))
     )
     assert statements >= 5
     assert leaking == []
@@ -224,5 +224,5 @@ def test_an_extension_whose_commit_was_not_answered_is_run_again_without_harm(
     study: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(study, [3.0, 2.0, 1.0])
-    sizes = run_twice(monkeypatch, study, lambda: study.lengths.extend("digits", Extension(5)))
+    sizes = run_twice(monkeypatch, study, lambda: study.extend("digits", Extension(5)))
     assert sizes[0] == sizes[1]

@@ -11,11 +11,8 @@ from optuna.storages._rdb import models
 
 from sweeper.db.attempts import Ending
 from sweeper.db.audits import AuditVerdict
-from sweeper.db.evaluations import Evaluations
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.db.requests import Removing, Restarts
 from sweeper.db.tables import Base
-from sweeper.db.verdicts import Verdicts
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange
@@ -35,7 +32,7 @@ def begin(repository: Repository) -> Claim:
 
 
 def evaluate(repository: Repository) -> None:
-    Evaluations(repository.database).record(
+    repository.record_evaluation(
         "digits",
         0,
         step=20,
@@ -54,8 +51,8 @@ def full(repository: Repository) -> Repository:
     repository.join("digits", ME, key="k" * 32)
     claim = begin(repository)
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
-    repository.audits.decide("digits", AuditVerdict(0, 1, 0, 20, "alike", 1.0))
-    Verdicts(repository.database).record("digits", 0, "replay", "holds", {})
+    repository.record_audit("digits", AuditVerdict(0, 1, 0, 20, "alike", 1.0))
+    repository.record_verdict("digits", 0, "replay", "holds", {})
     evaluate(repository)
     repository.accept_definition(StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0))
     storage = repository.database.optuna_storage()
@@ -76,24 +73,24 @@ def rows(repository: Repository) -> dict[str, int]:
 
 def test_nothing_of_a_removed_study_is_left(full: Repository) -> None:
     assert len(rows(full)) >= 15
-    Removing(full.database).delete("digits")
+    full.delete_study("digits")
     assert rows(full) == {}
     with pytest.raises(UnknownStudyError):
-        Removing(full.database).delete("digits")
+        full.delete_study("digits")
     full.create_or_open(ROW)
 
 
 def test_a_renamed_study_is_whole_under_its_new_name(full: Repository) -> None:
     before = full.trial("digits", 0)
     moved = {"/runs/digits": "/runs/digits~1"}
-    Removing(full.database).rename("digits", "digits~1", moved)
+    full.rename_study("digits", "digits~1", moved)
     after = full.trial("digits~1", 0)
     assert (after.value, after.params, after.epochs) == (before.value, before.params, before.epochs)
     assert Path(after.checkpoints[0].path).parts[2] == "digits~1"
     assert [each.path for each in after.evaluations] == [after.checkpoints[0].path]
     full.create_or_open(ROW)
     with pytest.raises(UsageError, match="already"):
-        Removing(full.database).rename("digits", "digits~1", {})
+        full.rename_study("digits", "digits~1", {})
 
 
 def test_a_study_without_a_value_begins_anew(repository: Repository) -> None:
@@ -101,7 +98,7 @@ def test_a_study_without_a_value_begins_anew(repository: Repository) -> None:
     repository.finish(begin(repository).token, Ending("failed", error="KeyError: 'los'"))
     evaluate(repository)
     other = StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0)
-    _, anew = Restarts(repository.database).accept_while_nothing_has_a_value(other, lambda n: 9)
+    _, anew = repository.accept_while_nothing_has_a_value(other, lambda n: 9)
     assert anew == 1
     trial = repository.trial("digits", 0)
     assert (trial.state, trial.seed, trial.params, trial.checkpoints) == ("interrupted", 9, {}, ())

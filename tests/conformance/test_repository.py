@@ -28,7 +28,6 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, LostAttempt, Repository, StudyRow, Waiting, WorkerIdentity
 from sweeper.db.tables import Attempt, Study, Trial
-from sweeper.db.verdicts import Verdicts
 from sweeper.errors import (
     DefinitionChangedError,
     DefinitionError,
@@ -1067,17 +1066,16 @@ def test_the_largest_seeds_come_back_exactly(repository: Repository) -> None:
 
 def test_verdicts_are_added_and_the_latest_is_shown(repository: Repository) -> None:
     repository.create_or_open(ROW)
-    verdicts = Verdicts(repository.database)
     token = take(repository).token
     assert repository.trial("digits", 0).verification is None
-    assert verdicts.of_trial("digits", 0) == ()
+    assert repository.verdicts_of_trial("digits", 0) == ()
     repository.record_fingerprint(token, {"threads": [1, 1]})
-    assert verdicts.fingerprints("digits") == {0: ((1, {"threads": [1, 1]}),)}
-    verdicts.record("digits", 0, "replay", "holds", {"message": "equal"})
-    verdicts.record(
+    assert repository.fingerprints("digits") == {0: ((1, {"threads": [1, 1]}),)}
+    repository.record_verdict("digits", 0, "replay", "holds", {"message": "equal"})
+    repository.record_verdict(
         "digits", 0, "interrupt", "differs", {"message": "no"}, epoch=2, step=9, variable="kernel"
     )
-    first, second = verdicts.of_trial("digits", 0)
+    first, second = repository.verdicts_of_trial("digits", 0)
     assert (first.mode, first.verdict, first.epoch) == ("replay", "holds", None)
     assert (second.epoch, second.step, second.variable) == (2, 9, "kernel")
     assert first.checked_at <= second.checked_at
@@ -1093,7 +1091,7 @@ def test_verdicts_are_added_and_the_latest_is_shown(repository: Repository) -> N
         "message": "no",
     }
     with pytest.raises(UnknownStudyError, match="no trial 7"):
-        verdicts.record("digits", 7, "replay", "holds", {})
+        repository.record_verdict("digits", 7, "replay", "holds", {})
 
 
 def test_a_choice_that_a_parameter_does_not_have_is_an_error_that_names_it(

@@ -357,7 +357,7 @@ def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(
     assert repository.trial(STUDY, 0).rungs[0].promoted is False
     row = repository.study(STUDY)
     changed = replace(row, definition={**row.definition, "mended": True})
-    assert repository.restarts.accept_while_nothing_has_a_value(changed, seed)[1] == 3
+    assert repository.accept_while_nothing_has_a_value(changed, seed)[1] == 3
     assert repository.trial(STUDY, 0).rungs == ()
     assert run_to_the_end(repository, {0: 0.3, 1: 0.2, 2: 0.1}) == [(0, 3), (1, 3), (2, 3), (2, 9)]
 

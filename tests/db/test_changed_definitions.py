@@ -13,7 +13,6 @@ from sweeper.checkpoint.identity import Marker, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
-from sweeper.db.requests import Removing, Restarts
 from sweeper.errors import (
     DefinitionChangedError,
     ForeignCheckpointError,
@@ -84,9 +83,7 @@ def fail(repository: Repository, error: str = "KeyError: 'val_acc'") -> int:
 
 
 def restart(repository: Repository, row: StudyRow) -> tuple[tuple[str, ...], int]:
-    return Restarts(repository.database).accept_while_nothing_has_a_value(
-        row, lambda number: 2000 + number
-    )
+    return repository.accept_while_nothing_has_a_value(row, lambda number: 2000 + number)
 
 
 def test_the_same_code_elsewhere_in_its_file_is_the_same_study(repository: Repository) -> None:
@@ -277,7 +274,7 @@ def test_a_study_that_is_set_aside_keeps_its_files_and_leaves_its_name_free(
     ]
     assert texts == ["one", "two"]
     assert repository.study_names() == ("digits~1", "digits~2")
-    assert Removing(repository.database).names_set_aside("digits") == ("digits~1", "digits~2")
+    assert repository.names_set_aside("digits") == ("digits~1", "digits~2")
     assert not (tmp_path / "digits").exists()
 
 
@@ -286,7 +283,9 @@ def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
 ) -> None:
     path = files_of(repository, tmp_path, "one")
     monkeypatch.setattr(
-        Removing, "rename", lambda *_: (_ for _ in ()).throw(UsageError("the database is away"))
+        Repository,
+        "rename_study",
+        lambda *_: (_ for _ in ()).throw(UsageError("the database is away")),
     )
     with pytest.raises(UsageError, match="away"):
         set_aside(repository, RunPaths(tmp_path, "digits"))

@@ -18,7 +18,7 @@ def sweep(
 ) -> Any:
     """Return the context of a worker whose study's audits and attempts took so many seconds on average."""
     repository = SimpleNamespace(
-        audits=SimpleNamespace(costs=lambda _study: AuditCosts(audit, attempt)),
+        audit_costs=lambda _study: AuditCosts(audit, attempt),
         trial=lambda _study, _number: SimpleNamespace(state=first),
     )
     settings = SimpleNamespace(name="digits", seed=seed)

@@ -19,8 +19,8 @@ from test_environment_faults import last_words
 from sweeper.api.fit import _stop_signals
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.errors import Interrupted
+from sweeper.run import prepared_study
 from sweeper.run.options import RunRequest, WorkerOptions
-from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.protocol.messages import Failed, StudySource
 from sweeper.run.signals import early_termination, stop_signals
 
@@ -217,11 +217,9 @@ def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
         options = WorkerOptions(1, url, tmp_path, isolation="inline")
         if by_name and repository.study_names():
             request = RunRequest(options, lambda _: None, study="this")
-            prepared = PreparedStudy.to_resume(request)
         else:
             request = RunRequest(options, lambda _: None, source=str(file))
-            prepared = PreparedStudy.to_run(request)
-        with prepared:
+        with prepared_study.prepare(request):
             pass
 
     prepare()

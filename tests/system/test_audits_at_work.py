@@ -26,7 +26,6 @@ from sweeps import (
     trials_in,
 )
 
-from sweeper.db.audits import Audits
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
@@ -181,7 +180,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
     interval's replay dies, and the answer to the first verdict is lost.
     """
     directory = tmp_path_factory.mktemp("disturbed")
-    real, decides = IntervalReplay.outcome, Audits.decide
+    real, decides = IntervalReplay.outcome, Repository.record_audit
     calls = []
 
     def outcome(self: IntervalReplay) -> Any:
@@ -200,7 +199,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         if (self.order.number, self.order.ends_at) == (1, (40, 2)):
             os.kill(pid, signal.SIGKILL)
 
-    def decide(self: Audits, *arguments: Any) -> None:
+    def decide(self: Repository, *arguments: Any) -> None:
         calls.append(arguments)
         decides(self, *arguments)
         if len(calls) == 1:
@@ -212,7 +211,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         patch.chdir(directory)
         patch.setattr(IntervalReplay, "outcome", outcome)
         patch.setattr(running_again._Attempt, "started", started)
-        patch.setattr(Audits, "decide", decide)
+        patch.setattr(Repository, "record_audit", decide)
         study = replace(CLEAN, arguments=f'{ARGUMENTS}, audit="all"')
         return sweep(study.write(directory / "study.py"), directory / "runs", workers=1)
 

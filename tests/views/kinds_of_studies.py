@@ -46,7 +46,7 @@ def write_extended(repository: Repository) -> None:
     repository.create_or_open(StudyRow("longer", definition, "loss", "minimize", 2, None, seed=1))
     for number, epochs, value in ((0, 2, 0.5), (1, 2, 0.6), (0, 3, 0.25)):
         if epochs == 3:
-            repository.lengths.extend("longer", Extension(3, trials=(0,)))
+            repository.extend("longer", Extension(3, trials=(0,)))
         taken = claim(repository, "longer")
         assert taken.number == number
         path = f"/runs/longer/trial-0000{number}/attempt-0{epochs}/checkpoints/step-0{epochs}0"

@@ -59,7 +59,7 @@ def record_study(
             repository.record_process(claim.token, 5, "fork", 3 * STEPS)
             _epochs(repository, claim.token, number, range(3, 6), objective)
             repository.finish(claim.token, Ending("complete", 60, 0.61, "e" * 32))
-    repository.verdicts.record(name, 0, "interrupt", "holds", {"message": f"alike {NASTY}"})
+    repository.record_verdict(name, 0, "interrupt", "holds", {"message": f"alike {NASTY}"})
 
 
 def _train(repository: Repository, claim: Claim, number: int, objective: str) -> None:

@@ -200,7 +200,7 @@ class _Drive:
     def _conclude(self, placement: _Placement | None) -> StudyStatus:
         if self._failed is not None:
             raise self._failed
-        refuse_inexact(self._repository.audits, self._study, accept=False)
+        refuse_inexact(self._repository, self._study, accept=False)
         status = self._repository.status(self._study)
         if status.is_over:
             return status

@@ -27,7 +27,7 @@ from sweeper.errors import ExecutionError, UsageError
 from sweeper.records.events import Listener, Notice
 from sweeper.records.results import StudyStatus
 from sweeper.run.options import HostSpec
-from sweeper.run.prepared_study import PreparedStudy
+from sweeper.run.prepared_study import prepare_host
 from sweeper.run.self_test import prove_environment
 from sweeper.run.signals import early_termination
 
@@ -136,7 +136,7 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
             stopped = _begin(spec, listener)
             if stopped is not None:
                 return stopped
-        with PreparedStudy.to_serve(spec, listener) as prepared:
+        with prepare_host(spec, listener) as prepared:
             from sweeper.run.serving import bind_slots, serve_slots
 
             _check_machine(prepared.repository, spec)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import array
 import ctypes
 import random
 
 import keras
 import pandas as pd
-from registry import identical, refused, study
+from registry import refused, study
 
 
 class Lowers(keras.callbacks.Callback):
