@@ -251,14 +251,14 @@ def _watch_lookups() -> None:
 
 
 def _decides() -> bool:
-    """Return whether a look-up may decide what a factory does; not one of Keras, TensorFlow or sweeper.
+    """Return whether a look-up may decide what a factory does; not one of Keras, TensorFlow, Pillow or sweeper.
 
-    Keras looks for each file that it is about to overwrite, and sweeper for one that it truncates.
+    Keras and Pillow look for each file that they are about to overwrite, and sweeper for one that it truncates.
     """
     frame = sys._getframe(2)
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_LOOKING):
         frame = frame.f_back
-    libraries = ("/keras/", "/tensorflow/", _PACKAGE)
+    libraries = ("/keras/", "/tensorflow/", "/PIL/", _PACKAGE)
     return not any(library in frame.f_code.co_filename for library in libraries)
 
 

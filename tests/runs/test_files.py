@@ -8,6 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 from file_cases import CASES
@@ -106,6 +108,25 @@ def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here: Pat
     assert list(in_a_run(trial(2.0), [first])) == []
     [again] = [use for use in trial(1.0).uses if use.path == first.uses[0].path]
     assert again.read, "the control: the same graph reads it"
+
+
+def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here: Path) -> None:
+    """As Keras's example of a GAN does; Pillow looks whether the file exists before it writes."""
+
+    def trial(number: int) -> TrialUses:
+        RECORDER.__init__()  # type: ignore[misc]
+        RECORDER.begin([])
+        keras.utils.array_to_img(np.full((2, 2, 1), number), scale=False).save("generated.png")
+        uses = RECORDER.uses(ended=True)
+        RECORDER.stop()
+        return TrialUses(f"trial {number}", uses)
+
+    first = trial(0)
+    [note] = in_a_run(trial(1), [first])
+    assert note.level == "note"
+    set_aside(["generated.png"], here / "aside")
+    [note] = in_a_check(first, trial(1))
+    assert note.level == "note", "it is no error: no trial depends on the other one's picture"
 
 
 def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here: Path) -> None:

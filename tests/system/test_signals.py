@@ -177,7 +177,7 @@ def test_a_pause_of_everything_changes_nothing(whole: WholeRun, tmp_path: Path) 
     words = ("run", whole.file, "--workers", 2, "--runs-dir", runs)
     with RunningCommand(*words, cwd=whole.file.parent) as run:
         for trial in (0, 2):
-            run.wait_for(f"trial {trial} attempt 1 started")
+            assert run.wait_for(f"trial {trial} attempt 1 started"), run.err
             attempt = next(t for t in trials_in(runs) if t.number == trial).attempts[-1]
             assert attempt.pid is not None
             # The command's, and that of its forked server and the trials. In neither is the
