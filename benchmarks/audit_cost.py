@@ -53,7 +53,7 @@ def share(directory: Path) -> tuple[float, float, int]:
     from sweeper.db.repository import Repository
 
     with Database.open(f"sqlite:///{directory / 'sweeper.db'}", create=False) as database:
-        found = Repository(database).audits
+        found = Repository(database)
         trials = Repository(database).trials("digits-learning-rate")
         audits = sum(audit.seconds for trial in trials for audit in trial.audits)
         ended = [attempt for trial in trials for attempt in trial.attempts]

@@ -89,7 +89,7 @@ class RemoteCheckpointStore:
         self._deleted: set[CheckpointName] = set()
 
     def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
     ) -> Committed:
         """Upload ``snapshot``, and return when its manifest is stored.
 
@@ -98,7 +98,7 @@ class RemoteCheckpointStore:
         Args:
             snapshot: The snapshot.
             trained_seconds: Seconds of training before it, over all attempts.
-            let_go: Whether to release each of the snapshot's tensors after it is on the local disk.
+            release: Whether to release each of the snapshot's tensors after it is on the local disk.
 
         Raises:
             CheckpointError: It cannot be stored: the local disk is full, or the store refuses or does
@@ -109,7 +109,7 @@ class RemoteCheckpointStore:
         local = CheckpointStore(scratch, origin=self._origin, operations=_NotDurable())
         try:
             try:
-                done = local.commit(snapshot, trained_seconds=trained_seconds, let_go=let_go)
+                done = local.commit(snapshot, trained_seconds=trained_seconds, release=release)
             except CheckpointError as error:
                 msg = f"the local copy for its upload: {error}"
                 raise CheckpointError(msg) from error

@@ -75,7 +75,7 @@ class CheckpointStore:
         self._operations = operations or FileOperations()
 
     def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
     ) -> Committed:
         """Write ``snapshot``, and return when it is durable.
 
@@ -85,7 +85,7 @@ class CheckpointStore:
         Args:
             snapshot: The snapshot.
             trained_seconds: Seconds of training before it, over all attempts.
-            let_go: Whether to release each of the snapshot's tensors after it is written: TensorFlow
+            release: Whether to release each of the snapshot's tensors after it is written: TensorFlow
                 then updates the variable without a copy.
 
         Raises:
@@ -93,7 +93,7 @@ class CheckpointStore:
                 are removed; earlier checkpoints are not changed.
         """
         tensors = TensorFile(
-            snapshot.hand_over() if let_go else snapshot.tensors, snapshot.repeated
+            snapshot.hand_over() if release else snapshot.tensors, snapshot.repeated
         )
         needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
         temporary = self._temporary_directory(snapshot.step)

@@ -33,9 +33,9 @@ class Store(Protocol):
     """Interface of a checkpoint store for the writer; both methods may raise `CheckpointError`."""
 
     def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
     ) -> Committed:
-        """Write the snapshot durably; with ``let_go``, release each tensor after it is written."""
+        """Write the snapshot durably; with ``release``, release each tensor after it is written."""
 
     def delete(self, path: Location) -> None:
         """Delete a checkpoint."""
@@ -230,7 +230,7 @@ class BackgroundWriter:
         self._waiting = None
         self._history = snapshot.history
         begun = self._clock()
-        done = self._store.commit(snapshot, trained_seconds=trained_seconds, let_go=True)
+        done = self._store.commit(snapshot, trained_seconds=trained_seconds, release=True)
         took = self._clock() - begun
         return replace(done, written_seconds=took)
 

@@ -83,18 +83,18 @@ def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckp
             location = paths.checkpoints(trial.number, attempt)
             for listed in list_checkpoints(location):
                 found[attempt, listed.name] = (None, listed)
-    strange: list[KeptCheckpoint] = []
+    unplaced: list[KeptCheckpoint] = []
     for record in trial.checkpoints:
         where = _position(record.path)
         if where is None:
-            strange.append(KeptCheckpoint(record.step, record.epoch, record))
+            unplaced.append(KeptCheckpoint(record.step, record.epoch, record))
             continue
         path: Location | None = found.get(where, (None, None))[1]
         if path is None:
             path = _elsewhere(record.path)
         found[where] = (record, path)
     kept = [_read(record, path) for record, path in found.values()]
-    return tuple(sorted([*kept, *strange], key=lambda k: (k.step, k.epoch, str(k.path))))
+    return tuple(sorted([*kept, *unplaced], key=lambda k: (k.step, k.epoch, str(k.path))))
 
 
 def references(

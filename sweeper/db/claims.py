@@ -19,8 +19,8 @@ from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repea
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
-    held_up,
     next_rung,
+    reason_to_wait,
     running_trials,
     schedule_of,
     settle_all,
@@ -259,7 +259,7 @@ def _next_trial(connection: Connection, study: AnyRow) -> NextTrial | str | None
     if schedule is None:
         reason = _held_up(connection, study, number)
     else:
-        reason = held_up(connection, study, schedule, number)
+        reason = reason_to_wait(connection, study, schedule, number)
     if reason is not None:
         return reason
     return NextTrial(number, newest) if number < study.target else None

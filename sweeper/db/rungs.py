@@ -90,7 +90,7 @@ def change_total(connection: Connection, study: AnyRow, target: int, begun: int)
         connection.execute(sa.insert(RoundStart).values(study_id=study.id, number=study.target))
 
 
-def held_up(
+def reason_to_wait(
     connection: Connection, study: AnyRow, schedule: RungSchedule, begun: int
 ) -> str | None:
     """Return the reason for which no trial can begin now; None if one can, or all are finished.

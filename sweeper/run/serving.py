@@ -21,7 +21,7 @@ from sweeper.run.signals import stop_signals
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.gpus import SlotDevices, find_gpus, share_gpus
-from sweeper.run.worker.leases import CALL_PATIENCE, Stay
+from sweeper.run.worker.leases import CALL_PATIENCE, WorkerRow
 from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import wait_for_all
 from sweeper.support.shown import shown_url
@@ -66,7 +66,7 @@ def serve_slots(
         ),
         runner=prepared.runner,
         listener=listener,
-        stay=Stay(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
+        worker_row=WorkerRow(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
         devices=devices,
         fail_fast=options.fail_fast,
     )

@@ -225,7 +225,7 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     taken = made_of(held, held)
     del held
     store = CheckpointStore(tmp_path / "checkpoints", operations=Training())
-    loaded = store.load(store.commit(taken, let_go=True).path)
+    loaded = store.load(store.commit(taken, release=True).path)
     assert [loaded.tensors[f"v{i}"].tolist() for i in range(3)] == [
         [float(i)] * 100 for i in range(3)
     ]
@@ -237,7 +237,7 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     variables[0].assign_add(tf.ones([100]))
     assert address(variables[0]) != before, "control: a held value is copied before an update"
     before = address(variables[0])
-    CheckpointStore(tmp_path / "c").commit(made_of(again), let_go=True)
+    CheckpointStore(tmp_path / "c").commit(made_of(again), release=True)
     again.clear()
     variables[0].assign_add(tf.ones([100]))
     assert address(variables[0]) == before, "one that is written and let go is updated in place"

@@ -35,13 +35,13 @@ class GatedStore:
         self.most = 0
 
     def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, let_go: bool = False
+        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
     ) -> Committed:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         self.begun.release()
         assert self.gate.acquire(timeout=WAIT)
-        done = self.store.commit(snapshot, trained_seconds=trained_seconds, let_go=let_go)
+        done = self.store.commit(snapshot, trained_seconds=trained_seconds, release=release)
         self.under_way -= 1
         return done
 
@@ -212,7 +212,7 @@ class Watching(FileOperations):
 @pytest.mark.parametrize("keeping", [False, True], ids=["let go", "control: held to the end"])
 def test_each_tensor_is_let_go_while_the_others_are_still_being_written(tmp_path, ledger, keeping):
     class Keeping(CheckpointStore):
-        def commit(self, snapshot, *, trained_seconds=0.0, let_go=False):
+        def commit(self, snapshot, *, trained_seconds=0.0, release=False):
             return super().commit(snapshot, trained_seconds=trained_seconds)
 
     arrays = [np.ones(10), np.ones(10)]

@@ -22,7 +22,7 @@ from sweeper import WarmStart
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import WarmStartError
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.train.warmstart.beginning import match_warm_start
+from sweeper.train.warmstart.initial import match_warm_start
 from sweeper.train.warmstart.source import is_random_state
 
 

@@ -34,7 +34,7 @@ from sweeper.run.protocol.messages import Assignment
 from sweeper.run.serving import run_side_by_side
 from sweeper.run.worker import context as context_module
 from sweeper.run.worker.context import SlotContext, StudyAccess
-from sweeper.run.worker.leases import Stay
+from sweeper.run.worker.leases import WorkerRow
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec
 from sweeper.spec.budgets import Budget
@@ -199,7 +199,7 @@ def work(options: WorkerOptions, events: Connection) -> None:
             ),
             runner=FakeLauncher(options.pace, options.first_pace),
             listener=tell,
-            stay=Stay(slots=options.slots, lease_seconds=options.lease_seconds),
+            worker_row=WorkerRow(slots=options.slots, lease_seconds=options.lease_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
         run_side_by_side(lambda: serve_slot(context), options.slots)

@@ -13,7 +13,7 @@ from sweeper.db.repository import LostAttempt, WorkerIdentity
 from sweeper.errors import DatabaseUnavailableError
 from sweeper.records.events import Event
 from sweeper.run.worker.database_health import DatabaseHealth
-from sweeper.run.worker.leases import LeaseKeeper, Stay
+from sweeper.run.worker.leases import LeaseKeeper, WorkerRow
 
 LEASE = 0.2
 
@@ -74,7 +74,7 @@ class Kept:
             repository,  # type: ignore[arg-type]
             "study",
             WorkerIdentity.here(),
-            Stay(lease_seconds=LEASE, key="k" * 32),
+            WorkerRow(lease_seconds=LEASE, key="k" * 32),
             self.health,
             on_stop=self.stops.append,
             on_error=self.errors.append,
@@ -117,7 +117,7 @@ def test_a_held_lease_is_renewed_several_times_while_it_lasts_and_then_no_more(
         until(lambda: renewed().count([7]) >= 6)
         assert time.monotonic() - began < 6 * LEASE
         assert not lease.lost.is_set()
-        kept.keeper.let_go(lease)
+        kept.keeper.release(lease)
         count = len(renewed())
         until(lambda: len(renewed()) > count + 2)
         assert renewed()[-1] == []

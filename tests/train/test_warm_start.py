@@ -28,7 +28,7 @@ from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.spec.warm_start import checked_warm_start, warm_start_of
 from sweeper.support.paths import RunPaths, parse_location
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.train.warmstart.beginning import match_warm_start
+from sweeper.train.warmstart.initial import match_warm_start
 from sweeper.train.warmstart.source import digest_now, locate
 
 Tree = tf.__internal__.tracking.AutoTrackable

@@ -24,7 +24,7 @@ from sweeper.run.protocol.messages import (
 from sweeper.run.worker.checkpoints import Located
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
 from sweeper.run.worker.gpus import SlotDevices
-from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, Stay
+from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, WorkerRow
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.spec import SamplerSpec
 from sweeper.support.paths import RunPaths
@@ -84,7 +84,7 @@ class SlotContext:
         runner: Launcher of trial processes, or a function that runs a trial in this process.
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
-        stay: The worker's row in the table of workers, with the length of its leases.
+        worker_row: The worker's row in the table of workers, with the length of its leases.
         devices: GPUs of the slots.
         fail_fast: Whether the first failed trial stops the others.
         stopping: Set when the slots should stop their trials at a checkpoint.
@@ -99,7 +99,7 @@ class SlotContext:
     study: StudyAccess
     runner: Launcher | InlineRunner
     listener: Callable[[Event], None]
-    stay: Stay = field(default_factory=Stay)
+    worker_row: WorkerRow = field(default_factory=WorkerRow)
     devices: SlotDevices = field(default_factory=SlotDevices)
     fail_fast: bool = False
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -119,7 +119,7 @@ class SlotContext:
             study.repository,
             study.settings.name,
             study.worker,
-            self.stay,
+            self.worker_row,
             self.health,
             on_stop=self.stop,
             on_error=self._give_up,

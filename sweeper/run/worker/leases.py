@@ -37,7 +37,7 @@ _JOIN_PATIENCE = 60.0
 
 
 @dataclass(frozen=True)
-class Stay:
+class WorkerRow:
     """Row of a worker in the table of workers.
 
     Attributes:
@@ -70,7 +70,7 @@ class LeaseKeeper:
         repository: The database.
         study: The study's name.
         worker: Identity of this process.
-        stay: The worker's row.
+        worker_row: The worker's row.
         health: Health of the database.
         on_stop: Called when a stop of the study is requested, and again when the request changes.
         on_error: Called with errors that are no temporary faults of the database.
@@ -84,13 +84,13 @@ class LeaseKeeper:
         repository: Repository,
         study: str,
         worker: WorkerIdentity,
-        stay: Stay,
+        worker_row: WorkerRow,
         health: DatabaseHealth,
         *,
         on_stop: Callable[[StopRequest], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        self.stay = stay
+        self.worker_row = worker_row
         self._repository = repository.with_patience(CALL_PATIENCE)
         self._study = study
         self._worker = worker
@@ -132,20 +132,20 @@ class LeaseKeeper:
                 self._thread.join()
             why = None if self.error is None else str(self.error)
             try:
-                self._repository.leave(self.stay.key, why)
+                self._repository.leave(self.worker_row.key, why)
             except DatabaseUnavailableError:
                 # The worker then counts as gone when its lease ends.
                 return
 
     def _join(self) -> None:
-        stay = self.stay
+        row = self.worker_row
         self._repository.join(
             self._study,
             self._worker,
-            key=stay.key,
-            engine=stay.engine,
-            slots=stay.slots,
-            lease_seconds=stay.lease_seconds,
+            key=row.key,
+            engine=row.engine,
+            slots=row.slots,
+            lease_seconds=row.lease_seconds,
         )
 
     def hold(self, token: int) -> HeldLease:
@@ -155,7 +155,7 @@ class LeaseKeeper:
             self._held[token] = lease
         return lease
 
-    def let_go(self, lease: HeldLease) -> None:
+    def release(self, lease: HeldLease) -> None:
         """Stop renewing a lease, because its attempt is closed."""
         with self._holding:
             self._held.pop(lease.token, None)
@@ -166,14 +166,16 @@ class LeaseKeeper:
             if self._looked is not None and _now() - self._looked < self._interval:
                 return ()
             lost = self._repository.release_lost(
-                self._study, observer=self.stay.key, lease_seconds=self.stay.lease_seconds
+                self._study,
+                observer=self.worker_row.key,
+                lease_seconds=self.worker_row.lease_seconds,
             )
             self._looked = _now()
             return lost
 
     @property
     def _interval(self) -> float:
-        return min(_LONGEST_POLL, self.stay.lease_seconds / _RENEWALS)
+        return min(_LONGEST_POLL, self.worker_row.lease_seconds / _RENEWALS)
 
     def _keep(self) -> None:
         due = _now()
@@ -182,7 +184,7 @@ class LeaseKeeper:
             try:
                 if _now() >= due:
                     self._renew()
-                    due = _now() + self.stay.lease_seconds / _RENEWALS - self._interval / 2
+                    due = _now() + self.worker_row.lease_seconds / _RENEWALS - self._interval / 2
                 how = self._repository.stop_requested(self._study)
                 if how is not None and how != self._stop:
                     self._on_stop(how)
@@ -203,7 +205,7 @@ class LeaseKeeper:
         with self._holding:
             asked = dict(self._held)
         held = self._repository.renew(
-            asked.keys(), self.stay.lease_seconds, worker_key=self.stay.key
+            asked.keys(), self.worker_row.lease_seconds, worker_key=self.worker_row.key
         )
         for token, lease in asked.items():
             if token not in held:

@@ -108,19 +108,19 @@ class TrialClock:
         self._looked = clock()
         self._seconds = 0.0
 
-    def is_over(self, went_on_from: float) -> bool:
+    def is_over(self, trained_before: float) -> bool:
         """Add the time since the last call, and return whether the limit is exceeded.
 
-        ``went_on_from`` are the seconds of training in the checkpoint from which the trial resumed.
+        ``trained_before`` are the seconds of training in the checkpoint from which the trial resumed.
         """
         now = self._clock()
         self._seconds += min(now - self._looked, _LONGEST_LOOK)
         self._looked = now
-        return self.limit is not None and self._seconds + went_on_from > self.limit
+        return self.limit is not None and self._seconds + trained_before > self.limit
 
-    def seconds(self, went_on_from: float) -> float:
+    def seconds(self, trained_before: float) -> float:
         """Return the seconds so far."""
-        return self._seconds + went_on_from
+        return self._seconds + trained_before
 
 
 def end_of(

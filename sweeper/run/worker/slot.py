@@ -124,9 +124,9 @@ def _next(
         study.settings.name,
         study.worker,
         lambda position: TrialSeeds(study.settings.seed, position).root,
-        worker_key=context.stay.key,
+        worker_key=context.worker_row.key,
         devices=device.visible,
-        lease_seconds=context.stay.lease_seconds,
+        lease_seconds=context.worker_row.lease_seconds,
         key=key,
         fingerprint=study.fingerprint,
         changes=study.changes,
@@ -178,7 +178,7 @@ class AttemptSupervisor(TrialSupervisor):
             self._report_lost(error)
         finally:
             self._queue.close()
-            self._context.leases.let_go(self._lease)
+            self._context.leases.release(self._lease)
 
     def started(self, pid: int, isolation: Isolation) -> None:
         self._recorder.record_process(pid, isolation)
@@ -274,7 +274,7 @@ class AttemptSupervisor(TrialSupervisor):
             raise SupersededError(msg)
 
     def _report_lost(self, error: SupersededError) -> None:
-        number, seconds = self._claim.number, self._context.stay.lease_seconds
+        number, seconds = self._claim.number, self._context.worker_row.lease_seconds
         self._context.tell(AttemptEnded(number, self._claim.attempt, "lost"))
         self._context.tell(
             Notice(

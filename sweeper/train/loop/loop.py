@@ -32,7 +32,7 @@ from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import without_superfluous
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
-from sweeper.train.warmstart.beginning import WarmBeginning
+from sweeper.train.warmstart.initial import WarmInitialState
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class TrainingLoop:
         self._position = Position()
         self._held: Snapshot | None = None
         self._measured = ""
-        self.warm_start = WarmBeginning(plan.warm_start, plan.model, notice)
+        self.warm_start = WarmInitialState(plan.warm_start, plan.model, notice)
         self.pruned = False
 
     @property

@@ -6,7 +6,7 @@ values are read before any is compared or assigned, so that a damaged file chang
 `keras.Model.load_weights` and `tf.train.Checkpoint.read` find the same values, but convert dtypes without
 a message, ignore what the model does not have, know no names of other versions, and assign some variables
 before they fail. So the libraries' own traversals and file readers are used here, and the
-comparison in `sweeper.train.warmstart.beginning` is the same for all formats.
+comparison in `sweeper.train.warmstart.initial` is the same for all formats.
 """
 
 from __future__ import annotations

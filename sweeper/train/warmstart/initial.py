@@ -193,7 +193,7 @@ def _check_built(model: keras.Model) -> None:
         raise WarmStartError(msg)
 
 
-class WarmBeginning:
+class WarmInitialState:
     """Warm start of one training.
 
     Args:
