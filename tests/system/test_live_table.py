@@ -111,31 +111,33 @@ def heading(lines: list[str]) -> str:
     return next((line for line in lines if line.startswith("small ")), "")
 
 
+HINT = "Ctrl-C checkpoints and stops; resume with: sweeper resume small --workers 2"
+
+
+def rows(lines: list[str]) -> list[str]:
+    """The rows of running trials."""
+    return [line for line in lines if line.startswith("trial ") and " epoch " in line]
+
+
 def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_to_go_on(
     tmp_path: Path,
 ) -> None:
     STUDY.write(tmp_path / "small.py")
     with in_terminal("run", "small.py", "--workers", "2", cwd=tmp_path) as run:
-        # What was read may end in the middle of a drawing, whose last line is the hint.
+        # What was read may end in the middle of a drawing.
         lines = run.until(
-            lambda screen: any("/100" in line for line in screen) and "Ctrl-C" in screen[-1]
+            lambda screen: heading(screen) != "" and len(rows(screen)) == 2 and HINT in screen
         )
         assert heading(lines).startswith("small  0/3 done, 2 running, 1 waiting")
-        assert any(line.startswith("trial  state") for line in lines)
-        assert (
-            lines[-1]
-            == "Ctrl-C checkpoints and stops; go on with: sweeper resume small --workers 2"
-        )
-        run.until(lambda screen: any("training waited" in line for line in screen))
+        assert [row.split()[1] for row in rows(lines)] == ["0", "1"]
         run.press(b"\x03")
         assert run.end() == 130, run.written
         assert "stopping: every trial finishes its step" in run.written
         ended = run.screen.lines
     assert ended[-1] == "  sweeper resume small --workers 2"
     assert sum("interrupted" in line and "attempt 1" in line for line in ended) == 2
-    assert not any("Ctrl-C" in line or "trial  state" in line for line in ended), (
-        "the table is gone"
-    )
+    assert HINT not in ended
+    assert rows(ended) == [], "the rows are gone"
     for log in (tmp_path / "runs").glob("small/trial-*/attempt-*/log.txt"):
         assert log.read_text() == "", "a log begins with what the trial itself says"
 
