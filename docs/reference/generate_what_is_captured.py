@@ -163,9 +163,8 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
         (
             "random ops without a seed in `map`; variables written in `map` before a `cache`, or "
             "also used elsewhere; a shuffle without any seed; "
-            "training and validation taken from one reshuffling dataset; a reshuffling dataset "
-            "that a function of another dataset reads; `validation_steps` of an endless "
-            "dataset with a shuffle before a `cache`"
+            "a reshuffling dataset that a function of another dataset reads; `validation_steps` of "
+            "an endless dataset with a shuffle before a `cache`"
         ),
     ),
     "EpochFunctionSource": (

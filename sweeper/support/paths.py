@@ -7,14 +7,11 @@
       digits-learning-rate/                  a study
         owner.json                           which one: its identity in its database
         workers/dask-node1-0.log             what a worker host that an engine placed has said
-        artifacts/                           what the dashboard offers of it
-        exports/                             exports that the dashboard is to offer
         trial-00003/                         a trial
           files/                             Trial.directory: what the user's callbacks write
-          attempt-01/                        one process's go at it
+          attempt-01/                        one attempt at it
             log.txt                          its standard output and error
             checkpoints/step-000000420/      its checkpoints
-          parent/step-000000200/             of a branch: the checkpoint that it begins from
           end/step-000000420/                the model as training left it, once it has ended
         tensorboard/trial-00003/             its events, with Study(tensorboard=True)
 
@@ -47,9 +44,6 @@ _ALMOST = tuple(f"{name}:" for name in PROTOCOLS)
 
 END_MODEL = "end"
 """The directory of a trial's model at the end."""
-
-ARTIFACTS = "artifacts"
-"""The directory of a study's artifacts in the dashboard."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}(~[1-9][0-9]{0,5})?(~confirm)?")
 _LONGEST_NAME = 100
@@ -200,14 +194,6 @@ class RunPaths:
         if not isinstance(apart, Path) or apart == self.root:
             return (self.study_directory,)
         return (self.study_directory, apart / self.study)
-
-    @property
-    def artifacts(self) -> Path:
-        return self.study_directory / ARTIFACTS
-
-    @property
-    def exports(self) -> Path:
-        return self.study_directory / "exports"
 
     def worker_log(self, name: str) -> Path:
         return self.study_directory / "workers" / f"{check_name(name, 'worker')}.log"
