@@ -131,10 +131,12 @@ def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_de
         assert run.wait_for(f"trial {number} attempt 1 paused"), run.err
         run.kill_group()
     paused = trials_in(tmp_path, "budgeted")[number]
-    assert paused.state == "paused"
+    # Where it was the last of its round, its promotion may have been claimed before the kill.
+    assert paused.state in ("paused", "interrupted")
     before, newest = paused.checkpoints[-2:]
     for part in Path(newest.path).iterdir():
         part.write_bytes(part.read_bytes()[:-7])
     found = sweep(file, tmp_path, workers=2, trials=4).trials
     assert is_the_same_sweep(found, alone[:4])
-    assert found[number].attempts[1].start_step == before.step < newest.step
+    again = found[number].attempts[len(paused.attempts)]
+    assert again.start_step == before.step < newest.step
