@@ -18,7 +18,6 @@ import signal
 import sys
 import threading
 import traceback
-import warnings
 import weakref
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -39,20 +38,7 @@ so much less of the caches that the whole run took longer, though many wait for 
 
 @dataclass
 class _Running:
-    """A file that is being run.
-
-    Attributes:
-        items: Its tests.
-        pid: Its process.
-        ended: Becomes ready when the process has ended.
-        reports: Where its reports come out.
-        directory: Its own; programs that are forked for it add their seconds to a file there.
-        at: The test that it was at last.
-        through: How many tests it is through with.
-        reporting: Whether more reports may come.
-        finished: Whether it has said that it is through with all, and has ended well.
-        broken: What it has said of an error that was no test's.
-    """
+    """A file that is being run: where its reports come out, and how far it has come."""
 
     items: list[pytest.Item]
     pid: int
@@ -121,17 +107,6 @@ class FileProcesses:
                 os.waitpid(each.pid, 0)
         return True
 
-    def pytest_terminal_summary(
-        self, terminalreporter: pytest.TerminalReporter, config: pytest.Config
-    ) -> None:
-        """Print the files that took most of the processors, where durations are asked for."""
-        if not config.option.durations:
-            return
-        terminalreporter.section("processor seconds of files, their own processes included")
-        by_cost = sorted(self.seconds.items(), key=lambda each: -each[1])
-        for path, seconds in by_cost[: config.option.durations]:
-            terminalreporter.line(f"{seconds:7.1f}s {path.relative_to(config.rootpath)}")
-
     def _listen(self, session: pytest.Session) -> None:
         """Wait until something has come from a file or one has ended, and pass it on."""
         ready = wait(
@@ -164,17 +139,6 @@ class FileProcesses:
         elif kind == "report":
             report = hook.pytest_report_from_serializable(config=config, data=what)
             hook.pytest_runtest_logreport(report=report)
-        elif kind == "warning":
-            nodeid, text, filename, line = what
-            message = warnings.WarningMessage(UserWarning(text), UserWarning, filename, line)
-            hook.pytest_warning_recorded.call_historic(
-                kwargs={
-                    "warning_message": message,
-                    "when": "runtest",
-                    "nodeid": nodeid,
-                    "location": None,
-                }
-            )
         elif kind == "broken":
             file.broken = what
         else:
@@ -294,10 +258,3 @@ class _Reporter:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         to_data = self._config.hook.pytest_report_to_serializable
         self._reporting.send(("report", to_data(config=self._config, report=report)))
-
-    def pytest_warning_recorded(
-        self, warning_message: warnings.WarningMessage, when: str, nodeid: str
-    ) -> None:
-        text = f"{warning_message.category.__name__}: {warning_message.message}"
-        place = (warning_message.filename, warning_message.lineno)
-        self._reporting.send(("warning", (nodeid, text, *place)))

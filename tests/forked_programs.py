@@ -49,7 +49,7 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _OWN = (
     *("SWEEPER_", "PYTEST_", "OLDPWD", "PWD", "SHLVL", "_"),
     *("COLUMNS", "LINES", "TERM", "NO_COLOR", "CI"),
-    *("AWS_", "PGPASS", "RAY_AUTH_", "DASK_", "PATH", "TMPDIR"),
+    *("AWS_", "PGPASS", "RAY_AUTH_", "DASK_", "PATH", "TMPDIR", "XDG_CACHE_HOME"),
 )
 """Beginnings of variables that change nothing of what is imported: those of object stores, databases and
 clusters are read when these are opened, and programs and directories are looked for when they are used."""

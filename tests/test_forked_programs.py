@@ -8,24 +8,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 import sweeps
-from forked_programs import ADDRESS, PROGRAM, ForkedProgram, Service, programs_for_shells
-from sweeps import LIMIT, RunningCommand, command
+from forked_programs import ADDRESS, PROGRAM, Service, programs_for_shells
+from sweeps import command
 
 from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.sources import target_source
 
 STUDY = Path(__file__).parents[1] / "benchmarks" / "noop_study.py"
 
-WAITING = """
-import signal
-import sys
-
-print("now pausing", file=sys.stderr, flush=True)
-signal.pause()
-"""
 
 REPORT = """
 import json, os, signal, sys
@@ -48,31 +40,6 @@ def test_a_forked_command_says_what_a_real_one_says(
     assert forked.code == code
     monkeypatch.setattr(sweeps, "_ENVIRONMENT", {"OMP_NUM_THREADS": "1"})
     assert forked == command(*words, cwd=tmp_path)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("kind", [ForkedProgram, subprocess.Popen])
-def test_either_is_interrupted_and_killed_with_its_processes(
-    kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if kind is subprocess.Popen:
-        monkeypatch.setattr(sweeps, "_ENVIRONMENT", {"OMP_NUM_THREADS": "1"})
-    (tmp_path / "waiting.py").write_text(WAITING)
-    for number, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        with RunningCommand("run", "waiting.py", cwd=tmp_path) as run:
-            assert isinstance(run.process, kind)
-            assert run.wait_for("now pausing"), run.err
-            pid = run.process.pid
-            assert os.getsid(pid) == os.getpgid(pid) == pid
-            family = psutil.Process(pid).children(recursive=True)
-            assert family, "its server, or nothing is shown of processes that are killed with it"
-            assert run.process.poll() is None
-            if number == signal.SIGKILL:
-                run.kill_group()
-            run.signal(number)
-            assert run.end() == code, run.err
-            assert run.process.poll() == run.process.returncode == code
-        assert psutil.wait_procs(family, timeout=LIMIT)[1] == []
 
 
 @pytest.mark.parametrize("how", [0, 3, "shell"])
@@ -111,33 +78,6 @@ def test_a_forked_file_finds_what_a_real_one_finds(how: int | str, tmp_path: Pat
 def test_a_forked_text_that_kills_itself_ends_by_that_signal(number: int) -> None:
     text = f"import os; os.kill(os.getpid(), {number:d})"
     assert subprocess.run([sys.executable, *PROGRAM, "-c", text], check=False).returncode == -number
-
-
-@pytest.mark.whole
-def test_a_program_of_another_environment_is_a_real_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for variable, kind in (
-        ("OMP_NUM_THREADS", subprocess.Popen),
-        ("SWEEPER_WORKERS", ForkedProgram),
-    ):
-        with RunningCommand("--version", cwd=tmp_path, env={variable: "1"}) as run:
-            assert isinstance(run.process, kind)
-            assert run.end() == 0
-    assert any(word.endswith("forked_programs.py") for word in words_of_server())
-    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
-    assert "sweeper.run.launch.warm_server" in words_of_server()
-    assert not any(word.endswith("forked_programs.py") for word in words_of_server())
-
-
-def words_of_server() -> list[str]:
-    """Of a fork server that has loaded its study."""
-    server = WarmServer(target_source(str(STUDY)))
-    assert server.loaded().settings.name
-    words = psutil.Process(server._process.pid).cmdline()
-    server.close()
-    assert not server.alive
-    return words
 
 
 def test_a_forked_server_dies_with_its_client() -> None:

@@ -24,12 +24,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """The same, with every epoch's checkpoint kept."""
-    return Runner(tmp_path_factory.mktemp("kept"))(objective="val_loss", keep=Keep(last=9))
-
-
-@pytest.fixture(scope="module")
 def noisy(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """As `kept`, of a model that is built by its first batch and draws random numbers."""
     runner = Runner(tmp_path_factory.mktemp("noisy"))

@@ -65,7 +65,7 @@ def regression(trial: Trial) -> keras.Model:
     """A layer and no slots: for what no state of the model matters to."""
     del trial
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
-    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
     return model
 
 
@@ -93,13 +93,7 @@ def unbuilt(trial: Trial) -> keras.Model:
 
 @dataclass
 class Ran:
-    """A study that ran in this process.
-
-    Attributes:
-        study: Its definition.
-        places: Its database and directory, as arguments.
-        results: What `Study.run` returned.
-    """
+    """A study that ran in this process."""
 
     study: Study
     places: Mapping[str, Any]

@@ -1,8 +1,4 @@
-"""The study on choosing a checkpoint, run as it stands.
-
-By default one of the study's trials, which keeps many checkpoints for each reason; those of several
-trials are ranked in `test_evaluate.py`.
-"""
+"""The study on choosing a checkpoint, run as it stands."""
 
 from __future__ import annotations
 
@@ -15,10 +11,11 @@ from sweeps import command
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("trials", [1, pytest.param(4, marks=pytest.mark.whole)])
+@pytest.mark.whole
 def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_data_is_named(
-    tmp_path: Path, trials: int
+    tmp_path: Path,
 ) -> None:
+    trials = 4
     directory = tmp_path
     study = ROOT / "studies" / "checkpoint_choice.py"
     done = command("run", study, "--trials", trials, cwd=directory)

@@ -7,10 +7,15 @@ from typing import Any
 
 import keras
 import pytest
-from small_models import BATCH, SAMPLES, Ran, Runner, arrays
+from small_models import BATCH, SAMPLES, Ran, Runner, arrays, network, regression
 
-from sweeper import Trial
-from sweeper.spec.searching import At
+from sweeper import DefinitionError, Every, Keep, Study, Trial
+from sweeper.api.collection import collect
+from sweeper.checkpoint.reading import read_manifest
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
+from sweeper.definition.definition import StudySettings
+from sweeper.support.paths import parse_location
 
 
 def rising(trial: Trial) -> keras.Model:
@@ -24,7 +29,8 @@ def network_at(rate: float, **averages: Any) -> keras.Model:
         [keras.Input((6,)), keras.layers.Dense(12, "relu"), keras.layers.Dense(3, "softmax")]
     )
     optimizer = keras.optimizers.SGD(rate, momentum=0.9, **averages)
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    loss = "sparse_categorical_crossentropy"
+    model.compile(optimizer, loss, metrics=["accuracy"])
     return model
 
 
@@ -53,10 +59,6 @@ def swapping(_trial: Trial) -> list[keras.callbacks.Callback]:
     return [keras.callbacks.SwapEMAWeights()]
 
 
-def swapping_epochs(_trial: Trial) -> list[keras.callbacks.Callback]:
-    return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
-
-
 def halving(_trial: Trial) -> list[keras.callbacks.Callback]:
     return [Halved()]
 
@@ -71,11 +73,9 @@ def measured(ran: Ran) -> tuple[float, float]:
 
 CASES: dict[str, tuple[Callable[[Trial], keras.Model], Callable[[Trial], Any] | None, bool]] = {
     "plain": (rising, None, False),
-    "best epoch restored": (rising, restoring, True),
     "best epoch restored after an early stop": (rising, stopping_early, True),
     "averages of the optimizer": (averaged, None, True),
     "averages swapped for validation": (averaged, swapping, False),
-    "averages swapped at epochs": (averaged, swapping_epochs, False),
     "changed by a callback of the user": (rising, halving, True),
 }
 
@@ -97,6 +97,7 @@ def test_value_and_delivered_model_agree(case: str, run: Runner) -> None:
 def test_a_restored_epochs_value_is_exactly_its_own_and_the_table_names_it(run: Runner) -> None:
     ran = run(rising, callbacks=restoring, objective="val_loss", epochs=8)
     best = ran.results.best
+    assert best.value == pytest.approx(measured(ran)[0], abs=1e-6)
     values = [epoch.metrics["val_loss"] for epoch in best.epochs]
     number = values.index(min(values)) + 1
 
@@ -119,20 +120,13 @@ def test_several_objectives_are_of_the_same_weights(run: Runner) -> None:
     assert trial.values == {name: own.metrics[name] for name in ("val_loss", "val_accuracy")}
 
 
-@pytest.mark.parametrize(
-    ("at", "chosen"), [("last", lambda values: values[-1]), ("best", min)], ids=["last", "best"]
-)
-def test_at_given_explicitly_wins_and_is_named_where_it_differs(
-    at: At, chosen: Callable[[list[float]], float], run: Runner, capsys: Any
-) -> None:
+def test_at_given_explicitly_wins_and_is_named_where_it_differs(run: Runner) -> None:
     said: list[Any] = []
     ran = run(
-        rising, callbacks=halving, objective="val_loss", epochs=8, at=at, listener=said.append
+        rising, callbacks=halving, objective="val_loss", epochs=8, at="last", listener=said.append
     )
-    values = [epoch.metrics["val_loss"] for epoch in ran.results.best.epochs]
-    assert ran.results.best.value == chosen(values)
-    notices = [str(event) for event in said]
-    assert any("at='last'" in each for each in notices) == (at == "last")
+    assert ran.results.best.value == ran.results.best.epochs[-1].metrics["val_loss"]
+    assert any("at='last'" in str(event) for event in said)
 
 
 def test_a_metric_of_the_training_cannot_be_measured_again_which_is_said(run: Runner) -> None:
@@ -140,3 +134,89 @@ def test_a_metric_of_the_training_cannot_be_measured_again_which_is_said(run: Ru
     ran = run(rising, callbacks=halving, objective="loss", epochs=2, listener=said.append)
     assert ran.results.best.value == ran.results.best.epochs[-1].metrics["loss"]
     assert any("Choose a val_… objective" in str(event) for event in said)
+
+
+CLOCK = Every(seconds=1e6)
+
+
+def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due(
+    run: Runner,
+) -> None:
+    """The largest loss counts as the best, so that it is the first epoch's."""
+    ran = run(
+        regression,
+        objective="loss",
+        direction="maximize",
+        at="best",
+        checkpoint_every=CLOCK,
+        keep=Keep(last=1),
+    )
+    best = ran.results.best
+    values = [e.metrics["loss"] for e in best.epochs]
+
+    assert best.value == max(values) == values[0]
+    assert [c.step for c in best.checkpoints] == [8, 32]
+    manifest = read_manifest(parse_location(best.checkpoints[0].path))
+    assert manifest.metrics["loss"] == best.value
+
+
+def test_without_it_the_last_epoch_counts_and_nothing_more_is_kept(run: Runner) -> None:
+    ran = run(
+        regression,
+        objective="loss",
+        direction="maximize",
+        checkpoint_every=CLOCK,
+        keep=Keep(last=1),
+    )
+    best = ran.results.best
+    assert best.value == best.epochs[-1].metrics["loss"]
+    assert [c.step for c in best.checkpoints] == [32]
+
+
+def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run: Runner) -> None:
+    ran = run(
+        regression,
+        objective="loss",
+        at="best",
+        checkpoint_every=CLOCK,
+        keep=Keep(last=9),
+        epochs=4,
+    )
+    values = [e.metrics["loss"] for e in ran.results.best.epochs]
+    improved = [i for i, v in enumerate(values) if all(v < w for w in values[:i])]
+    steps = {8 * (i + 1) for i in improved} | {32}
+    assert {c.step for c in ran.results.best.checkpoints} == steps
+
+
+def test_gc_keeps_the_best_epochs_checkpoint_too(run: Runner) -> None:
+    ran = run(regression, objective="loss", direction="maximize", at="best", keep=Keep(last=3))
+    with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
+        collect(Repository(database), "small", ran.places["runs_dir"], keep=Keep(last=1))
+    trial = ran.study.results(**ran.places).trials[0]
+    assert [c.step for c in trial.checkpoints] == [8, 32]
+
+
+def test_it_is_part_of_the_definition_and_its_default_is_not_written_down() -> None:
+    def settings(**options: Any) -> StudySettings:
+        return Study(
+            name="s", model=network, data=lambda _: None, epochs=1, trials=1, threads=1, **options
+        ).settings()
+
+    assert "at" not in settings().to_json()
+    assert settings(at="best").to_json()["at"] == "best"
+    assert StudySettings.from_json(settings(at="best").to_json()) == settings(at="best")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"at": "first"}, "at='first'; .* 'end' .* 'last' or 'best'"),
+        (
+            {"at": "best", "objective": ["a", "b"], "direction": ["minimize", "minimize"]},
+            "at='best' with the objectives 'a', 'b'",
+        ),
+    ],
+)
+def test_what_it_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        Study(name="s", model=network, data=lambda _: None, epochs=1, trials=1, **options)

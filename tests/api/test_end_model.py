@@ -147,13 +147,8 @@ def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(
     end = ran.places["runs_dir"] / "small/trial-00000/end"
     shutil.rmtree(end)
 
-    with pytest.raises(CheckpointError) as raised:
+    with pytest.raises(CheckpointError, match=f"no stored model at the end .*{end} was removed"):
         ran.results.best.load_model()
-    assert str(raised.value) == (
-        "trial 0 of study 'small' has no stored model at the end (it was run by an older "
-        f"version of sweeper, or {end} was removed); it keeps checkpoints at the steps 24 (3 "
-        "epochs), 32 (4 epochs): at=32 is the newest"
-    )
 
 
 def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> None:
@@ -162,13 +157,8 @@ def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> 
     digest = ran.results.best.digest
     shutil.rmtree(kept / "step-000000032")
 
-    with pytest.raises(CheckpointError) as raised:
+    with pytest.raises(CheckpointError, match=f"step-000000032 with the digest {digest}.*missing"):
         ran.results.best.load_model()
-    end = ran.places["runs_dir"] / "small/trial-00000/end/step-000000032"
-    assert str(raised.value) == (
-        "the model at the end of training equals that of the checkpoint step-000000032 with "
-        f"the digest {digest} (according to {end}), and that checkpoint is missing"
-    )
 
 
 def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(

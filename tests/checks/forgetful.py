@@ -26,17 +26,3 @@ class Decay(keras.callbacks.Callback):
     callbacks="Decay()",
     arguments='objective="loss", epochs=6, trials=2, sampler="random"',
 )
-WITH_EVERY_BATCH = StudyText(
-    head="""
-    import math
-
-    math.steps = [0]
-
-    class Drop(keras.callbacks.Callback):
-        def on_train_batch_end(self, batch, logs=None):
-            math.steps[0] += 1
-            if math.steps[0] == 36:
-                self.model.optimizer.learning_rate = 1e-4
-    """,
-    callbacks="Drop()",
-)

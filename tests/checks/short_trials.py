@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from corpus import forget_modules
+from scripted_trials import assignment_in
 
 from sweeper.definition.loading import load_definition
-from sweeper.run.protocol.messages import Assignment, Failed, Judge, Judged, Message, Replay
+from sweeper.run.protocol.messages import Failed, Judge, Judged, Message, Replay
 from sweeper.run.trial.link import failure_of
 from sweeper.run.trial.run import run_trial
 from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
@@ -58,19 +59,13 @@ def trained(file: Path, directory: Path) -> list[Message]:
         definition = load_definition(str(file))
         settings = definition.settings()
         (directory / "attempt-01").mkdir(parents=True, exist_ok=True)
-        assignment = Assignment(
+        assignment = assignment_in(
+            directory / "attempt-01",
             study=settings.name,
-            number=0,
-            attempt=1,
             seed=settings.seed,
             epochs=min(3, settings.epochs),
             objective=settings.objective,
-            deterministic=True,
-            threads=1,
-            checkpoint_every="epoch",
             files=str(directory / "files"),
-            log=str(directory / "attempt-01" / "log.txt"),
-            checkpoints=(str(directory / "attempt-01" / "checkpoints"),),
             replay=Replay(None, short=True),
         )
         try:

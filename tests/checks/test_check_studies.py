@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forgetful import ONCE_AN_EPOCH, WITH_EVERY_BATCH
+from forgetful import ONCE_AN_EPOCH
 from short_trials import PLAIN
 from study_files import StudyText
-from sweeps import command, trials_in
 
 from sweeper.cli.main import main
 
@@ -53,6 +52,7 @@ def test_a_sound_study_holds_in_everything(checked: Checked, tmp_path: Path) -> 
     assert_it_holds(checked(SOUND.write(tmp_path / "sound.py"), 0))
 
 
+@pytest.mark.whole
 def test_a_study_of_one_step_an_epoch_is_resumed_at_the_end_of_its_epochs(
     checked: Checked, tmp_path: Path
 ) -> None:
@@ -108,6 +108,7 @@ MADE_ONCE = StudyText(
 )
 
 
+@pytest.mark.whole
 def test_a_shuffled_dataset_and_a_generator_of_the_module_hold(
     checked: Checked, tmp_path: Path
 ) -> None:
@@ -141,6 +142,7 @@ PICKED = StudyText(
 )
 
 
+@pytest.mark.whole
 def test_batches_that_pythons_generator_picks_hold_although_lengths_are_known_by_making_some(
     checked: Checked, tmp_path: Path
 ) -> None:
@@ -156,15 +158,11 @@ def test_a_shared_layer_is_an_error_on_independence(checked: Checked, tmp_path: 
     assert "module attribute shared.HEAD" in finding["message"]
 
 
-@pytest.mark.parametrize(
-    ("text", "callback"),
-    [(ONCE_AN_EPOCH, "Decay"), pytest.param(WITH_EVERY_BATCH, "Drop", marks=pytest.mark.whole)],
-    ids=["once an epoch", "with every batch"],
-)
 def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
-    text: StudyText, callback: str, checked: Checked, tmp_path: Path
+    checked: Checked, tmp_path: Path
 ) -> None:
-    file = text.write(tmp_path / "forgetful.py")
+    callback = "Decay"
+    file = ONCE_AN_EPOCH.write(tmp_path / "forgetful.py")
     report = checked(file, 4)
     [finding] = report["findings"]
     assert (finding["level"], finding["check"]) == ("error", "resume"), finding
@@ -173,16 +171,3 @@ def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
     assert f"look in callback {callback} ({file}:{finding['line']})" in finding["message"]
     assert f"class {callback}(" in file.read_text().splitlines()[finding["line"] - 1]
     assert not any("bit" in held for held in report["held"])
-
-
-def test_a_run_ends_at_its_first_trial_with_what_every_trial_would_be_refused_for(
-    tmp_path: Path,
-) -> None:
-    file = SHARED.write(tmp_path / "shared.py")
-    ended = command("run", file, "--workers", 1, cwd=tmp_path)
-    assert ended.code == 4, ended.err
-    assert ended.out == ""
-    assert "module attribute shared.HEAD" in ended.err
-    assert "inside build_model" in ended.err
-    assert "No other trial was started" in ended.err
-    assert [trial.epochs for trial in trials_in(tmp_path / "runs", "shared")] == [()]

@@ -76,7 +76,13 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
 def warned_early(swept: Swept) -> list[str]:
     """What a run says of its study, beside how its processes start and what it waits for."""
     notices = [event.message for event in swept.events if isinstance(event, Notice)]
-    of_processes = ("every trial ", "the first trial waits", "a worker waits", "a trial waits")
+    of_processes = (
+        "every trial ",
+        "inline trials have the hash",
+        "the first trial waits",
+        "a worker waits",
+        "a trial waits",
+    )
     return [message for message in notices if not message.startswith(of_processes)]
 
 
@@ -112,13 +118,16 @@ VALIDATED = {
 }
 
 
-@pytest.mark.parametrize("how", VALIDATED)
+@pytest.mark.parametrize(
+    "how",
+    [pytest.param(h, marks=[pytest.mark.whole] * ("default_rng" in h)) for h in VALIDATED],
+)
 def test_trials_that_are_validated_on_other_samples_are_warned_of_once(
     how: str, tmp_path: Path
 ) -> None:
     text = replace(SPLIT, data=SPLIT.data.format(how=how))
     file = text.write(tmp_path / "split.py")
-    swept = sweep(file, tmp_path / "runs")
+    swept = sweep(file, tmp_path / "runs", workers=1, isolation="inline")
     assert [trial.state for trial in swept.trials] == ["complete"] * 2
     warned = warned_early(swept)
     assert len(warned) == VALIDATED[how]

@@ -1,8 +1,4 @@
-"""`sweeper verify` on real trials: what is untouched holds, and what was changed is found and named.
-
-One study runs once; each test changes a copy of its database and files in one place. What a replay gives
-is not changed by that, so each is run once, too, and what is verified is the comparison with the copy.
-"""
+"""`sweeper verify` on real trials: what is untouched holds, and what was changed is found and named."""
 
 from __future__ import annotations
 
@@ -179,10 +175,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The whole command: a trial whose data come from ``os.urandom`` is its negative control.
-
-    Its replays are run, whatever is recorded, and serve the other tests.
-    """
+    """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
     monkeypatch.setattr(compared_replays, "run_again", ran.replays.run_anew)
     before = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from scripted_trials import definition, row_of
 
 from sweeper.checks.verify import VerifyRequest, choose, where_to_kill
 from sweeper.checks.verify_findings import (
@@ -22,7 +23,7 @@ from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 from sweeper.run.launch.launchers import Loaded, open_launcher
@@ -31,9 +32,7 @@ from sweeper.run.stored_study import unchanged_settings
 
 
 def settings() -> StudySettings:
-    return StudyDefinition(
-        name="digits", model=lambda _: None, data=lambda _: None, epochs=3, trials=4, threads=1
-    ).settings()
+    return definition(name="digits", epochs=3, trials=4, objective="val_loss").settings()
 
 
 def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else() -> None:
@@ -66,17 +65,7 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 def stored(repository: Repository) -> StudyRow:
     given = settings()
-    return repository.create_or_open(
-        StudyRow(
-            name="digits",
-            definition=given.to_json(),
-            objective=given.objective,
-            direction=given.direction,
-            target=4,
-            window=None,
-            seed=0,
-        )
-    )
+    return repository.create_or_open(row_of(given))
 
 
 def begin(repository: Repository) -> Claim:
@@ -175,13 +164,6 @@ def test_an_inline_replay_is_refused() -> None:
         open_launcher(StudySource("target", "x.py"), "inline", pytest.fail),
     ):
         pass
-
-
-def test_one_trial_and_all_of_them_cannot_both_be_asked_for(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["verify", "digits", "--trial", "1", "--all"]) == 2
-    assert "--trial N and --all were both given" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("level", "code"), [("warning", 0), ("error", 4)])

@@ -98,9 +98,3 @@ def test_json_is_one_value_with_every_field(call: Call, check: list[tuple[str, i
     }
     assert answer.json["estimate"] is None
     assert call("check", "s.py", "--json").json["estimate"]["trial_seconds"] == 2.0
-
-
-def test_a_study_that_is_nowhere_exits_with_2(call: Call) -> None:
-    answer = call("check", "nothing.py")
-    assert answer.code == 2
-    assert "nothing.py does not exist" in answer.err

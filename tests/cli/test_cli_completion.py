@@ -104,13 +104,3 @@ def test_completion_imports_neither_tensorflow_nor_optuna(stored: Path) -> None:
         },
     )
     assert done.stdout.split("\n")[:2] == ["digits-rate", "[]"], done.stderr
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_completions_script_can_be_shown(
-    call: Call, monkeypatch: pytest.MonkeyPatch, shell: str
-) -> None:
-    monkeypatch.setattr("shellingham.detect_shell", lambda: (shell, f"/bin/{shell}"))
-    answer = call("--show-completion")
-    assert answer.code == 0, answer.err
-    assert f"_SWEEPER_COMPLETE=complete_{shell}" in answer.out

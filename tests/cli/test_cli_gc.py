@@ -166,13 +166,6 @@ def test_the_verb_says_what_it_freed(files: StudyFiles, capsys: pytest.CaptureFi
     assert main(["gc", "nosuch", *where]) == 2
 
 
-def test_upgrading_a_database_of_this_version_says_that_nothing_is_to_do(
-    files: StudyFiles, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["db", "upgrade", "--runs-dir", str(files.runs)]) == 0
-    assert "nothing to do" in capsys.readouterr().out
-
-
 def killed_after_writing(files: StudyFiles, *steps: int) -> list[Path]:
     """A trial whose worker is gone, as after SIGKILL: its attempt is open in the database."""
     gone = replace(WorkerIdentity.here(), pid=2**22 + 1)
@@ -244,3 +237,25 @@ def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files: St
     assert [item.path.name for item in files.collect()] == ["step-000000008", "step-000000009"]
     assert now.is_dir()
     assert [c.path for c in files.repository.trial("digits", 0).checkpoints] == [str(now)]
+
+
+def test_a_copied_database_has_the_same_studies_and_is_copied_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, target = (f"sqlite:///{tmp_path / name}.db" for name in ("laptop", "cluster"))
+    with Database.open(source, create=True) as database:
+        Repository(database).create_or_open(
+            StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
+        )
+    assert main(["db", "copy", source, target]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("studies: 1, trials: 0; copied ")
+    assert f"export SWEEPER_STORAGE={target}" in printed.err
+    with Database.open(target, create=False) as database:
+        assert Repository(database).study_names() == ("digits",)
+    assert main(["db", "copy", source, target]) == 1
+    assert (
+        "already contains studies (digits); copy into an empty database" in capsys.readouterr().err
+    )
+    assert main(["db", "copy", f"sqlite:///{tmp_path / 'none.db'}", target]) == 1
+    assert "there is no database at" in capsys.readouterr().err

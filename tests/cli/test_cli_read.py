@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from cli_fakes import Call, FakeReader, status_of, trial_record
 
+from sweeper.db.database import Database
 from sweeper.records.printing import finite_json
-from sweeper.records.results import EpochRecord, StudyResults, StudyStatus
+from sweeper.records.results import EpochRecord, StudyResults
 from sweeper.support.paths import RunPaths
 
 STATUS_KEYS = [
@@ -124,15 +125,6 @@ def test_compare_shows_trials_side_by_side_in_three_forms(call: Call, reader: Fa
     assert [row["number"] for row in table] == ["1", "0"]
 
 
-def test_compare_needs_two_trials_and_safe_names(call: Call, reader: FakeReader) -> None:
-    del reader
-    one = call("compare", "digits", "1", "digits:1")
-    assert (one.code, one.out) == (2, "")
-    assert "names one trial" in one.err
-    for word in ("../digits:0", "x", "digits:-1", ":0x"):
-        assert call("compare", "digits", "0", word).code == 2
-
-
 def test_tables_hold_what_people_look_for(call: Call, reader: FakeReader) -> None:
     del reader
     assert "digits" in call("ls").out
@@ -154,16 +146,6 @@ def test_a_users_text_is_never_read_as_markup(
     assert "no such [bold] layer" in call("show", "digits", "1").out
 
 
-def test_a_study_without_a_complete_trial_has_no_best_and_says_what_to_do(
-    call: Call, reader: FakeReader
-) -> None:
-    reader.status_record = StudyStatus("digits", 2, interrupted=1, waiting=1)
-    answer = call("best", "digits", "--json")
-    assert (answer.code, answer.out) == (1, "")
-    assert "no complete trial" in answer.err
-    assert "sweeper resume digits" in answer.err
-
-
 @pytest.mark.parametrize("verb", ["status", "best", "resume"])
 @pytest.mark.parametrize("name", ["../secrets", "a/b", "..", "", "-x/..", "a\x00b"])
 def test_a_name_that_leads_out_of_the_runs_is_refused(
@@ -172,16 +154,6 @@ def test_a_name_that_leads_out_of_the_runs_is_refused(
     del reader
     answer = call(verb, "--", name)
     assert (answer.code, answer.out) == (2, "")
-
-
-@pytest.mark.parametrize("verb", ["show", "logs"])
-def test_a_trial_is_reached_by_a_safe_name_and_a_number_only(
-    call: Call, reader: FakeReader, verb: str
-) -> None:
-    del reader
-    assert call(verb, "../digits", "0").code == 2
-    assert call(verb, "digits", "../0").code == 2
-    assert call(verb, "--", "digits", "-1").code == 2
 
 
 def write_log(runs: Path, attempt: int, text: str) -> Path:
@@ -237,3 +209,40 @@ def test_a_trial_that_has_not_begun_has_no_log(call: Call, reader: FakeReader) -
     answer = call("logs", "digits", "0")
     assert answer.code == 1
     assert "has not begun" in answer.err
+
+
+@pytest.fixture
+def empty_database(bare_directory: Path) -> Path:
+    """Make the default database, without a study in it."""
+    (bare_directory / "runs").mkdir()
+    Database.open("sqlite:///runs/sweeper.db", create=True).close()
+    return bare_directory / "runs" / "sweeper.db"
+
+
+def test_an_empty_database_lists_no_studies(call: Call, empty_database: Path) -> None:
+    assert empty_database.exists()
+    assert call("ls", "--json").json == []
+    assert "sweeper run FILE" in call("ls").out
+
+
+@pytest.mark.parametrize(
+    "words", [("ls",), ("status", "s"), ("show", "s", "0"), ("best", "s"), ("dashboard",)]
+)
+def test_reading_makes_no_database(
+    call: Call, bare_directory: Path, words: tuple[str, ...]
+) -> None:
+    answer = call(*words)
+    assert (answer.code, answer.out) == (1, "")
+    assert "sweeper.db" in answer.err
+    assert list(bare_directory.iterdir()) == []
+
+
+def test_runs_dir_and_storage_lead_to_other_databases(
+    call: Call, empty_database: Path, bare_directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty_database.parent.rename(bare_directory / "moved")
+    assert call("ls").code == 1
+    assert call("ls", "--runs-dir", "moved", "--json").json == []
+    assert call("ls", "--storage", "sqlite:///moved/sweeper.db", "--json").json == []
+    monkeypatch.setenv("SWEEPER_RUNS_DIR", "moved")
+    assert call("ls", "--json").json == []

@@ -125,12 +125,7 @@ class Processes:
     errors: Path
 
     def run(self, scripts: list[tuple[object, ...]], seconds: float) -> list[str]:
-        """Let processes, a script and its words each, begin together; what each said, and no error.
-
-        Args:
-            scripts: Each with its words.
-            seconds: After which they count as hanging.
-        """
+        """Let processes, a script and its words each, begin together; what each said, and no error."""
         given, said_of_all = self.process.stdin, self.process.stdout
         assert given is not None
         assert said_of_all is not None
@@ -170,9 +165,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     assert process.returncode == 0, errors.read_text()
 
 
-def steady_load(
-    processes: Processes, path: Path, seconds: float, capsys: pytest.CaptureFixture[str]
-) -> None:
+def steady_load(processes: Processes, path: Path, seconds: float) -> None:
     url = f"sqlite:///{path / 'sweeper.db'}"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
@@ -181,34 +174,27 @@ def steady_load(
         readers = [(READER, url, seconds) for _ in range(2)]
         said = processes.run([*workers, *readers], seconds + 60)
         counts = [int(out.split()[0]) for out in said]
-        longest = [float(out.split()[1]) for out in said]
+        [float(out.split()[1]) for out in said]
         status = repository.status("busy")
         assert status.complete == sum(counts[:4])
         assert status.running == status.interrupted == 0
         assert min(counts) > 0
-    with capsys.disabled():
-        print(
-            f"\n    {seconds:g} s on SQLite: {counts[:4]} trials by four workers (the longest took "
-            f"{max(longest[:4]):.2f} s), {counts[4:]} looks by two readers (the longest "
-            f"{max(longest[4:]):.2f} s)",
-            file=sys.stderr,
-        )
 
 
 def test_four_workers_and_two_readers_share_a_sqlite_file(
-    processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    processes: Processes, tmp_path: Path
 ) -> None:
-    steady_load(processes, tmp_path, 1, capsys)
+    steady_load(processes, tmp_path, 1)
 
 
 @pytest.mark.soak
 def test_four_workers_and_two_readers_share_a_sqlite_file_for_two_minutes(
-    processes: Processes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    processes: Processes, tmp_path: Path
 ) -> None:
-    steady_load(processes, tmp_path, 120, capsys)
+    steady_load(processes, tmp_path, 120)
 
 
-def race(processes: Processes, rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
+def race(processes: Processes, rounds: int) -> None:
     """With a window of 1 there is one trial to be had at a time, and both ask for it."""
     with (
         postgresql_database() as server,
@@ -221,21 +207,16 @@ def race(processes: Processes, rounds: int, capsys: pytest.CaptureFixture[str]) 
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
         assert min(map(len, won)) > 10, "they did not race"
-    with capsys.disabled():
-        print(
-            f"\n    {rounds} races: won {len(won[0])} to {len(won[1])}, none twice, none lost",
-            file=sys.stderr,
-        )
 
 
 def test_in_a_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(
-    processes: Processes, capsys: pytest.CaptureFixture[str]
+    processes: Processes,
 ) -> None:
-    race(processes, 100, capsys)
+    race(processes, 100)
 
 
 @pytest.mark.chaos
 def test_in_a_thousand_races_of_two_workers_for_one_trial_each_has_one_winner(
-    processes: Processes, capsys: pytest.CaptureFixture[str]
+    processes: Processes,
 ) -> None:
-    race(processes, 1000, capsys)
+    race(processes, 1000)

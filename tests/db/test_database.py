@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
@@ -198,14 +194,6 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path, url
 
 
 @pytest.mark.usefixtures("made")
-def test_an_older_database_says_how_to_upgrade(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "REVISIONS", (*schema.REVISIONS, "9999"))
-    for create in (True, False):
-        with pytest.raises(DatabaseVersionError, match="sweeper db upgrade"):
-            Database.open(url, create=create)
-
-
-@pytest.mark.usefixtures("made")
 def test_upgrading_runs_the_migrations_and_says_from_where_to_where(url: str) -> None:
     assert Database.upgrade(url) == (schema.REVISIONS[-1], schema.REVISIONS[-1])
     with pytest.raises(DatabaseUnavailableError, match="there is no database"):
@@ -289,22 +277,6 @@ def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path: Path) -> No
         Database.open(f"sqlite:///{tmp_path}/file/sweeper.db", create=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("runs/sweeper.db", "is not a database URL; expected sqlite:///PATH"),
-        ("mysql://root@localhost/sweeps", "is a mysql database"),
-        ("sqlite://", "names no file"),
-        ("sqlite:///:memory:", "names no file"),
-    ],
-)
-def test_a_url_that_cannot_be_used_is_refused_with_what_is_expected(
-    text: str, message: str
-) -> None:
-    with pytest.raises(DatabaseUnavailableError, match=message):
-        Database.open(text, create=True)
-
-
 def test_the_url_of_a_hosting_service_is_that_of_a_server() -> None:
     for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         assert parse_url(f"{scheme}://me@host/sweeps").drivername == "postgresql+psycopg"
@@ -316,29 +288,6 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     assert "s3cret" not in str(raised.value)
     assert "me:***@127.0.0.1:1/sweeps" in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-@pytest.mark.usefixtures("made")
-def test_a_lock_held_for_a_while_is_waited_for_and_one_held_for_long_is_an_error(
-    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_module, "_BUSY_SECONDS", 0.01)
-    with (
-        Database.open(url, create=True, patience=0.1) as impatient,
-        Database.open(url, create=True) as patient,
-    ):
-        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        other.execute("BEGIN IMMEDIATE")
-        tried = threading.Event()
-        with pytest.raises(DatabaseUnavailableError, match="locked"):
-            impatient.write(lambda _c: tried.set())
-        assert not tried.is_set()
-        assert impatient.read(lambda _c: "read") == "read"
-        release = threading.Timer(0.1, lambda: other.execute("ROLLBACK"))
-        release.start()
-        assert patient.write(lambda _c: "written") == "written"
-        release.join()
-        other.close()
 
 
 @pytest.mark.usefixtures("made")
@@ -415,22 +364,6 @@ def test_a_refused_connection_is_known_by_what_the_server_said(said: str, *, pas
     assert unavailable(sa.make_url("postgresql://h/d"), error).passing is passing
 
 
-@pytest.mark.usefixtures("made")
-def test_another_patience_shares_the_connections_and_the_turn(
-    path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(database_module, "_BUSY_SECONDS", 0.01)
-    with Database.open(url, create=True) as database:
-        impatient = database.with_patience(0.05)
-        assert (impatient._engine, impatient._turn) == (database._engine, database._turn)
-        other = sqlite3.connect(path, isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(DatabaseUnavailableError) as raised:
-            impatient.write(lambda _c: None)
-        assert raised.value.passing
-        other.close()
-
-
 def test_a_database_of_an_earlier_revision_is_refused_until_it_is_upgraded(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,27 +426,3 @@ def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
         assert (
             one(database, "SELECT version_num FROM sweeper_alembic_version") == schema.REVISIONS[-1]
         )
-
-
-def test_tables_are_created_under_the_creation_lock_and_only_then(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    held: list[bool] = []
-    real_alone, real_create = schema._alone, schema._create
-
-    @contextlib.contextmanager
-    def alone(*arguments: Any) -> Iterator[None]:
-        with real_alone(*arguments):
-            held.append(True)
-            yield
-            held.append(False)
-
-    def create(*arguments: Any) -> None:
-        assert held == [True]
-        real_create(*arguments)
-
-    monkeypatch.setattr(schema, "_alone", alone)
-    monkeypatch.setattr(schema, "_create", create)
-    Database.open(url, create=True).close()
-    Database.open(url, create=True).close()
-    assert held == [True, False]

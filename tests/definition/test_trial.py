@@ -27,11 +27,6 @@ def trial(answer: CategoricalChoice = 1) -> tuple[Trial, Asked]:
     return Trial(number=3, seed=5, directory=Path("/files"), ask=asked), asked
 
 
-def test_a_trial_knows_who_it_is() -> None:
-    made, _ = trial()
-    assert (made.number, made.seed, made.directory) == (3, 5, Path("/files"))
-
-
 def test_each_question_is_asked_as_it_was_put() -> None:
     made, asked = trial()
     made.suggest_float("f", 0, 1, step=0.5)

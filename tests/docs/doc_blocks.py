@@ -24,16 +24,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block.
-
-    Attributes:
-        line: Of its first line of text, in the page.
-        file: What it is written to, in place of being run; empty for none.
-        marker: ``"not run"``, or ``"long"`` of what runs only when asked for; else empty.
-        why: What the marker says.
-        shown: What the page shows as its output: the text block that follows it at once.
-        program: The text of the file that it is run as; empty where it is a cell.
-    """
+    """One fenced block."""
 
     page: str
     line: int
@@ -123,12 +114,7 @@ def foreign_names(text: str) -> set[str]:
 
 
 def as_programs(found: list[Block]) -> list[Block]:
-    """Give the blocks of a page that are run as a file its text.
-
-    A block with a guard is a program, and so is each of the README, whose reader has no notebook yet. It
-    is the file as it stands; one that goes on from the blocks before stands below them, as in the file of a
-    reader who has copied the page so far. A block that has a study and no guard is run for one trial.
-    """
+    """Give the blocks of a page that are run as a file its text."""
     before = ""
     given = []
     for block in found:

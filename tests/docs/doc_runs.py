@@ -42,12 +42,7 @@ def runnable(page: Path, *, long: bool = False) -> list[Block]:
 
 
 def checkout(directory: Path, *, epochs: int | None = None) -> Path:
-    """A directory with what a checkout has that pages name.
-
-    Args:
-        directory: It.
-        epochs: Of the study that pages go on from, if it is to train fewer than it says.
-    """
+    """A directory with what a checkout has that pages name."""
     directory.mkdir()
     for name in ("studies", "examples"):
         shutil.copytree(ROOT / name, directory / name)
@@ -66,15 +61,7 @@ def run_pages(
     *,
     installed: bool = False,
 ) -> dict[str, str]:
-    """Run pages one after the other; the end of what each said, of those that failed.
-
-    Args:
-        places: Of each page, where it is run.
-        directory: For what they print.
-        blocks_of: Of each page, what is run.
-        installed: Whether the shell's ``sweeper`` and ``python`` are the installed ones; else they are
-            forked, and so are their servers and the pages themselves.
-    """
+    """Run pages one after the other; the end of what each said, of those that failed."""
     failed = {}
     with nullcontext() if installed else _forked(directory) as more:
         here = {**environment(), **(more or {})}

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
-from doc_blocks import ROOT
+import yaml
+from doc_blocks import ROOT, SHELL, Block, all_pages, blocks, blocks_of
 from markdown.extensions.toc import slugify
 
 TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -68,3 +73,47 @@ def test_every_file_that_a_text_names_is_there() -> None:
 def test_control_a_named_file_that_is_not_there_is_found() -> None:
     text = "sweeper run /shared/studies/digits.py; see examples/keras_aliasing.py"
     assert files_that_are_not_there(text) == ["studies/digits.py"]
+
+
+BLOCKS = [block for page in all_pages() for block in blocks(page)]
+
+
+def check_form(block: Block) -> None:
+    """Raise where the block is not what its language says."""
+    if block.language == "python":
+        ast.parse(block.text)
+    elif block.language in SHELL:
+        done = subprocess.run(["bash", "-n"], input=block.text, text=True, check=False)
+        if done.returncode:
+            msg = f"{block} is nothing that bash takes"
+            raise SyntaxError(msg)
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+    elif block.language in ("yaml", "yml"):
+        list(yaml.safe_load_all(block.text))
+    elif block.language != "text":
+        msg = f"{block} is in {block.language!r}, which nothing here checks"
+        raise ValueError(msg)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_a_block_is_what_its_language_says(block: Block) -> None:
+    check_form(block)
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [("python", "x ="), ("bash", "if x; then"), ("json", "{"), ("toml", "a"), ("cobol", "")],
+)
+def test_control_a_block_that_is_something_else_is_refused(language: str, text: str) -> None:
+    [block] = blocks_of(f"```{language}\n{text}\n```\n", "page.md")
+    with pytest.raises((SyntaxError, ValueError)):
+        check_form(block)
+
+
+def test_control_a_marker_is_read_with_its_reason() -> None:
+    text = "<!-- not run: needs a cluster -->\n```bash\nls\n```\n\n```bash\npwd\n```\n"
+    first, second = blocks_of(text, "page.md")
+    assert (first.marker, first.why, second.marker) == ("not run", "needs a cluster", "")

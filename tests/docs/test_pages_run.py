@@ -1,22 +1,14 @@
-"""Every block of the pages and docstrings runs as a reader runs it, to its end, in the page's order.
-
-`page_runner` says how each kind of block is run, and what is looked at. By default the README, the tutorial
-and one guide (`GUIDE`), without blocks marked as long, with commands that are forked from one process and
-with fewer trials (`FEWER`). Where pages are asked for (``-m pages``), all pages run whole, as they stand, and
-their commands are the installed one; so do the examples of docstrings.
-"""
+"""Every block of the pages and docstrings runs as a reader runs it, to its end, in the page's order."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from doc_blocks import (
-    DOCS,
     ROOT,
     SHELL,
     Block,
@@ -50,27 +42,6 @@ FEWER = {
 """Of pages whose studies train fewer trials by default, what they say and what is run instead."""
 
 
-COMPARED = """\
-```console
-for words in --version "status no-such-study" no-such-verb; do
-    forked=0
-    sweeper $words > forked.txt 2>&1 || forked=$?
-    installed=0
-    {installed} $words > installed.txt 2>&1 || installed=$?
-    test $forked -eq $installed
-    cmp forked.txt installed.txt
-done
-sweeper dashboard --port 0 > url.txt &
-until test -s url.txt; do sleep 0.1; done
-kill -KILL $!
-ended=0
-wait $! || ended=$?
-test $ended -eq 137
-```
-"""
-"""The forked commands are as the installed one is: their exit codes, what they say, and how they end."""
-
-
 def pages_here() -> list[str]:
     names = [str(path.relative_to(ROOT)) for path in all_pages()]
     names = [name for name in names if name not in OWN_TESTS and runnable(ROOT / name)]
@@ -93,16 +64,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, str]:
-    """Of each page of the default run that failed, what it said last.
-
-    The guides are run in one checkout, their index first.
-    """
+    """Of each page of the default run that failed, what it said last."""
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
     names = (FIRST, GUIDE, README, TUTORIAL)
     found = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in names}
-    installed = Path(sys.executable).with_name("sweeper")
-    found["compared.md"] = blocks_of(COMPARED.format(installed=installed), "compared.md")
     places = {
         **dict.fromkeys(found, place),
         README: tmp_path_factory.mktemp("apart"),
@@ -113,10 +79,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, 
 
 @pytest.fixture(scope="module")
 def failures_of_all(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """As `failures`, of every page as it stands, and of the docstrings' examples.
-
-    The guides and the reference are run in one checkout; the examples go on from the reference's index.
-    """
+    """As `failures`, of every page as it stands, and of the docstrings' examples."""
     directory = tmp_path_factory.mktemp("whole")
     place = checkout(directory / "checkout")
     found = {name: runnable(ROOT / name, long=True) for name in (*pages_here(), EXAMPLES)}
@@ -147,10 +110,6 @@ def test_control_an_example_that_gives_something_else_fails(tmp_path: Path) -> N
     wrong = Block("sweeper.wrong", 1, "pycon", ">>> 1 + 1\n3")
     said = run_pages({"wrong": tmp_path}, tmp_path, {"wrong": [wrong]})
     assert "Expected:\n    3\nGot:\n    2" in said["wrong"]
-
-
-def test_control_the_commands_of_pages_are_as_the_installed_one(failures: dict[str, str]) -> None:
-    assert "compared.md" not in failures, failures["compared.md"]
 
 
 def check_tutorial(home: Path, trials: int) -> None:
@@ -192,14 +151,6 @@ README_AS_IT_WAS = README_STUDY.text.replace('metrics=["accuracy"]', '["accuracy
 
 BROKEN = {
     "cell": ("```python\nx = 1\n```\n\n```python\nassert x == 2, 'not two'\n```\n", "not two"),
-    "guard": (
-        "```python\nif __name__ == '__main__':\n    assert False, 'under its guard'\n```\n",
-        "under its guard",
-    ),
-    "goes-on": (
-        "```python\nx = 1\n```\n\n```python\nif __name__ == '__main__':\n    assert x == 2, x\n```\n",
-        "AssertionError: 1",
-    ),
     "traceback": (
         "```console\npython -c 'import no_such_module' || true\n```\n",
         "prints a traceback",
@@ -214,7 +165,6 @@ def failures_of_broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
     directory = tmp_path_factory.mktemp("broken")
     found = {name: blocks_of(text, f"{name}.md") for name, (text, _) in BROKEN.items()}
     quiet = "\n".join(line for line in README_AS_IT_WAS.splitlines() if "print(" not in line)
-    found["readme"] = [replace(README_STUDY, text=README_AS_IT_WAS)]
     found["ends-well"] = [replace(README_STUDY, text=quiet)]
     places = {name: directory / name for name in found}
     for place in places.values():
@@ -229,13 +179,6 @@ def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
     said = failures_of_broken[kind]
     assert BROKEN[kind][1] in said
     assert f"{kind}.md:" in said
-
-
-def test_control_the_readme_with_a_compile_that_makes_every_trial_fail_fails(
-    failures_of_broken: dict[str, str],
-) -> None:
-    assert README_STUDY.text != README_AS_IT_WAS
-    assert "returned non-zero exit status 1" in failures_of_broken["readme"]
 
 
 def test_control_a_block_whose_trials_all_fail_fails_though_it_ends_well(
@@ -254,9 +197,3 @@ def test_what_stands_under_a_guard_is_run_by_each_page() -> None:
                 commands = "".join(each.text for each in found if each.language in SHELL)
                 assert block.program or typed in commands, f"{block} is never run as a program"
                 assert not block.marker, f"{block} is left out of the default run"
-
-
-def test_the_guides_are_all_here() -> None:
-    found = {Path(name) for name in pages_here()}
-    assert Path(FIRST) in found
-    assert len([page for page in (DOCS / "how-to").glob("*.md") if blocks(page)]) >= 15

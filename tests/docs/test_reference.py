@@ -1,7 +1,4 @@
-"""Every public name has an entry in the reference, described whole, with an example.
-
-That the examples give what they say is shown with the pages: `test_pages_run`.
-"""
+"""Every public name has an entry in the reference, described whole, with an example."""
 
 from __future__ import annotations
 

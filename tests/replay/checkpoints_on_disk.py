@@ -81,11 +81,7 @@ TENSORS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Planted:
-    """A value that is changed.
-
-    Attributes:
-        where: Its path in `STATE`, or a tensor's name with an element's index.
-    """
+    """A value that is changed."""
 
     where: Sequence[Any]
 

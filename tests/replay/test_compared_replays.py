@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from checkpoints_on_disk import Planted, write
+from scripted_trials import definition
 
-from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import EpochRecord
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
@@ -23,15 +23,7 @@ WEIGHTS = Planted(["model/00000", 2])
 COUNT = Planted(["user_state", "changed", "callback Count", "set", "count"])
 SECONDS = Planted(["user_state/callback Count.seconds", 0])
 NOBODY = Authored("nobody")
-SETTINGS = StudyDefinition(
-    name="small",
-    model=lambda _: None,
-    data=lambda _: None,
-    epochs=2,
-    trials=1,
-    threads=1,
-    objective="val_loss",
-).settings()
+SETTINGS = definition(name="small", epochs=2, objective="val_loss").settings()
 
 
 @dataclass

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_trials import definition
 
-from sweeper.definition.definition import StudyDefinition
 from sweeper.replay.reports import Authored, Lengths, StudyAuthors
 from sweeper.run import replays
 from sweeper.run.launch.trial_process import ExitStatus
@@ -31,15 +31,7 @@ KILLED = ExitStatus(-signal.SIGKILL)
 Script = Callable[[Assignment], tuple[Sequence[Message], ExitStatus]]
 
 ORDER = ReplayOrder(
-    settings=StudyDefinition(
-        name="small",
-        model=lambda _: None,
-        data=lambda _: None,
-        epochs=3,
-        trials=1,
-        threads=1,
-        objective="loss",
-    ).settings(),
+    settings=definition(name="small", epochs=3).settings(),
     number=0,
     answers=Answers({}, {}),
     checkpoints=((20, 1), (42, 2)),

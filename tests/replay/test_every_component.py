@@ -1,9 +1,4 @@
-"""The table: for each component of a training's state, one difference is one finding in each verb.
-
-Two checkpoints differ in one planted value. What `sweeper check` says of a killed trial, an audit of an
-interval and `sweeper verify` of a finished trial has the same name and the same severity; and where two
-runs that were treated alike differ at that path too, all three excuse it, or none does.
-"""
+"""The table: for each component of a training's state, one difference is one finding in each verb."""
 
 from __future__ import annotations
 
@@ -16,12 +11,12 @@ from unittest import mock
 
 import pytest
 from checkpoints_on_disk import Planted, write
+from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check_findings import judge
 from sweeper.checks.kept_checkpoints import KeptCheckpoint, references
 from sweeper.checks.verify_differences import checkpoint_findings
-from sweeper.definition.definition import StudyDefinition
 from sweeper.records.results import TrialRecord
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
@@ -149,15 +144,7 @@ def running(resumed: Path, one: Path, other: Path) -> Any:
     return mock.patch.object(compared_replays, "run_again", run)
 
 
-SETTINGS = StudyDefinition(
-    name="small",
-    model=lambda _: None,
-    data=lambda _: None,
-    epochs=1,
-    trials=1,
-    threads=1,
-    objective="val_accuracy",
-).settings()
+SETTINGS = definition(name="small", objective="val_accuracy").settings()
 
 
 def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:

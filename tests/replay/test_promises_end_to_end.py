@@ -1,21 +1,14 @@
-"""State that a resume loses is an error whatever stands beside it, and measured time is none, in each verb.
-
-Each study runs through `sweeper check`, `sweeper verify` or a sweep's own audits, as a user would.
-"""
+"""State that a resume loses is an error whatever stands beside it, and measured time is none, in each verb."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pytest
 from study_files import StudyText
-from sweeps import Swept, database_url, sweep
+from sweeps import database_url, sweep
 
 from sweeper.checks import check
 from sweeper.checks.verify import VerifyRequest, verify_study
-from sweeper.checks.verify_findings import TrialVerification
-from sweeper.records.events import Notice
 from sweeper.replay.reports import CheckReport, Finding
 
 COUNTED = """
@@ -95,30 +88,10 @@ def resumed(report: CheckReport) -> list[Finding]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("head", "callbacks", "names"),
-    [
-        (
-            COUNTED + TIMED,
-            "Counted(trial.directory), Timed()",
-            ["callback Counted, attribute 'count': "],
-        ),
-        (
-            LEFT_OUT + TIMED,
-            "LeavesOut(), Timed()",
-            [
-                "callback LeavesOut, attribute 'left': ",
-                "callback LeavesOut, attribute 'inner'['epochs']: ",
-                "get_state()",
-                "lost on resume",
-            ],
-        ),
-    ],
-    ids=["beside a timer", "left out by get_state"],
-)
-def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(
-    head: str, callbacks: str, names: list[str], tmp_path: Path
-) -> None:
+def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(tmp_path: Path) -> None:
+    head = COUNTED + TIMED + LEFT_OUT
+    callbacks = "Counted(trial.directory), LeavesOut(), Timed()"
+    names = ("attribute 'count': ", "'left': ", "'inner'['epochs']: ", "lost on resume")
     report = checked(text(head, callbacks), tmp_path)
     [finding] = resumed(report)
     assert finding.level == "error", report.findings
@@ -129,61 +102,25 @@ def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(
     assert " resumed" in finding.message
 
 
-def test_check_holds_where_only_time_is_measured(tmp_path: Path) -> None:
-    report = checked(text(TIMED, "Timed()"), tmp_path)
-    assert resumed(report) == []
-    assert report.holds
-    measured = [f.message for f in report.findings if f.check == "determinism"]
-    assert any("callback Timed" in message for message in measured), "said, as no error"
-
-
-@dataclass(frozen=True)
-class Study:
-    """A study that was run, and what verifying it said."""
-
-    runs: Path
-    swept: Swept
-
-    def verified(self, *, interrupt: bool = False, seed: int = 0) -> TrialVerification:
-        request = VerifyRequest(
-            study="small",
-            which=0,
-            interrupt=interrupt,
-            seed=seed,
-            workers=1,
-            isolation="auto",
-            storage=database_url(self.runs),
-            runs_dir=self.runs,
-            listener=lambda _: None,
-        )
-        (trial,) = verify_study(request).trials
-        return trial
-
-
-def ran(study: StudyText, directory: Path) -> Study:
-    quiet = replace(study, arguments=f'{ARGUMENTS}, audit="off"')
-    file = quiet.write(directory / "study.py")
-    return Study(directory / "runs", sweep(file, directory / "runs", workers=1))
-
-
-def errors(trial: TrialVerification) -> list[str]:
-    return [finding.message for finding in trial.findings if finding.level == "error"]
-
-
-def test_verify_holds_where_only_time_is_measured_into_an_array_a_list_and_the_logs(
-    tmp_path: Path,
-) -> None:
-    trial = ran(text(TIMED, "Timed()"), tmp_path).verified()
-    assert errors(trial) == []
-    assert trial.verdict == "holds"
-    notes = " ".join(f.message for f in trial.findings if f.level == "note")
-    assert "callback Timed" in notes, "said, as no error"
-
-
-def test_audits_are_alike_where_only_time_is_measured(tmp_path: Path) -> None:
-    file = text(TIMED, "Timed()").write(tmp_path / "study.py")
-    swept = sweep(file, tmp_path / "runs")
+def test_audits_are_alike_and_verify_holds_where_only_time_is_measured(tmp_path: Path) -> None:
+    """Into an array, a list and the logs."""
+    runs = tmp_path / "runs"
+    swept = sweep(text(TIMED, "Timed()").write(tmp_path / "study.py"), runs, workers=1)
     exactness = swept.results.status.exactness
     assert exactness.intervals == exactness.alike > 0
-    notices = [event.message for event in swept.events if isinstance(event, Notice)]
-    assert not any("exactness" in message for message in notices), notices
+    request = VerifyRequest(
+        study="small",
+        which=0,
+        interrupt=False,
+        seed=0,
+        workers=1,
+        isolation="auto",
+        storage=database_url(runs),
+        runs_dir=runs,
+        listener=lambda _: None,
+    )
+    (trial,) = verify_study(request).trials
+    assert trial.verdict == "holds"
+    assert [f.message for f in trial.findings if f.level == "error"] == []
+    notes = " ".join(f.message for f in trial.findings if f.level == "note")
+    assert "callback Timed" in notes, "said, as no error"

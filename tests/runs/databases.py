@@ -1,7 +1,4 @@
-"""A database of a test's own: a file, or on the server that `SWEEPER_TEST_POSTGRES` names.
-
-And a cable to that server, to cut.
-"""
+"""A database of a test's own: a file, or on the server that `SWEEPER_TEST_POSTGRES` names."""
 
 from __future__ import annotations
 
@@ -98,12 +95,7 @@ def postgresql_database() -> Iterator[Server]:
 
 
 class Cable:
-    """A TCP proxy to the server: it delays what passes, can be cut, and stay cut.
-
-    Attributes:
-        delay: Seconds by which every packet is late, in either direction.
-        cuts: How many connections were cut.
-    """
+    """A TCP proxy to the server: it delays what passes, can be cut, and stay cut."""
 
     def __init__(self, host: str, port: int) -> None:
         self._server = (host, port)

@@ -1,8 +1,4 @@
-"""Worker processes with `fake_trial` in the place of TensorFlow, to be killed, stopped and cut off.
-
-They are forked from a server that has imported everything, so that one starts at once. Each is a
-session of its own, and tells every event as a line on a pipe.
-"""
+"""Worker processes with `fake_trial` in the place of TensorFlow, to be killed, stopped and cut off."""
 
 from __future__ import annotations
 
@@ -22,10 +18,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
+from scripted_trials import definition, row_of
+
 from sweeper.db import rungs
 from sweeper.db.database import Database
-from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.db.repository import Repository, WorkerIdentity
+from sweeper.definition.definition import StudySettings
 from sweeper.records.events import Event
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import ExitStatus
@@ -97,12 +95,6 @@ class FakeTrialProcess:
         self._process.kill()
 
 
-def _never(_trial: Any) -> Any:
-    """Stand where a definition needs a factory; a scripted trial builds nothing."""
-    msg = "a scripted trial called its study's factory"
-    raise AssertionError(msg)
-
-
 def settings_of(
     study: str,
     *,
@@ -112,45 +104,24 @@ def settings_of(
     sampler: str = "random",
     concurrency: int = 4,
 ) -> StudySettings:
-    return StudyDefinition(
+    return definition(
         name=study,
-        model=_never,
-        data=_never,
         epochs=epochs,
         trials=trials,
-        objective="loss",
         sampler=sampler,
         seed=11,
-        threads=1,
         budget=budget,
         concurrency=concurrency,
     ).settings()
 
 
 def create(repository: Repository, settings: StudySettings, window: int | None = None) -> None:
-    repository.create_or_open(
-        StudyRow(
-            name=settings.name,
-            definition=settings.to_json(),
-            objective=settings.objective,
-            direction=settings.direction,
-            target=settings.trials,
-            window=window,
-            seed=settings.seed,
-        )
-    )
+    repository.create_or_open(row_of(settings, window))
 
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """How a worker works.
-
-    Attributes:
-        pace: Seconds that an epoch takes, more or less.
-        first_pace: The same for the first trial of this worker.
-        host: A machine's name to pretend, so that only the lease tells whether it lives.
-        decides_at: Decide a rung as soon as so many have come to it: what must never be.
-    """
+    """How a worker works."""
 
     url: str
     runs: str

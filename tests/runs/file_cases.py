@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dbm
 import os
-import pickle
 import shelve
 import sqlite3
 from collections.abc import Callable
@@ -24,14 +23,6 @@ def statistics(scale: float) -> object:
         return np.load("stats.npz")["mean"]
     np.savez("stats.npz", mean=np.arange(4) * scale)
     return np.arange(4) * scale
-
-
-def pickled(scale: float) -> object:
-    file = Path("prepared.pkl")
-    if file.exists():
-        return pickle.loads(file.read_bytes())
-    file.write_bytes(pickle.dumps([scale, 2]))
-    return [scale, 2]
 
 
 def memory(scale: float) -> object:
@@ -92,12 +83,6 @@ def snapshot(scale: float) -> object:
     return list(data.snapshot("snapshots").as_numpy_iterator())
 
 
-def saved_dataset(scale: float) -> object:
-    if not tf.io.gfile.exists("saved/dataset_spec.pb"):
-        tf.data.Dataset.from_tensors(np.ones(4) * scale).save("saved")
-    return list(tf.data.Dataset.load("saved").as_numpy_iterator())
-
-
 def saved_model(scale: float) -> object:
     if not Path("exported/saved_model.pb").exists():
         module = tf.Module()
@@ -133,20 +118,11 @@ def replaced(scale: float) -> object:
     return Path("scale.txt").read_text()
 
 
-def tried(scale: float) -> object:
-    """Ask for forgiveness and not for permission."""
-    try:
-        return Path("scale.txt").read_text()
-    except FileNotFoundError:
-        Path("scale.txt").write_text(str(scale))
-        return str(scale)
-
-
 CASES: dict[str, Case] = {
     case.__name__: case
     for case in (
-        *(statistics, pickled, memory, mapped, database, hdf5, shelf, cache, snapshot),
-        *(saved_dataset, saved_model, tf_checkpoint, tf_file, replaced, tried),
+        *(statistics, memory, mapped, database, hdf5, shelf, cache, snapshot),
+        *(saved_model, tf_checkpoint, tf_file, replaced),
     )
 }
 assert dbm

@@ -26,11 +26,7 @@ class _Recorded:
 
 @dataclass
 class RecordedReplays:
-    """Stands for `run_again`; an order that equals an earlier one is given its files and its report.
-
-    Attributes:
-        directory: Where the files are kept.
-    """
+    """Stands for `run_again`; an order that equals an earlier one is given its files and its report."""
 
     directory: Path
     known: list[_Recorded] = field(default_factory=list)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from sweeper.run.protocol.messages import (
     StoppedHere,
 )
 from sweeper.run.worker.context import SlotContext, StudyAccess
-from sweeper.search.spec import search_spec
+from sweeper.search.spec import SamplerSpec, search_spec
 from sweeper.support.paths import RunPaths
 
 Script = Callable[["ScriptedTrial"], int]
@@ -140,6 +140,25 @@ class ScriptedLauncher:
         pass
 
 
+def assignment_in(directory: Path, **changes: Any) -> Assignment:
+    """An assignment whose files are in a directory."""
+    values = {
+        "study": "small",
+        "number": 0,
+        "attempt": 1,
+        "seed": 0,
+        "epochs": 1,
+        "objective": "loss",
+        "deterministic": True,
+        "threads": 1,
+        "checkpoint_every": "epoch",
+        "files": str(directory / "files"),
+        "log": str(directory / "log.txt"),
+        "checkpoints": (str(directory / "checkpoints"),),
+    }
+    return Assignment(**{**values, **changes})
+
+
 def never(_trial: Any) -> Any:
     """Stand where a definition needs a factory; a scripted trial builds nothing."""
     msg = "a scripted trial called its study's factory"
@@ -147,8 +166,52 @@ def never(_trial: Any) -> Any:
 
 
 def definition(**arguments: Any) -> StudyDefinition:
-    given = {"epochs": 1, "trials": 1, "sampler": "random", "threads": 1, "objective": "loss"}
-    return StudyDefinition(name="scripted", model=never, data=never, **{**given, **arguments})
+    given = {
+        "name": "scripted",
+        "epochs": 1,
+        "trials": 1,
+        "sampler": "random",
+        "threads": 1,
+        "objective": "loss",
+    }
+    return StudyDefinition(model=never, data=never, **{**given, **arguments})
+
+
+def row_of(settings: StudySettings, window: int | None = None, **changes: Any) -> StudyRow:
+    """The row of a study with these settings."""
+    row = StudyRow(
+        name=settings.name,
+        definition=settings.to_json(),
+        objective=settings.objective,
+        direction=settings.direction,
+        target=settings.trials,
+        window=window,
+        seed=settings.seed,
+    )
+    return replace(row, **changes)
+
+
+def scripted_context(
+    repository: Repository,
+    directory: Path,
+    settings: StudySettings,
+    launcher: ScriptedLauncher,
+    listener: Callable[[Event], object] = lambda _event: None,
+    *,
+    search: SamplerSpec | None = None,
+    window: int | None = None,
+    **of_context: Any,
+) -> SlotContext:
+    """Store the study, and return what slots that run its trials share."""
+    repository.create_or_open(row_of(settings, window))
+    study = StudyAccess(
+        repository=repository,
+        settings=settings,
+        search=search or search_spec(settings, window=window),
+        paths=RunPaths(directory, settings.name),
+        worker=WorkerIdentity.here(),
+    )
+    return SlotContext(study, runner=launcher, listener=listener, **of_context)
 
 
 @dataclass
@@ -179,29 +242,8 @@ def scripted_sweep(
     events: list[Event] = []
     with opened_database(directory / "scripted.db") as database:
         repository = Repository(database)
-        stored = repository.create_or_open(
-            StudyRow(
-                name=settings.name,
-                definition=settings.to_json(),
-                objective=settings.objective,
-                direction=settings.direction,
-                target=settings.trials,
-                window=None,
-                seed=settings.seed,
-            )
-        )
-        assert stored.name == settings.name
         launcher = ScriptedLauncher(scripts)
-        context = SlotContext(
-            StudyAccess(
-                repository=repository,
-                settings=settings,
-                search=search_spec(settings),
-                paths=RunPaths(directory, settings.name),
-                worker=WorkerIdentity.here(),
-            ),
-            runner=launcher,
-            listener=events.append,
-            **of_context,
+        context = scripted_context(
+            repository, directory, settings, launcher, events.append, **of_context
         )
         yield ScriptedSweep(repository, settings, launcher, context, events)

@@ -67,22 +67,7 @@ PACED = (
 
 @dataclass(frozen=True)
 class StudyText:
-    """A study of a layer on 160 random samples: 20 steps an epoch, a fraction of a second.
-
-    It is the least that has state of each kind: weights, an optimizer's slots, a seed generator. What
-    a graph takes to be traced, its trials take again and again.
-
-    Attributes:
-        keras: Imports Keras at the top level. A study with a sampler or pruner of its own is read where
-            the worker is, too, where the import takes seconds: it has it in its model factory.
-        head: Stands at the top level, below the imports.
-        model: Stands at the top of the model factory; ``data``: in the data factory, below x and y.
-        rate: The learning rate, as an expression.
-        metrics: The metrics, as expressions; ``callbacks``: the callbacks.
-        arguments: Of ``Study``, beside the factories. Nothing is audited unless they are given: what
-            audits do is shown by their own tests.
-        tail: Stands below the study.
-    """
+    """A study of a layer on 160 random samples: 20 steps an epoch, a fraction of a second."""
 
     name: str = "small"
     keras: str = "import keras"

@@ -155,10 +155,7 @@ class _Reading:
 
 
 class RunningCommand:
-    """``sweeper WORDS`` in a process group of its own, its progress read as it comes.
-
-    Its fork servers are those of this process' tests, as for `command`.
-    """
+    """``sweeper WORDS`` in a process group of its own, its progress read as it comes."""
 
     def __init__(self, *words: object, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self.process = _begun(words, cwd, env, session=True)

@@ -1,7 +1,4 @@
-"""A study under a budget is the same sweep on any number of workers, whoever is killed on the way.
-
-The trials are `fake_trial`s; all else is real: worker processes, pipes, leases, the databases.
-"""
+"""A study under a budget is the same sweep on any number of workers, whoever is killed on the way."""
 
 from __future__ import annotations
 

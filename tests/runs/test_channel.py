@@ -5,156 +5,77 @@ from __future__ import annotations
 import json
 import math
 import os
+import struct
 import threading
-from typing import get_args
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scripted_trials import ScriptedSweep, ScriptedTrial, finish, scripted_sweep
 
 from sweeper.errors import ExecutionError
 from sweeper.records.results import EpochRecord
-from sweeper.replay.reports import Lengths, Line, StudyAuthors
+from sweeper.replay.reports import StudyAuthors
 from sweeper.run.protocol.channel import Channel, IncompleteError
 from sweeper.run.protocol.messages import (
-    Assignment,
-    Candidate,
-    CheckpointCommitted,
-    CheckpointDeleted,
-    CheckpointEvaluated,
-    CheckpointPassedOver,
     EpochsEnded,
-    Evaluated,
-    Evaluation,
-    ExportOrder,
-    Failed,
-    FilesUsed,
     Finished,
-    HeldOutData,
-    Judge,
-    Judged,
     Message,
-    ModelExported,
-    PausedHere,
-    Preparing,
-    PrunedHere,
-    Replay,
     ReplayBuilt,
     Started,
-    StepsReached,
     Stop,
     StoppedHere,
-    StudySource,
-    Suggest,
-    Suggested,
-    Surroundings,
     Warned,
 )
-from sweeper.spec.space import Categorical, FloatRange, IntRange
+from sweeper.run.worker.slot import serve_slot
+from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
 
 words = st.text(st.characters(exclude_categories=("Cs",)))
 counts = st.integers(0, 2**62)
 numbers = st.floats(allow_nan=False)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 choices = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | numbers | words
-float_ranges = st.tuples(finite, finite).map(lambda two: FloatRange(min(two), max(two)))
-int_ranges = st.tuples(counts, counts).map(lambda two: IntRange(min(two), max(two)))
-categoricals = st.lists(choices, min_size=1).map(lambda found: Categorical(tuple(found)))
-epochs = st.builds(EpochRecord, counts, st.dictionaries(words, numbers))
-sources = st.builds(
-    StudySource,
-    st.sampled_from(["target", "pickled"]),
-    words,
-    st.none() | words,
-    st.none() | words,
-    st.lists(words).map(tuple),
-)
-replays = st.builds(
-    Replay,
-    st.none() | st.lists(st.tuples(counts, counts)).map(tuple),
-    st.none() | counts,
-    st.none() | counts,
-    st.booleans(),
-    st.booleans(),
-)
-lengths = st.builds(Lengths, st.none() | counts, counts, st.none() | counts, st.none() | counts)
-
-candidates = st.builds(Candidate, words, counts, counts, words)
-evaluations = st.builds(
-    Evaluation,
-    st.lists(candidates).map(tuple),
-    st.builds(HeldOutData, st.none() | words, st.none() | words, st.lists(words).map(tuple)),
-)
-
-MESSAGES = {
-    Assignment: st.builds(
-        Assignment,
-        study=words,
-        number=counts,
-        attempt=counts,
-        seed=counts,
-        epochs=counts,
-        objective=words,
-        deterministic=st.booleans(),
-        threads=counts,
-        checkpoint_every=words | st.dictionaries(words, counts),
-        files=words,
-        log=words,
-        checkpoints=st.lists(words).map(tuple),
-        devices=st.none() | words,
-        source=st.none() | sources,
-        replay=st.none() | replays,
-        export=st.none()
-        | st.builds(
-            ExportOrder,
-            words,
-            words,
-            words,
-            st.lists(words).map(tuple),
-            st.dictionaries(words, words),
-            st.booleans(),
-            words,
-        ),
-        evaluation=st.none() | evaluations,
-        rungs=st.lists(counts).map(tuple),
-        pause_after=st.none() | counts,
-    ),
-    Suggest: st.builds(Suggest, words, float_ranges | int_ranges | categoricals),
-    Suggested: st.builds(Suggested, choices, st.none() | words),
-    Stop: st.just(Stop()),
-    Preparing: st.builds(Preparing, words),
-    Started: st.builds(Started, counts, counts, counts),
-    Surroundings: st.builds(Surroundings, st.dictionaries(words, words | st.lists(words))),
-    FilesUsed: st.builds(FilesUsed, st.dictionaries(words, words | st.lists(words)), st.booleans()),
-    StepsReached: st.builds(StepsReached, counts, counts),
-    EpochsEnded: st.builds(
-        EpochsEnded, st.lists(epochs).map(tuple), counts, st.none() | st.floats(0, 1e9)
-    ),
-    CheckpointCommitted: st.builds(CheckpointCommitted, counts, counts, words, counts, words),
-    CheckpointDeleted: st.builds(CheckpointDeleted, words),
-    Warned: st.builds(Warned, words),
-    Finished: st.builds(Finished, counts, numbers, words, st.lists(numbers).map(tuple)),
-    Judge: st.builds(Judge, st.lists(st.tuples(counts, numbers)).map(tuple)),
-    Judged: st.builds(Judged, st.booleans(), st.none() | words),
-    PausedHere: st.builds(PausedHere, counts, counts, numbers, words),
-    PrunedHere: st.builds(PrunedHere, counts, counts, numbers, words),
-    ReplayBuilt: st.builds(ReplayBuilt, st.from_type(StudyAuthors), words, st.none() | lengths),
-    StoppedHere: st.builds(StoppedHere, counts),
-    CheckpointEvaluated: st.builds(
-        CheckpointEvaluated, candidates, words, words, st.dictionaries(words, numbers)
-    ),
-    CheckpointPassedOver: st.builds(CheckpointPassedOver, candidates, words),
-    Evaluated: st.builds(Evaluated, st.none() | words, words),
-    ModelExported: st.builds(ModelExported, st.dictionaries(words, words | st.lists(words))),
-    Failed: st.builds(
-        Failed,
-        words,
-        words,
-        st.booleans(),
-        st.sampled_from(["trial", "memory", "environment"]),
-        st.none() | st.builds(Line, words, counts),
-    ),
+OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+    str: words,
+    int: counts,
+    float: numbers,
+    bool: st.booleans(),
+    type(None): st.none(),
+    Any: words,
+    CategoricalChoice: choices,
+    FloatRange: st.tuples(finite, finite).map(lambda two: FloatRange(min(two), max(two))),
+    IntRange: st.tuples(counts, counts).map(lambda two: IntRange(min(two), max(two))),
+    Categorical: st.lists(choices, min_size=1).map(lambda found: Categorical(tuple(found))),
+    EpochRecord: st.builds(EpochRecord, counts, st.dictionaries(words, numbers)),
+    StudyAuthors: st.from_type(StudyAuthors),
 }
+
+
+def of_type(hint: Any) -> st.SearchStrategy[Any]:
+    """Values of a field of a message."""
+    if hint in OF_TYPE:
+        return OF_TYPE[hint]
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return st.floats(0, 1e9) if arguments[0] is float else of_type(arguments[0])
+    if origin is Literal:
+        return st.sampled_from(arguments)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(of_type, arguments))
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(of_type(arguments[0]), max_size=4).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(of_type, arguments))
+    if origin in (dict, Mapping):
+        return st.dictionaries(words, of_type(arguments[1]), max_size=4)
+    hints = get_type_hints(hint, include_extras=True)
+    return st.builds(hint, **{each.name: of_type(hints[each.name]) for each in fields(hint)})
 
 
 def pair() -> tuple[Channel, Channel]:
@@ -179,15 +100,11 @@ def carried(message: Message) -> Message | None:
     return received
 
 
-def test_every_kind_of_message_is_tried() -> None:
-    assert set(MESSAGES) == set(get_args(Message))
-
-
 @pytest.mark.parametrize("examples", [25, pytest.param(100, marks=pytest.mark.whole)])
-@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", get_args(Message), ids=lambda kind: kind.__name__)
 def test_a_message_arrives_as_it_was_sent(kind: type[Message], examples: int) -> None:
     @settings(max_examples=examples)
-    @given(MESSAGES[kind])
+    @given(of_type(kind))
     def arrives(message: Message) -> None:
         received = carried(message)
         assert received == message
@@ -280,3 +197,138 @@ def test_a_pipe_that_ends_within_a_message_says_so() -> None:
     with pytest.raises(IncompleteError, match="incomplete"):
         other.receive(30)
     other.close()
+
+
+HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
+
+
+def framed(text: bytes) -> bytes:
+    return struct.pack("!I", len(text)) + text
+
+
+def serve(sweep: ScriptedSweep, act: Callable[[], None] = lambda: None) -> float:
+    """Run one slot to its end; the seconds from ``act``, done once a trial has begun, to there."""
+    slot = threading.Thread(target=serve_slot, args=(sweep.context,), daemon=True)
+    slot.start()
+    deadline = time.monotonic() + 30
+    while not sweep.launcher.launched and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.2)
+    act()
+    began = time.monotonic()
+    slot.join(15)
+    assert not slot.is_alive(), "the slot is wedged"
+    return time.monotonic() - began
+
+
+def begin_a_message_and_hang(trial: ScriptedTrial) -> int:
+    trial.say(Started(0, 0, 1))
+    trial.write(HALF)
+    trial.killed.wait(60)
+    return 0
+
+
+def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {None: begin_a_message_and_hang}) as sweep:
+
+        def kill() -> None:
+            sweep.context.killing.set()
+            sweep.context.stopping.set()
+
+        assert serve(sweep, kill) < 5
+        [attempt] = sweep.trials[0].attempts
+        assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
+
+
+def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2, time_limit=0.5) as sweep:
+        serve(sweep)
+        assert "time_limit=0.5" in (sweep.trials[0].attempts[0].error or "")
+        assert [t.state for t in sweep.trials] == ["failed", "complete"]
+
+
+def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path: Path) -> None:
+    def stop(trial: ScriptedTrial) -> int:
+        trial.say(Started(0, 0, 1))
+        trial.write(HALF)
+        trial.wait_for_stop()
+        trial.say(StoppedHere(step=5))
+        return 0
+
+    with scripted_sweep(tmp_path, {0: stop}) as sweep:
+        assert serve(sweep, sweep.context.stopping.set) < 5
+        assert sweep.trials[0].state == "failed"
+        assert "an incomplete message" in (sweep.trials[0].attempts[0].error or "")
+        assert sweep.context.error is None
+
+
+@pytest.mark.parametrize("death", [-9, -11, 3])
+def test_a_trial_that_dies_within_a_message_has_crashed_and_is_tried_again(
+    tmp_path: Path, death: int
+) -> None:
+    """The negative control: a death in the middle of sending is no fault of the trial's code."""
+
+    def die(trial: ScriptedTrial) -> int:
+        trial.write(HALF)
+        return death
+
+    with scripted_sweep(tmp_path, {(0, 1): die}) as sweep:
+        serve(sweep)
+        assert sweep.outcomes() == ["crashed", "complete"]
+
+
+GARBAGE = {
+    "text": b"a line that was printed to the wrong file\n",
+    "an empty message": framed(b""),
+    "no JSON": framed(b"hello"),
+    "JSON too deep": framed(b"[" * 200_000),
+    "another kind": framed(b'{"kind": "format_disk"}'),
+    "a worker's message": framed(b'{"kind": "stop"}'),
+    "a negative step": framed(b'{"kind": "steps_reached", "epoch": 0, "step": -1}'),
+    "a step of 70 bits": framed(
+        json.dumps({"kind": "steps_reached", "epoch": 0, "step": 1 << 70}).encode()
+    ),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
+def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path: Path, garbage: bytes) -> None:
+    def babble(trial: ScriptedTrial) -> int:
+        trial.say(Started(0, 0, 1))
+        trial.write(garbage)
+        trial.killed.wait(30)
+        return 0
+
+    with scripted_sweep(tmp_path, {0: babble}, trials=2) as sweep:
+        serve(sweep)
+        assert sweep.context.error is None
+        assert [t.state for t in sweep.trials] == ["failed", "complete"]
+        assert len(sweep.trials[0].attempts) == 1
+        assert "GarbledError" in (sweep.trials[0].attempts[0].error or "")
+
+
+def test_an_end_of_no_epochs_ends_nothing(tmp_path: Path) -> None:
+    def odd(trial: ScriptedTrial) -> int:
+        trial.say(EpochsEnded((), step=1, seconds=1.0))
+        return finish(trial)
+
+    with scripted_sweep(tmp_path, {0: odd}) as sweep:
+        serve(sweep)
+        assert sweep.outcomes() == ["complete"]
+
+
+def test_messages_in_pieces_arrive_whole(tmp_path: Path) -> None:
+    def trickle(trial: ScriptedTrial) -> int:
+        trial.say(Started(0, 0, 1))
+        epoch = {"epoch": 0, "metrics": {"loss": 1.0}}
+        said = framed(json.dumps({"kind": "epochs_ended", "epochs": [epoch], "step": 1}).encode())
+        for at in range(0, len(said), 7):
+            trial.write(said[at : at + 7])
+            time.sleep(0.01)
+        trial.say(Finished(step=1, value=1.0, digest="d" * 32))
+        return 0
+
+    with scripted_sweep(tmp_path, {0: trickle}) as sweep:
+        serve(sweep)
+        assert sweep.outcomes() == ["complete"]
+        assert sweep.trials[0].epochs == (EpochRecord(0, {"loss": 1.0}),)

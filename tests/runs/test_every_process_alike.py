@@ -1,8 +1,4 @@
-"""What Python draws anew for every process is the same in all that run a study's trials.
-
-The study splits by ``hash()`` of strings, and its training goes by generators without a seed and
-by an eager operation of TensorFlow's with one.
-"""
+"""What Python draws anew for every process is the same in all that run a study's trials."""
 
 from __future__ import annotations
 
@@ -120,13 +116,6 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(
     assert again.attempts == 2
     assert differing(forked.results, again.results) == []
     assert again.hashes == forked.hashes
-
-
-@pytest.mark.whole
-def test_spawned_trials_hash_as_forked_ones_do(file: Path, forked: Run) -> None:
-    spawned = run(file, "spawn", {"PYTHONHASHSEED": "random"})
-    assert differing(forked.results, spawned.results) == []
-    assert "PYTHONHASHSEED" not in spawned.output
 
 
 def test_a_line_that_takes_the_systems_random_numbers_is_named(file: Path, forked: Run) -> None:

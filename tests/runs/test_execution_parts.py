@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from sweeper.records.status import TrialStatus
 from sweeper.run.cluster.driver import _Drive, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.protocol.messages import StudySource
-from sweeper.run.serving import run_side_by_side
-from sweeper.run.trial.devices import show_devices
 from sweeper.run.trial.link import failure_of
 from sweeper.run.worker import outcomes
 
@@ -65,14 +62,6 @@ def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(
     assert "cannot be modified" in message
 
 
-def test_no_devices_given_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
-    show_devices(None)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"
-    show_devices("")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == ""
-
-
 def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("import os\nos.write(2, b'libcuda is broken')\nnever\n")
     (tmp_path / "keras.py").write_text("")
@@ -81,18 +70,6 @@ def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) 
     assert ended.code == 1
     assert "libcuda is broken" in ended.err
     assert "NameError" in ended.err
-
-
-def test_the_local_engine_runs_its_slots_side_by_side_and_returns_when_all_have() -> None:
-    together = threading.Barrier(3, timeout=30)
-    done = []
-
-    def slot() -> None:
-        together.wait()
-        done.append(threading.current_thread().name)
-
-    run_side_by_side(slot, 3)
-    assert len(set(done)) == 3
 
 
 def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

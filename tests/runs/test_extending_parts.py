@@ -23,7 +23,6 @@ from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import Judge, Judged
 from sweeper.run.stored_study import extend_study
 from sweeper.run.trial.run import _notice_first_length
-from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.messages import TrialSearch
 from sweeper.support.paths import RunPaths
 
@@ -109,24 +108,30 @@ def test_the_best_trials_are_extended_and_the_same_again_says_nothing(
     assert extend(repository, Extension(5, (1,))) == []
 
 
-def test_the_best_of_several_objectives_is_no_one(repository: Repository) -> None:
-    several = {"epochs": 3, "further_objectives": [["size", "minimize"]]}
-    repository.create_or_open(replace(ROW, name="two", definition=several))
-    with pytest.raises(UsageError, match="study 'two' has several objectives"):
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            replace(
+                ROW,
+                name="two",
+                definition={"epochs": 3, "further_objectives": [["size", "minimize"]]},
+            ),
+            "study 'two' has several objectives",
+        ),
+        (replace(ROW, name="new"), "study 'new' has no complete trial yet"),
+    ],
+)
+def test_a_study_that_has_no_best_trial_is_refused(
+    repository: Repository, row: StudyRow, said: str
+) -> None:
+    repository.create_or_open(row)
+    options = WorkerOptions(1, "", Path())
+    with pytest.raises(UsageError, match=said):
         extend_study(
             repository,
-            repository.study("two"),
-            RunRequest(WorkerOptions(1, "", Path()), print, extension=Extension(5, best=1)),
-        )
-
-
-def test_without_a_complete_trial_there_is_no_best_one(repository: Repository) -> None:
-    repository.create_or_open(replace(ROW, name="new"))
-    with pytest.raises(UsageError, match="study 'new' has no complete trial yet"):
-        extend_study(
-            repository,
-            repository.study("new"),
-            RunRequest(WorkerOptions(1, "", Path()), print, extension=Extension(5, best=1)),
+            repository.study(row.name),
+            RunRequest(options, print, extension=Extension(5, best=1)),
         )
 
 
@@ -146,14 +151,6 @@ def test_what_python_asks_for_is_checked(
 ) -> None:
     with pytest.raises(error, match=message):
         asked_extension(**given)
-
-
-def test_an_extended_trial_has_its_own_length_and_is_judged_no_more(tmp_path: Path) -> None:
-    paths = RunPaths(tmp_path, "digits")
-    usual = assignment_of(SETTINGS, paths, 0, 1)
-    assert (usual.epochs, usual.pruning) == (3, True)
-    extended = assignment_of(SETTINGS, paths, 0, 2, epochs=5, pruning=False)
-    assert (extended.epochs, extended.pruning) == (5, False)
 
 
 def test_no_trial_is_judged_at_the_first_length_or_past_it() -> None:

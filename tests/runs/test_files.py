@@ -61,31 +61,23 @@ def checked(
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_content_that_the_first_trial_decides_is_an_error_of_the_check(
-    case: str, here: Path
+def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_run(
+    case: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errors = [each for each in checked(case, here, (1.0, 2.0)) if each.level == "error"]
-    assert errors
+    def apart(name: str) -> Path:
+        (here / name).mkdir()
+        monkeypatch.chdir(here / name)
+        return here / name
+
+    errors = [e for e in checked(case, apart("check"), (1.0, 2.0)) if e.level == "error"]
     assert "trial 0 wrote" in errors[0].message
     assert "file_cases.py" in errors[0].message
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_same_content_from_both_goes_without_a_word(case: str, here: Path) -> None:
-    assert checked(case, here, (1.0, 1.0)) == []
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_control_without_the_recorder_each_case_is_silent(case: str, here: Path) -> None:
-    assert checked(case, here, (1.0, 2.0), recording=False) == []
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_run_warns_of_the_second_trial_and_names_both(case: str, here: Path) -> None:
+    assert checked(case, apart("same"), (1.0, 1.0)) == []
+    assert checked(case, apart("control"), (1.0, 2.0), recording=False) == []
+    apart("run")
     first = TrialUses("trial 0", used_by(case, 1.0))
     second = TrialUses("trial 1", used_by(case, 2.0))
     found = list(in_a_run(second, [first]))
-    assert found
     assert {each.level for each in found} <= {"warning", "error"}
     assert "trial 0" in found[0].message
     assert "trial 1" in found[0].message
@@ -237,28 +229,7 @@ def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
     assert swept.trials[0].files == {"read": [], "written": [], "notices": []}
 
 
-def test_what_a_trial_read_and_wrote_is_stored_and_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.csv").write_text("1")
-    text = study(
-        "shown",
-        model="open('train.csv').read()\n"
-        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
-        "model.compile('sgd', 'mse')\nreturn model",
-        callbacks=_CALLBACK.format(file="'log.csv'"),
-    )
-    sweep(text.write(tmp_path / "shown.py"), tmp_path / "runs", workers=1, trials=1)
-    shown = command("show", "shown", 0, "--json", "--runs-dir", tmp_path / "runs", cwd=tmp_path)
-    files = json.loads(shown.out)["files"]
-    assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
-    assert [Path(file["path"]).name for file in files["written"]] == ["log.csv"]
-    assert all(file["digest"] for use in ("read", "written") for file in files[use])
-    assert files["notices"] == []
-
-
-def test_what_was_noticed_about_files_is_stored_and_shown(
+def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An input that changes between two trials: each ranks, and the second one's record says it."""
@@ -269,17 +240,22 @@ def test_what_was_noticed_about_files_is_stored_and_shown(
         model="open('train.csv').read()\n"
         "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
         "model.compile('sgd', 'mse')\nreturn model",
+        callbacks=_CALLBACK.format(file="f'log-{trial.number}.csv'"),
     )
     file, runs = text.write(tmp_path / "changing.py"), tmp_path / "runs"
     sweep(file, runs, workers=1, trials=1)
     (tmp_path / "train.csv").write_text("1, and more")
     swept = sweep(file, runs, workers=1, trials=2)
-    (noticed,) = swept.trials[1].files["notices"]
+    words = ("show", "changing", 0, "--json", "--runs-dir", runs)
+    files = json.loads(command(*words, cwd=tmp_path).out)["files"]
+    assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
+    assert [Path(file["path"]).name for file in files["written"]] == ["log-0.csv"]
+    assert all(file["digest"] for use in ("read", "written") for file in files[use])
+    assert files["notices"] == []
+    (noticed,) = [each for each in swept.trials[1].files["notices"] if "train.csv" in each]
     assert noticed.startswith("train.csv changed since trial 0 ran")
-    assert swept.trials[0].files["notices"] == []
-    for verb in (("show", "changing", 1), ("show", "changing", 1, "--json")):
-        shown = command(*verb, "--runs-dir", runs, cwd=tmp_path)
-        assert "changed since trial 0" in " ".join(shown.out.split()), verb
+    shown = command("show", "changing", 1, "--runs-dir", runs, cwd=tmp_path)
+    assert "changed since trial 0" in " ".join(shown.out.split())
 
 
 def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independence(

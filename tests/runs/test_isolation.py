@@ -12,6 +12,7 @@ from textwrap import dedent
 
 import pytest
 from forked_programs import PROGRAM, WARM_SERVER
+from scripted_trials import assignment_in
 from study_files import StudyText
 from sweeps import Ended, Result, command, differing, python, results_of, sweep, trials_in
 
@@ -215,14 +216,6 @@ def test_forked_spawned_and_inline_trials_give_equal_digests(
     assert differing(other, {number: inline[number] for number in other}) == []
 
 
-@pytest.mark.whole
-def test_a_study_that_is_spawned_from_its_beginning_gives_the_same(
-    observe: Callable[[str], Observed], watched: Path, tmp_path: Path
-) -> None:
-    spawned = observed(watched, tmp_path / "runs", "spawn", 2, REAL_SERVER)
-    assert differing(observe("fork").results, spawned.results) == []
-
-
 @pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op(
     observe: Callable[[str], Observed], isolation: str
@@ -261,12 +254,6 @@ def test_a_trials_environment_keeps_what_is_its_own(monkeypatch: pytest.MonkeyPa
     assert given.keys() >= set(own)
 
 
-def test_inline_trials_share_one_process(observe: Callable[[str], Observed]) -> None:
-    seen = observe("inline").seen
-    assert len(seen) == 3
-    assert len({s["pid"] for s in seen}) == 1
-
-
 def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
     observe: Callable[[str], Observed],
 ) -> None:
@@ -274,14 +261,6 @@ def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
         s["drawn"] for how in ("fork", "importing", "spawn", "inline") for s in observe(how).seen
     ]
     assert all(d == drawn[0] for d in drawn)
-
-
-def test_what_tensorflow_says_of_its_start_is_not_heard_of_its_server(
-    observe: Callable[[str], Observed],
-) -> None:
-    said = observe("fork").err.lower()
-    assert "trial 0" in said
-    assert [word for word in ("cuda", "initializelog", "onednn") if word in said] == []
 
 
 def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(
@@ -297,10 +276,10 @@ def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(
 
 
 @pytest.mark.usefixtures("forking")
-@pytest.mark.parametrize("head", NOT_SHARED, ids=["tensorflow", "threads"])
 def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(
-    observe: Callable[[str], Observed], tmp_path: Path, head: str
+    observe: Callable[[str], Observed], tmp_path: Path
 ) -> None:
+    head = RUNS_TENSORFLOW
     swept = sweep(with_head(head, tmp_path), tmp_path / "runs", isolation="fork", trials=1)
     said = [e.message for e in swept.events if isinstance(e, Notice)]
     assert any(NOT_SHARED[head] in message for message in said), said
@@ -336,19 +315,6 @@ def dataset_at_top(
     return lambda how: known.setdefault(how, run(how)) if how not in known else known[how]
 
 
-@pytest.mark.whole
-def test_a_dataset_at_the_top_of_the_file_gives_forked_trials_the_results_of_spawned_ones(
-    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
-) -> None:
-    forked, runs = dataset_at_top("fork")
-    spawned, spawned_runs = dataset_at_top("spawn")
-    assert all(result.digest for result in forked.values())
-    assert differing(forked, spawned) == []
-    assert differing(forked, {0: forked[1], 1: forked[0]}) != [], "the control"
-    assert [s for s in seen_in(runs) if "spawned_trial" in str(s["program"])] == []
-    assert all("spawned_trial" in str(s["program"]) for s in seen_in(spawned_runs)), "the control"
-
-
 def test_a_trial_that_imports_its_study_is_killed_and_resumes_bit_for_bit(
     dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
 ) -> None:
@@ -359,6 +325,7 @@ def test_a_trial_that_imports_its_study_is_killed_and_resumes_bit_for_bit(
     assert differing(dataset_at_top("fork")[0], killed) == []
 
 
+@pytest.mark.whole
 def test_a_server_that_has_threads_forks_nothing_and_says_so(
     monkeypatch: pytest.MonkeyPatch, watched: Path
 ) -> None:
@@ -377,8 +344,6 @@ def test_a_server_that_has_threads_forks_nothing_and_says_so(
 
 GUARDED = """
 if __name__ == "__main__":
-    if "resume" in sys.argv:
-        study.resume(workers=2)
     results = study.run(workers=2)
     print(json.dumps([t.digest for t in results.trials]))
 """
@@ -388,20 +353,11 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
 
 
 @pytest.mark.usefixtures("forking")
-@pytest.mark.parametrize(
-    "tail",
-    [
-        pytest.param(GUARDED, id="guarded", marks=pytest.mark.whole),
-        pytest.param(UNGUARDED, id="unguarded"),
-    ],
-)
 def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
-    observe: Callable[[str], Observed],
-    tmp_path: Path,
-    tail: str,
+    observe: Callable[[str], Observed], tmp_path: Path
 ) -> None:
     one = WATCHED.arguments.replace("trials=2", "trials=1")
-    script = replace(WATCHED, tail=tail, arguments=one).write(tmp_path / "script.py")
+    script = replace(WATCHED, tail=UNGUARDED, arguments=one).write(tmp_path / "script.py")
     ended = python(*PROGRAM, script, cwd=tmp_path)
     assert ended.code == 0, ended.err
     expected = {0: observe("fork").results[0]}
@@ -438,68 +394,13 @@ def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
     assert differing(dataset_at_top("fork")[0], results_of(trials_in(tmp_path / "runs"))) == []
 
 
-@pytest.mark.usefixtures("forking")
-def test_a_file_that_runs_its_study_when_imported_is_read_up_to_there(tmp_path: Path) -> None:
-    tail = "study.run()\nraise SystemExit('read on')"
-    file = StudyText(tail=tail).write(tmp_path / "unguarded.py")
-    ended = command("run", file, "--trials", 1, cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"]
-    assert "read on" not in ended.err
-
-
-@pytest.mark.usefixtures("forking")
-def test_a_study_in_a_package_is_found_by_its_path_and_again_from_elsewhere(
-    tmp_path: Path,
-) -> None:
-    package = tmp_path / "work" / "mystudies"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "rates.py").write_text("RATE = 0.01\n")
-    StudyText(
-        head="from .rates import RATE",
-        model="""
-        model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(RATE), "mse")
-        return model
-        """,
-        data="return Data(train=(x, y), batch_size=8)",
-        tail="""
-        other = Study(
-            name="other", model=build_model, data=load_data, objective="loss", epochs=1, trials=1,
-            sampler="random", audit="off",
-        )
-        """,
-    ).write(package / "deep.py")
-    runs = tmp_path / "runs"
-    ended = command("run", "mystudies.deep:other", "--runs-dir", runs, cwd=package.parent)
-    assert ended.code == 0, ended.err
-    more = command("resume", "other", "--trials", 2, "--runs-dir", runs, cwd=tmp_path)
-    assert more.code == 0, more.err
-    assert [t.state for t in trials_in(runs, "other")] == ["complete"] * 2
-
-
 # ------------------------------------------------------ trial processes driven by a fake worker
 
 
 def assignment(directory: Path, number: int = 0, **changes: object) -> Assignment:
     attempt = directory / f"trial-{number}"
     attempt.mkdir(parents=True, exist_ok=True)
-    values = {
-        "study": "small",
-        "number": number,
-        "attempt": 1,
-        "seed": 0,
-        "epochs": 100_000,
-        "objective": "loss",
-        "deterministic": True,
-        "threads": 1,
-        "checkpoint_every": "epoch",
-        "files": str(attempt / "files"),
-        "log": str(attempt / "log.txt"),
-        "checkpoints": (str(attempt / "checkpoints"),),
-    }
-    return Assignment(**{**values, **changes})
+    return assignment_in(attempt, **{"number": number, "epochs": 100_000, **changes})
 
 
 def hear(process: TrialProcess, kind: type[Message]) -> Message:
@@ -540,84 +441,33 @@ def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher
     launcher.close()
 
 
-@dataclass(frozen=True)
-class SideBySide:
-    """Two trials at once, of which one is killed and the other is asked to stop after that.
-
-    Attributes:
-        before: How the killed one had ended before it was killed.
-        death: How it ended then.
-        pipe_ended: Whether its pipe came to its end while the other one's was open.
-        killed_pid: What the killed one said that its process was.
-        stopped: What the other one said last, and ``end`` how it ended; ``other`` is its process.
-        directory: Where the other one's files are.
-    """
-
-    before: ExitStatus | None
-    death: ExitStatus | None
-    pipe_ended: bool
-    killed_pid: int
-    stopped: Message
-    end: ExitStatus | None
-    other: TrialProcess
-    directory: Path
-
-
-@pytest.fixture(scope="module")
-def side_by_side(
-    launcher: Launcher, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[SideBySide]:
-    directory = tmp_path_factory.mktemp("side_by_side")
-    one = launcher.launch(assignment(directory, 0))
-    other = launcher.launch(assignment(directory, 1, devices="5"))
+def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpoint(
+    launcher: Launcher, tmp_path: Path
+) -> None:
+    one = launcher.launch(assignment(tmp_path, 0))
+    other = launcher.launch(assignment(tmp_path, 1, devices="5"))
     assert isinstance(hear(one, Started), Started)
     assert isinstance(hear(other, Started), Started)
-    before = one.wait(0)
+    assert one.wait(0) is None
     one.kill()
-    death, pipe_ended = one.wait(30), ends(one)
-    [seen] = [json.loads(p.read_text()) for p in (directory / "trial-0").rglob("seen.json")]
+    death = one.wait(30)
+    assert death == ExitStatus(-signal.SIGKILL)
+    assert death.killed
+    assert ends(one), "the other trial holds the pipe open"
     other.channel.send(Stop())
     stopped = hear(other, StoppedHere)
-    yield SideBySide(
-        *(before, death, pipe_ended, seen["pid"], stopped, other.wait(30)),
-        other=other,
-        directory=directory / "trial-1",
-    )
+    assert isinstance(stopped, StoppedHere), "it received that it was to stop"
+    assert other.wait(30) == ExitStatus(0)
+    [seen] = [json.loads(p.read_text()) for p in (tmp_path / "trial-1").rglob("seen.json")]
+    assert (seen["devices"], seen["pid"]) == ("5", other.pid)
+    names = [p.name for p in (tmp_path / "trial-1").rglob("step-*") if p.is_dir()]
+    assert f"step-{stopped.step:09d}" in names
     one.channel.close()
     other.channel.close()
 
 
-def test_a_trial_process_sees_the_devices_it_is_given_and_stops_with_a_checkpoint(
-    side_by_side: SideBySide,
-) -> None:
-    assert isinstance(side_by_side.stopped, StoppedHere)
-    assert side_by_side.end == ExitStatus(0)
-    [seen] = [json.loads(p.read_text()) for p in side_by_side.directory.rglob("seen.json")]
-    assert seen["devices"] == "5"
-    assert seen["pid"] == side_by_side.other.pid != side_by_side.killed_pid
-    names = [p.name for p in side_by_side.directory.rglob("step-*") if p.is_dir()]
-    assert f"step-{side_by_side.stopped.step:09d}" in names
-
-
-def test_a_killed_trial_process_is_known_by_its_signal_and_its_pipe_ends(
-    side_by_side: SideBySide,
-) -> None:
-    assert side_by_side.before is None
-    assert side_by_side.death == ExitStatus(-signal.SIGKILL)
-    assert side_by_side.death.killed
-    assert side_by_side.pipe_ended, "the other trial holds the pipe open"
-
-
-def test_one_trials_death_ends_no_other_trials_pipe(side_by_side: SideBySide) -> None:
-    assert side_by_side.death == ExitStatus(-signal.SIGKILL)
-    assert isinstance(side_by_side.stopped, StoppedHere), "it heard that it was to stop"
-    assert side_by_side.end == ExitStatus(0)
-
-
 # What a trial does about its pipe is the same code however its process was made.
-@pytest.mark.parametrize(
-    "launcher", ["fork", pytest.param("spawn", marks=pytest.mark.whole)], indirect=True
-)
+@pytest.mark.parametrize("launcher", ["fork"], indirect=True)
 def test_a_trial_process_whose_pipe_closes_ends_itself(launcher: Launcher, tmp_path: Path) -> None:
     process = launcher.launch(assignment(tmp_path))
     hear(process, Started)

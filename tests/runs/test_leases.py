@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sweeper.db.repository import LostAttempt, WorkerIdentity
-from sweeper.errors import DatabaseUnavailableError
 from sweeper.records.events import Event
 from sweeper.run.worker.database_health import DatabaseHealth
 from sweeper.run.worker.leases import LeaseKeeper, WorkerRow
@@ -105,50 +104,6 @@ def test_the_first_slot_joins_and_the_last_leaves(repository: FakeRepository, ke
     assert not any(t.name == "sweeper-leases" for t in threading.enumerate())
 
 
-def test_a_held_lease_is_renewed_several_times_while_it_lasts_and_then_no_more(
-    repository: FakeRepository, kept: Kept
-) -> None:
-    def renewed() -> list[list[int]]:
-        return [arguments[0] for name, arguments in list(repository.calls) if name == "renew"]
-
-    with kept.keeper:
-        lease = kept.keeper.hold(7)
-        began = time.monotonic()
-        until(lambda: renewed().count([7]) >= 6)
-        assert time.monotonic() - began < 6 * LEASE
-        assert not lease.lost.is_set()
-        kept.keeper.release(lease)
-        count = len(renewed())
-        until(lambda: len(renewed()) > count + 2)
-        assert renewed()[-1] == []
-
-
-def test_a_lost_lease_is_seen_and_the_others_are_kept(
-    repository: FakeRepository, kept: Kept
-) -> None:
-    with kept.keeper:
-        lost, held = kept.keeper.hold(1), kept.keeper.hold(2)
-        repository.taken.add(1)
-        assert lost.lost.wait(10)
-        assert not held.lost.is_set()
-
-
-def test_while_the_database_is_away_no_lease_counts_as_lost(
-    repository: FakeRepository, kept: Kept
-) -> None:
-    with kept.keeper:
-        lease = kept.keeper.hold(1)
-        error = DatabaseUnavailableError("no answer")
-        error.passing = True
-        repository.fault = error
-        until(lambda: kept.health.away_for > 2 * LEASE)
-        assert not lease.lost.is_set()
-        repository.fault = None
-        until(lambda: not kept.health.away_for)
-    assert kept.errors == []
-    assert len(kept.events) == 2
-
-
 def test_a_lasting_fault_is_reported_once_or_again_and_never_kept_quiet(
     repository: FakeRepository, kept: Kept
 ) -> None:
@@ -157,20 +112,6 @@ def test_a_lasting_fault_is_reported_once_or_again_and_never_kept_quiet(
         until(lambda: kept.errors)
         repository.fault = None
     assert [str(error) for error in kept.errors] == ["a bug"]
-
-
-def test_a_request_to_stop_is_reported_once_and_a_stronger_one_again(
-    repository: FakeRepository, kept: Kept
-) -> None:
-    with kept.keeper:
-        repository.stop = "drain"
-        until(lambda: kept.stops)
-        looked = len(repository.calls)
-        until(lambda: len(repository.calls) > looked + 6)
-        assert kept.stops == ["drain"]
-        repository.stop = "kill"
-        until(lambda: len(kept.stops) == 2)
-    assert kept.stops == ["drain", "kill"]
 
 
 def test_the_slots_of_one_worker_look_for_lost_trials_together(

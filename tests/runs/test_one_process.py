@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,8 @@ import pytest
 import tensorflow as tf
 
 import sweeper
-from sweeper import DefinitionError, FactoryError, RestoreError, load_study
+from sweeper import DefinitionError, FactoryError, RestoreError
 from sweeper.checkpoint.format import LoadedCheckpoint
-from sweeper.checks.check import check_study
 from sweeper.definition.trial import Trial
 from sweeper.run.trial.parts import strategy_scope
 from sweeper.train.randomness.seeds import TrialSeeds
@@ -25,12 +23,6 @@ REMOVED = (
     "Study(strategy=lambda trial: tf.distribute.MirroredStrategy()), which trains on all GPUs that the trial "
     "sees, and run other trials on other hosts (`sweeper worker`)"
 )
-
-STUDY = """
-from sweeper import MultiWorker, Study
-
-study = Study("several", lambda trial: None, lambda trial: None, strategy=MultiWorker(processes=2))
-"""
 
 
 def test_a_multi_worker_strategy_of_the_users_own_is_refused_and_waits_for_nobody(
@@ -61,18 +53,6 @@ def test_the_removed_name_says_what_to_use_instead() -> None:
     with pytest.raises(DefinitionError) as refused:
         _ = sweeper.MultiWorker
     assert str(refused.value) == REMOVED
-
-
-@pytest.mark.parametrize("use", [load_study, check_study])
-def test_a_study_file_that_imports_the_removed_name_is_refused_with_that_sentence(
-    use: Callable[[str], Any], tmp_path: Path
-) -> None:
-    file = tmp_path / "several.py"
-    file.write_text(STUDY)
-    with pytest.raises(DefinitionError) as refused:
-        use(str(file))
-    assert str(refused.value).startswith(REMOVED)
-    assert f"{file}" in str(refused.value)
 
 
 def test_a_checkpoint_of_several_processes_is_refused_by_name() -> None:

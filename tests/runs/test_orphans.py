@@ -1,7 +1,4 @@
-"""What a trial started is gone before its attempt ends: however it ends, and whoever is killed.
-
-The trials here are scripts below the real server, with no TensorFlow in them.
-"""
+"""What a trial started is gone before its attempt ends: however it ends, and whoever is killed."""
 
 from __future__ import annotations
 
@@ -17,6 +14,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from scripted_trials import assignment_in
 from test_environment_faults import LAST
 
 from sweeper.run.launch import orphans, server_process
@@ -87,20 +85,8 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 def assignment(how: str, directory: Path) -> Assignment:
-    return Assignment(
-        study=how,
-        number=0,
-        attempt=1,
-        seed=0,
-        epochs=1,
-        objective="loss",
-        deterministic=True,
-        threads=1,
-        checkpoint_every="epoch",
-        files=str(directory / f"{how}.json"),
-        log=str(directory / "log.txt"),
-        checkpoints=(),
-    )
+    files = str(directory / f"{how}.json")
+    return assignment_in(directory, study=how, files=files, checkpoints=())
 
 
 def live(pid: int) -> bool:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import optuna
 from databases import opened_database, postgresql_database
-from scripted_trials import ScriptedLauncher, ScriptedTrial, definition
+from scripted_trials import ScriptedLauncher, ScriptedTrial, definition, scripted_context
 
 from sweeper.db.database import Database
-from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.records.results import EpochRecord, StudyResults
 from sweeper.run.protocol.messages import (
@@ -27,12 +27,10 @@ from sweeper.run.protocol.messages import (
     Suggest,
 )
 from sweeper.run.serving import run_side_by_side
-from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec, search_window
 from sweeper.spec.repeating import Confirmation
 from sweeper.spec.space import FloatRange
-from sweeper.support.paths import RunPaths
 from sweeper.train.randomness.seeds import TrialSeeds
 
 
@@ -70,15 +68,6 @@ def _killed_first(trial: ScriptedTrial) -> int:
     return -9
 
 
-@contextlib.contextmanager
-def _databases(kind: str, directory: Path) -> Iterator[Callable[[], Database]]:
-    if kind == "sqlite":
-        yield lambda: opened_database(directory / "repeats.db")
-        return
-    with postgresql_database() as server:
-        yield lambda: Database.open(server.url, create=False)
-
-
 def _sweep(
     database: Database,
     directory: Path,
@@ -89,28 +78,8 @@ def _sweep(
     """Run a study to its end, and return its results."""
     repository = Repository(database)
     window = search_window(settings)
-    repository.create_or_open(
-        StudyRow(
-            name=settings.name,
-            definition=settings.to_json(),
-            objective=settings.objective,
-            direction=settings.direction,
-            target=settings.trials,
-            window=window,
-            seed=settings.seed,
-        )
-    )
-    context = SlotContext(
-        StudyAccess(
-            repository=repository,
-            settings=settings,
-            search=search_spec(settings, window=window),
-            paths=RunPaths(directory, settings.name),
-            worker=WorkerIdentity.here(),
-        ),
-        runner=ScriptedLauncher(scripts),
-        listener=lambda _event: None,
-    )
+    launcher = ScriptedLauncher(scripts)
+    context = scripted_context(repository, directory, settings, launcher, window=window)
     run_side_by_side(lambda: serve_slot(context), workers)
     if context.error is not None:
         raise context.error
@@ -143,13 +112,13 @@ def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_pa
 
 
 def test_a_sweep_is_the_same_on_postgresql(tmp_path: Path) -> None:
-    seen = []
-    for kind in ("sqlite", "postgresql"):
-        (tmp_path / kind).mkdir()
-        with _databases(kind, tmp_path / kind) as opened, opened() as database:
-            results = _sweep(database, tmp_path / kind, _settings(), {None: _train}, 2)
-        seen.append(_seen(results))
-    assert seen[0] == seen[1]
+    with opened_database(tmp_path / "s.db") as database:
+        alone = _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2))
+    with (
+        postgresql_database() as server,
+        Database.open(server.url, create=False) as database,
+    ):
+        assert _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2)) == alone
 
 
 def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(
@@ -193,26 +162,9 @@ def test_the_sampler_sees_one_observation_a_configuration(tmp_path: Path) -> Non
     settings = given.settings()
     with opened_database(tmp_path / "s.db") as database:
         repository = Repository(database)
-        row = StudyRow(
-            name="scripted",
-            definition=settings.to_json(),
-            objective="loss",
-            direction="minimize",
-            target=12,
-            window=1,
-            seed=0,
-        )
-        repository.create_or_open(row)
-        context = SlotContext(
-            StudyAccess(
-                repository=repository,
-                settings=settings,
-                search=search_spec(settings, given, 1),
-                paths=RunPaths(tmp_path, "scripted"),
-                worker=WorkerIdentity.here(),
-            ),
-            runner=ScriptedLauncher({None: _train}),
-            listener=lambda _event: None,
+        launcher, search = ScriptedLauncher({None: _train}), search_spec(settings, given, 1)
+        context = scripted_context(
+            repository, tmp_path, settings, launcher, search=search, window=1
         )
         serve_slot(context)
         results = repository.results("scripted")

@@ -1,7 +1,4 @@
-"""A study's policy: what is tried again, how often, how long, and what stops the rest.
-
-The trials are scripts, not trainings: what is under test is what their worker does about them.
-"""
+"""A study's policy: what is tried again, how often, how long, and what stops the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,11 +28,10 @@ from scripted_trials import (
 )
 
 from sweeper import Retries
-from sweeper.db.repository import Claim, Repository, StudyRow
+from sweeper.db.repository import Claim, Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     DatabaseUnavailableError,
-    DefinitionChangedError,
     DefinitionError,
     Interrupted,
     TrialError,
@@ -292,17 +287,6 @@ def test_policy_is_kept_with_the_study_and_one_from_before_there_was_any_still_o
     plain = definition().settings()
     assert {"time_limit", "study_time_limit", "retries"}.isdisjoint(plain.to_json())
     assert StudySettings.from_json(plain.to_json()).retries == Retries(3, 3, 0)
-
-
-def test_another_policy_is_no_other_definition_but_other_epochs_are(tmp_path: Path) -> None:
-    def row(settings: StudySettings) -> StudyRow:
-        return StudyRow("scripted", settings.to_json(), "loss", "minimize", 1, None, 0)
-
-    with scripted_sweep(tmp_path, {}) as sweep:
-        sweep.repository.create_or_open(row(replace(sweep.settings, time_limit=7.0)))
-        sweep.repository.create_or_open(row(replace(sweep.settings, retries=Retries(error=9))))
-        with pytest.raises(DefinitionChangedError):
-            sweep.repository.create_or_open(row(replace(sweep.settings, epochs=7)))
 
 
 FAMILY = """

@@ -7,11 +7,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
+from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
 
+from sweeper.records.events import AttemptStarted, EpochFinished
+from sweeper.records.results import EpochRecord
+from sweeper.run.protocol.messages import EpochsEnded, Started, StoppedHere
 from sweeper.run.serving import run_side_by_side as run_slots
+from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import run_side_by_side
 
 LIMIT = 20.0
@@ -87,3 +94,85 @@ def test_results_come_in_the_order_of_the_work() -> None:
         return 2
 
     assert run_side_by_side([late, early], 2, threading.Event()) == (1, 2)
+
+
+def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once() -> None:
+    ended = []
+    first = threading.Event()
+
+    def slot() -> None:
+        if not first.is_set():
+            first.set()
+            msg = "of one slot"
+            raise ValueError(msg)
+        time.sleep(0.2)
+        ended.append(threading.current_thread().name)
+
+    with pytest.raises(ValueError, match="of one slot"):
+        run_slots(slot, 3)
+    assert len(ended) == 2, "the engine returned while slots were running"
+
+
+def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is() -> None:
+    ran = []
+    run_slots(lambda: ran.append(threading.current_thread()), 1)
+    assert ran == [threading.current_thread()]
+
+
+@pytest.mark.parametrize("kind", [AttemptStarted, EpochFinished])
+def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(
+    tmp_path: Path, kind: type
+) -> None:
+    """As under ``sweeper run … | head``: the pipe is closed once head has seen enough."""
+    both = threading.Barrier(2, timeout=30)
+    killed = []
+
+    def train(trial: ScriptedTrial) -> int:
+        trial.say(Started(0, 0, 1))
+        both.wait()
+        trial.say(EpochsEnded((EpochRecord(0, {"loss": 1.0}),), step=3, seconds=1.0))
+        trial.wait_for_stop()
+        killed.append(trial.killed.is_set())
+        trial.say(StoppedHere(step=5))
+        return 0
+
+    def hear(event: Any) -> None:
+        if isinstance(event, kind) and event.trial == 0:
+            events.append(event)
+            raise BrokenPipeError(32, "Broken pipe")
+
+    events: list[Any] = []
+    script = train if kind is EpochFinished else train_until_stopped
+    with scripted_sweep(tmp_path, {None: script}, trials=2) as sweep:
+        sweep.context.listener = hear
+        run_slots(lambda: serve_slot(sweep.context), 2)
+        attempts = [a for trial in sweep.trials for a in trial.attempts]
+    assert isinstance(sweep.context.error, BrokenPipeError)
+    assert len(events) == 1, "who has raised is told nothing more"
+    assert {(a.outcome, a.end_step) for a in attempts} == {("interrupted", 5)}, attempts
+    if kind is EpochFinished:
+        assert len(attempts) == 2
+        assert killed == [False, False]
+
+
+def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path: Path) -> None:
+    with scripted_sweep(tmp_path, {None: train_until_stopped}, trials=2) as sweep:
+        launch = sweep.launcher.launch
+        started = threading.Event()
+
+        def refuse(assignment: Any) -> ScriptedTrial:
+            if assignment.number == 1:
+                assert started.wait(30)
+                msg = "a bug in a launcher"
+                raise RuntimeError(msg)
+            trial = launch(assignment)
+            started.set()
+            return trial
+
+        sweep.context.runner = type(
+            "Launcher", (), {"isolation": "spawn", "launch": staticmethod(refuse)}
+        )()
+        with pytest.raises(RuntimeError, match="a bug in a launcher"):
+            run_slots(lambda: serve_slot(sweep.context), 2)
+        assert sweep.outcomes(0) == ["interrupted"]
+        assert sweep.trials[0].attempts[0].end_step == 5

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from databases import opened_database
-from scripted_trials import definition
+from scripted_trials import definition, row_of
 from test_environment_faults import last_words
 
 from sweeper.api.fit import _stop_signals
-from sweeper.db.repository import Repository, StudyRow
+from sweeper.db.repository import Repository
 from sweeper.errors import Interrupted
 from sweeper.run import prepared_study
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -139,18 +139,8 @@ def repository(tmp_path: Path) -> Iterator[Repository]:
 
 def store(repository: Repository, name: str, location: str, variable: str | None = None) -> None:
     settings = definition().settings()
-    repository.create_or_open(
-        StudyRow(
-            name=name,
-            definition=settings.to_json(),
-            objective=settings.objective,
-            direction=settings.direction,
-            target=1,
-            window=None,
-            seed=0,
-            source={"how": "target", "location": location, "name": variable},
-        )
-    )
+    source = {"how": "target", "location": location, "name": variable}
+    repository.create_or_open(row_of(settings, name=name, source=source))
 
 
 def test_only_what_was_asked_before_a_run_began_is_over_with_it(

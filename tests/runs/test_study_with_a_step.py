@@ -12,7 +12,6 @@ from corpus import PITFALLS, judge
 from short_trials import failure, trained
 from study_files import StudyText
 
-import sweeper
 from sweeper import Data, FactoryError, Study, TrainingStep
 from sweeper.run.protocol.messages import Finished
 
@@ -86,27 +85,3 @@ def test_a_replay_trains_by_the_step_and_names_its_error(tmp_path: Path) -> None
         "FactoryError: Half.per_example_loss(targets, predictions) returned None; expected one loss for each "
         "example, of shape (examples, …) (does it end with `return`?)"
     )
-
-
-def test_two_trials_share_no_step(tmp_path: Path) -> None:
-    """Negative control of the guard: one is refused that a second trial would get again."""
-    shared = PITFALLS / "refused" / "training_step_made_once.py"
-    assert judge(shared, tmp_path).refusal
-    own = PITFALLS / "allowed" / "training_step_of_its_own.py"
-    assert not judge(own, tmp_path).refusal
-
-
-def test_one_training_takes_a_step_and_goes_on_with_another_of_its_kind(tmp_path: Path) -> None:
-    x = np.random.default_rng(0).normal(size=(64, 8)).astype("float32")
-
-    def trained(directory: Path, epochs: int) -> Any:
-        keras.utils.set_random_seed(1)
-        model = build_model(None)
-        return sweeper.fit(
-            model, (x, x[:, :2]), epochs=epochs, checkpoints=directory, step=make_step(None)
-        ).history
-
-    whole = trained(tmp_path / "whole", 3)
-    assert set(whole) == {"loss", "mae"}
-    trained(tmp_path / "parts", 1)
-    assert trained(tmp_path / "parts", 3) == whole

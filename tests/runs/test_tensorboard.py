@@ -87,15 +87,6 @@ def test_a_killed_and_resumed_trial_has_every_epoch_once(sweep: ScriptedSweep) -
     assert len(list(directory_of(sweep, 0).iterdir())) == 1
 
 
-def test_points_that_stand_twice_would_be_seen(sweep: ScriptedSweep, tmp_path: Path) -> None:
-    [file] = directory_of(sweep, 0).iterdir()
-    whole = file.read_bytes()
-    # Appending the rest of the file, without the record that has readers drop what they had.
-    begins = _records(whole)[2]
-    (tmp_path / file.name).write_bytes(whole + whole[begins:])
-    assert points(tmp_path) != WHOLE
-
-
 def test_a_kill_between_the_new_file_and_the_end_of_the_old_one_doubles_nothing(
     sweep: ScriptedSweep, tmp_path: Path
 ) -> None:
@@ -175,15 +166,6 @@ def test_without_the_package_the_command_that_installs_it_is_said(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(DefinitionError, match=r"pip install .*\[tensorboard\]"):
         check_tensorboard()
-
-
-def _records(content: bytes) -> list[int]:
-    """Where each record of a file begins."""
-    starts, at = [], 0
-    while at < len(content):
-        starts.append(at)
-        at += 16 + int.from_bytes(content[at : at + 8], "little")
-    return starts
 
 
 def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""A trial that goes on tells again what its checkpoint knows: the row may have died with a worker.
-
-A kill between the commit on the disk and the row in the database would else leave the checkpoint out
-for ever where the trial has nothing more to train, and nothing could begin from it.
-"""
+"""A trial that goes on tells again what its checkpoint knows: the row may have died with a worker."""
 
 from __future__ import annotations
 

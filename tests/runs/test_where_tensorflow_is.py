@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import python
@@ -34,9 +33,7 @@ ONE_STEP = "return Data(train=(x[:8], y[:8]), batch_size=8)"
 """Too short for a check to interrupt; the verb is the same."""
 
 
-# A second extension, a replay of every trial, and a longer check are by request: the verbs are the same.
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.whole)])
-def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again: bool) -> None:
+def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path) -> None:
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
     alike = 'objective="loss", trials=1, sampler="random", audit="off", '
     StudyText(model=PLAIN, data=UNVALIDATED, arguments=f"{alike} epochs=2").write(
@@ -52,10 +49,9 @@ def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path, again
     commands = [
         ["run", "small.py", "--workers", "1"],
         ["extend", "small", "--epochs", "3"],
-        *([["run", "small.py", "--workers", "1", "--epochs", "4"]] if again else []),
         ["worker", "small", "--slots", "1"],
-        ["verify", "small", *(["--all"] if again else ["--trial", "0"])],
-        ["check", "small.py" if again else "brief.py"],
+        ["verify", "small", "--trial", "0"],
+        ["check", "brief.py"],
         ["export", "small", "--format", "weights", "--output", "end.weights.h5"],
         ["report", "small", "--output", "report.html"],
         *(["status", "small"], ["show", "small", "0"], ["best", "small"], ["ls"]),

@@ -1,10 +1,4 @@
-"""What befalls workers on PostgreSQL, and what each trial is afterwards: one result, the same one.
-
-The trials are `fake_trial`s, which start in no time; all else is real: worker processes, pipes,
-leases, the server. The same faults with real training are in `tests/system/test_kills.py`. A server
-that others use too cannot be restarted by a test: what a restart does to a worker, every connection
-ended and none accepted for a while, is done to one database instead.
-"""
+"""What befalls workers on PostgreSQL, and what each trial is afterwards: one result, the same one."""
 
 from __future__ import annotations
 
@@ -13,7 +7,6 @@ import os
 import random
 import re
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -34,7 +27,6 @@ from fake_workers import (
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.records.results import TrialRecord
 
 TRIALS, EPOCHS = 4, 5
 MORE = 6
@@ -117,39 +109,10 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def report(trials: tuple[TrialRecord, ...], what: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Print the figures of one fault."""
-    outcomes = [a.outcome for t in trials for a in t.attempts]
-    counts = ", ".join(f"{outcomes.count(o)} {o}" for o in dict.fromkeys(outcomes))
-    with capsys.disabled():
-        print(
-            f"\n    {what}: {len(trials)} trials, {len(outcomes)} attempts ({counts})",
-            file=sys.stderr,
-        )
-
-
-def test_a_killed_worker_costs_no_result(
-    repository: Repository,
-    options: WorkerOptions,
-    undisturbed: dict[int, Result],
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    victims = replace(options, pace=0.1)
-    with FakeWorker(victims) as victim, FakeWorker(replace(options, slots=1)) as other:
-        victim.wait_for("CheckpointKept")
-        victim.send_signal(signal.SIGKILL)
-        assert other.end() == 0
-        trials = repository.trials(options.study)
-    assert faults_of(trials, undisturbed) == []
-    assert any(a.outcome == "lost" for t in trials for a in t.attempts)
-    report(trials, "worker killed", capsys)
-
-
 def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
     repository: Repository,
     options: WorkerOptions,
     undisturbed: dict[int, Result],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Another host has only the lease to go by: nobody can look for the process."""
     elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT, pace=0.1)
@@ -163,7 +126,6 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert [a.outcome for t in trials for a in t.attempts].count("lost") == 2
-    report(trials, "host killed", capsys)
 
 
 @pytest.mark.parametrize("trials_wanted", [MORE], indirect=True, ids=["six trials"])
@@ -171,7 +133,6 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     repository: Repository,
     options: WorkerOptions,
     undisturbed: dict[int, Result],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = replace(options, slots=1, lease_seconds=SHORT, pace=0.1)
     slow = replace(options, first_pace=1.0)
@@ -191,16 +152,14 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert faults_of(trials, undisturbed) == []
     assert trials[number].attempts[0].outcome == "lost"
     assert len(going_on) > 1
-    report(trials, "worker stopped past its lease", capsys)
 
 
-def test_cut_and_slow_connections_cost_no_result(  # noqa: PLR0917 - fixtures
+def test_cut_and_slow_connections_cost_no_result(
     server: Server,
     repository: Repository,
     options: WorkerOptions,
     undisturbed: dict[int, Result],
     cable: Cable,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     cable.delay = 0.002
     chance = random.Random(5)
@@ -214,7 +173,6 @@ def test_cut_and_slow_connections_cost_no_result(  # noqa: PLR0917 - fixtures
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
     assert cable.cuts > 5
-    report(trials, f"{cable.cuts} connections cut", capsys)
 
 
 def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
@@ -222,7 +180,6 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
     repository: Repository,
     options: WorkerOptions,
     undisturbed: dict[int, Result],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Longer away than a lease lasts: nobody could renew, so nobody loses anything."""
     options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.4)
@@ -243,7 +200,6 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
     assert {len(trial.attempts) for trial in trials} == {1}
     assert min(trained) >= 2
     assert len(away) == 2
-    report(trials, f"server shut for {2 * SHORT:g} s", capsys)
 
 
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
@@ -251,7 +207,6 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     repository: Repository,
     options: WorkerOptions,
     undisturbed: dict[int, Result],
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     with FakeWorker(replace(options, pace=0.5, longest_absence=0.5)) as worker:
         worker.wait_for("CheckpointKept")
@@ -263,28 +218,6 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
         assert again.end() == 0
     trials = repository.trials(options.study)
     assert faults_of(trials, undisturbed) == []
-    report(trials, "server shut for too long", capsys)
-
-
-@pytest.mark.parametrize("how", ["drain", "kill"])
-def test_a_request_to_stop_reaches_every_worker(
-    repository: Repository, options: WorkerOptions, how: str, undisturbed: dict[int, Result]
-) -> None:
-    slow = replace(options, pace=0.2)
-    with FakeWorker(slow) as one, FakeWorker(slow) as two:
-        one.wait_for("CheckpointKept")
-        two.wait_for("CheckpointKept")
-        asked = time.monotonic()
-        repository.request_stop(options.study, "drain" if how == "drain" else "kill")
-        assert (one.end(), two.end()) == (0, 0)
-        assert time.monotonic() - asked < 5
-    status = repository.status(options.study)
-    assert (status.running, status.interrupted) == (0, 4 - status.complete)
-    assert [worker.live for worker in repository.workers(options.study)] == [False, False]
-    repository.clear_stop(options.study)
-    with FakeWorker(replace(options, slots=3)) as again:
-        assert again.end() == 0
-    assert faults_of(repository.trials(options.study), undisturbed) == []
 
 
 def test_the_comparison_notices_each_fault(
@@ -311,7 +244,6 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
     repository: Repository,
     tmp_path: Path,
     cable: Cable,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Three hosts, one of them killed, stopped or cut off every half second, at random."""
     trials, epochs, chance = 120, 8, random.Random(3)
@@ -370,4 +302,3 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
             worker.__exit__()
     ended = repository.trials("chaos")
     assert faults_of(ended, results_of(repository.trials("chaos-undisturbed"))) == []
-    report(ended, f"chaos {done}", capsys)

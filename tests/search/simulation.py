@@ -72,13 +72,7 @@ def hash_free(text: str) -> float:
 
 @dataclass(frozen=True)
 class Sweep:
-    """How to run one.
-
-    Attributes:
-        blind: Whether each trial sees whatever has finished when it starts: what the window is
-            there to prevent.
-        newcomers: Whether each question is put to a worker that has just joined.
-    """
+    """How to run one."""
 
     spec: SamplerSpec
     trials: int

@@ -43,10 +43,6 @@ class Remembering(samplers.RandomSampler):
         return super().sample_independent(study, trial, name, distribution)
 
 
-class AskedRelatively(Remembering):
-    """The same, reading its attributes whenever a parameter is drawn."""
-
-
 FACTORIES: dict[str, Factory] = {
     "nsga2": lambda seed: samplers.NSGAIISampler(seed=seed, population_size=4),
     "nsga3": lambda seed: samplers.NSGAIIISampler(seed=seed, population_size=4),

@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
+from scripted_trials import ScriptedTrial, definition, raise_error, scripted_sweep
 from simulation import Sweep
 
+from sweeper.db.repository import StudyRow
+from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionError, ParameterError
+from sweeper.records.results import TrialRecord
+from sweeper.run.protocol.messages import Suggest
+from sweeper.run.stored_study import _window
+from sweeper.run.worker.slot import serve_slot
+from sweeper.search.importance import parameter_importances
 from sweeper.search.sampling import SearchSession, open_search
-from sweeper.search.spaces import Observation
-from sweeper.search.spec import SamplerSpec, check_sampler, looks_at_results, sampler_seed
+from sweeper.search.spaces import Grid, Observation, check_grid, grid_point, grid_size
+from sweeper.search.spec import (
+    SamplerSpec,
+    check_sampler,
+    look_back,
+    looks_at_results,
+    sampler_seed,
+    search_spec,
+)
+from sweeper.spec.searching import Objective
 from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
 
 SPACE: dict[str, Distribution] = {
@@ -142,3 +161,181 @@ def test_drawing_says_nothing_and_leaves_the_users_random_state_alone(
     assert random.getstate() == state
     assert caplog.records == []
     assert capfd.readouterr() == ("", "")
+
+
+GRID: Grid = {"rate": [0.1, 0.01], "units": [8, 16, 32], "kind": ["relu", None]}
+
+
+def test_the_grid_is_complete_in_row_major_order() -> None:
+    points = [tuple(grid_point(GRID, n).values()) for n in range(grid_size(GRID))]
+    assert points == list(itertools.product(*GRID.values()))
+    assert list(grid_point(GRID, 5)) == ["rate", "units", "kind"]
+
+
+@pytest.mark.parametrize("number", [-1, 12])
+def test_a_number_beyond_the_grid_has_no_point(number: int) -> None:
+    with pytest.raises(DefinitionError, match="12 points"):
+        grid_point(GRID, number)
+
+
+def test_more_trials_than_points_are_refused_when_the_study_is_defined() -> None:
+    check_grid(GRID, 12)
+    with pytest.raises(DefinitionError, match=r"trials=13.*12 points.*set trials=12"):
+        check_grid(GRID, 13)
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (None, "needs grid="),
+        ({}, "needs grid="),
+        ({"x": []}, r"grid\['x'\] is \[\]"),
+        ({"x": "abc"}, "expected a list"),
+        ({"x": [1, 2, 1]}, "contains 1 twice"),
+        ({"x": [object()]}, "values must be"),
+    ],
+)
+def test_a_grid_that_cannot_be_run_is_refused_by_name(grid: object, message: str) -> None:
+    with pytest.raises(DefinitionError, match=message):
+        check_grid(grid, 1)  # type: ignore[arg-type]
+
+
+def test_equal_values_of_two_types_are_two_points() -> None:
+    check_grid({"x": [1, True, 1.0]}, 3)
+
+
+def test_a_trial_takes_its_points_values_in_the_suggested_type() -> None:
+    session = open_search(SamplerSpec("grid", seed=0, grid={"rate": [1, 2], "flag": [True]}), 1)
+    value = session.suggest("rate", FloatRange(0, 2))
+    assert (value, type(value)) == (2.0, float)
+    assert session.suggest("flag", Categorical((False, True))) is True
+
+
+@pytest.mark.parametrize(
+    ("name", "distribution", "message"),
+    [
+        ("rate", FloatRange(0.2, 1.0), r"'rate' has the value 0\.1"),
+        ("rate", IntRange(0, 1), r"'rate' has the value 0\.1"),
+        ("units", IntRange(0, 100, step=3), "'units' has the value 8"),
+        ("units", Categorical(("8",)), "'units' has the value 8"),
+        ("kind", FloatRange(0, 1), "'kind' has the value 'relu'"),
+        ("depth", IntRange(1, 2), r"only 'rate', 'units', 'kind'; add 'depth'"),
+    ],
+)
+def test_a_value_outside_what_is_suggested_is_refused_by_name(
+    name: str, distribution: FloatRange | IntRange | Categorical, message: str
+) -> None:
+    session = open_search(SamplerSpec("grid", seed=0, grid=GRID), 0)
+    with pytest.raises(ParameterError, match=message):
+        session.suggest(name, distribution)
+
+
+def settings_of(sampler: str = "tpe", concurrency: int = 4) -> StudySettings:
+    return definition(trials=4, sampler=sampler, concurrency=concurrency).settings()
+
+
+def stored(settings: StudySettings, window: int | None) -> StudyRow:
+    return StudyRow("s", settings.to_json(), "val_loss", "minimize", 4, window, 0)
+
+
+def test_one_trial_at_a_time_sees_every_trial_before_it() -> None:
+    assert look_back(1) == 1
+
+
+@pytest.mark.parametrize("concurrency", [2, 4, 8, 100])
+def test_a_trial_sees_nothing_that_may_still_be_running(concurrency: int) -> None:
+    """The design's bound: only trials up to n - concurrency."""
+    assert look_back(concurrency) >= concurrency
+
+
+def test_a_study_keeps_its_window_as_long_as_its_concurrency() -> None:
+    settings = settings_of()
+    assert _window(settings, None) == 7
+    assert _window(settings, stored(settings, 4)) == 4, "created when trials looked back less far"
+    assert _window(settings_of(concurrency=2), stored(settings, 4)) == 3
+    blind = settings_of("random")
+    assert _window(blind, stored(blind, None)) is None
+    assert _window(settings, stored(blind, None)) == 7, "the sampler is another one"
+    assert search_spec(settings, window=4).window == 4
+
+
+OBJECTIVE = Objective("score", "maximize")
+
+
+def trials(count: int, *names: str, first: int = 0) -> list[TrialRecord]:
+    draws = random.Random(1)
+    found = []
+    for number in range(count):
+        params = {name: draws.random() for name in names}
+        value = -abs(params[names[0]] - 0.3) if names else 0.0
+        space = {name: FloatRange(0.0, 1.0) for name in names}
+        record = TrialRecord("s", number, "complete", params, value, 0, None, distributions=space)
+        found.append(record)
+    return found[first:]
+
+
+def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again() -> None:
+    found = parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE)
+    assert found[0][0] == "a"
+    assert found[0][1] > 0.7
+    assert math.isclose(sum(share for _, share in found), 1)
+    assert parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE) == found
+
+
+def test_too_few_trials_or_parameters_have_none() -> None:
+    assert parameter_importances(trials(9, "a", "b"), OBJECTIVE) == ()
+    assert parameter_importances(trials(10, "a", "b"), OBJECTIVE) != ()
+    assert parameter_importances(trials(60, "a"), OBJECTIVE) == ()
+
+
+class Raising(optuna.samplers.RandomSampler):
+    def __init__(self, where: str) -> None:
+        super().__init__(seed=0)
+        self.where = where
+
+    def infer_relative_search_space(self, *given: Any) -> Any:
+        if self.where == "search space":
+            raise LookupError("no table")
+        return super().infer_relative_search_space(*given)
+
+    def sample_independent(self, *given: Any) -> Any:
+        if self.where == "sample":
+            raise LookupError("no table")
+        return super().sample_independent(*given)
+
+
+@pytest.mark.parametrize("where", ["making", "search space", "sample"])
+def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where: str) -> None:
+    def factory(seed: int) -> optuna.samplers.BaseSampler:
+        del seed
+        if where == "making":
+            raise LookupError("no table")
+        return Raising(where)
+
+    spec = SamplerSpec(name="own", seed=1, window=1, factory=factory)
+    with pytest.raises(ParameterError, match="the sampler raised LookupError: no table"):
+        open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0))
+
+
+def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path: Path) -> None:
+    """Beside its pruner, whose errors were told like this before."""
+    answers: list[Any] = []
+
+    def ask(trial: ScriptedTrial) -> int:
+        trial.say(Suggest("x", FloatRange(0.0, 1.0)))
+        answers.append(trial._own.receive(30))
+        return raise_error(trial)
+
+    with scripted_sweep(tmp_path, {None: ask}, trials=2) as sweep:
+        factory = lambda _seed: Raising("sample")  # noqa: E731
+        spec = SamplerSpec(name="own", seed=1, window=1, factory=factory)
+        sweep.context.study = replace(sweep.context.study, search=spec)
+        serve_slot(sweep.context)
+        assert sweep.context.error is None
+        assert [t.state for t in sweep.trials] == ["failed", "failed"]
+    assert ["the sampler raised LookupError: no table" in t.error for t in answers] == [True, True]
+
+
+def test_a_sampler_that_does_not_raise_draws() -> None:
+    spec = SamplerSpec(name="own", seed=1, window=1, factory=lambda _seed: Raising("nowhere"))
+    assert 0 <= open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0)) <= 1  # type: ignore[operator]

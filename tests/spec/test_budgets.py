@@ -96,19 +96,9 @@ def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
 @pytest.mark.parametrize(
     ("budget", "epochs", "message"),
     [
-        (Halving(min_epochs=0), 9, "min_epochs is 0; give a whole number, at least 1"),
-        (Hyperband(min_epochs=-1), 9, "min_epochs is -1; give a whole number, at least 1"),
-        (Halving(factor=1), 9, "factor is 1; give a whole number, at least 2"),
         (Hyperband(factor=True), 9, "factor is True; give a whole number, at least 2"),
         (Halving(brackets=0), 9, "brackets is 0; give a whole number, at least 1"),
-        (Halving(brackets=4), 9, "only 3 brackets fit, the last of which has no rung"),
-        (
-            Halving(min_epochs=9),
-            9,
-            "the first rung is after 9 epochs, so no trial would ever pause",
-        ),
         (Halving, 9, "budget=Halving is not a budget; give an object, such as Halving()"),
-        ({"factor": 3}, 9, "budget={'factor': 3} is not a budget"),
     ],
 )
 def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str) -> None:

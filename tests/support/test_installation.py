@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -139,12 +138,6 @@ def test_a_dependency_is_one_that_sweeper_imports_or_that_a_sampler_needs() -> N
     assert required - modules == set()
 
 
-def test_the_version_is_printed_from_the_code_itself() -> None:
-    words = [sys.executable, "-m", "sweeper", "--version"]
-    said = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
-    assert said.stdout == f"sweeper {VERSION}\n"
-
-
 class TBNotInstalledError(ImportError):
     """Named as TensorFlow's is."""
 
@@ -170,12 +163,6 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
     other = Finding("error", "capture", "a promise does not hold")
     assert not _report(finding, other).lacks_packages, "a broken promise stays one"
     assert not _report().lacks_packages
-
-
-def test_an_error_that_is_no_missing_package_is_judged_as_before() -> None:
-    for error in (ValueError("x"), ImportError("cannot import name", name="numpy")):
-        assert missing_package(error) is None
-        assert finding_of_failure(failure_of(error), lambda _: None).check == "build"
 
 
 def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(

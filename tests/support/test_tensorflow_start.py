@@ -1,8 +1,4 @@
-"""TensorFlow's own start-up lines are held back, and nothing else that is written beside them.
-
-The lines are those of this version, written by a stand-in: a real import takes seconds. That the
-real one says no more is what the last tests show.
-"""
+"""TensorFlow's own start-up lines are held back, and nothing else that is written beside them."""
 
 from __future__ import annotations
 

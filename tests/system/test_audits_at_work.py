@@ -1,7 +1,4 @@
-"""Every sweep audits itself: a clean study is alike, a hole ends the run, and no audit costs a trial.
-
-The studies are small and their audits real: fresh processes, resumed from the trials' own checkpoints.
-"""
+"""Every sweep audits itself: a clean study is alike, a hole ends the run, and no audit costs a trial."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ import pytest
 from study_files import StudyText
 from sweeps import (
     Ended,
-    RunningCommand,
     Swept,
     command,
     database_url,
@@ -174,11 +170,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
 
 @pytest.fixture(scope="module")
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
-    """The clean study with an audit of every interval, some of which cannot be compared.
-
-    Of trial 0 the last checkpoint is damaged while it is audited, of trial 1 the process of the last
-    interval's replay dies, and the answer to the first verdict is lost.
-    """
+    """The clean study with an audit of every interval, some of which cannot be compared."""
     directory = tmp_path_factory.mktemp("disturbed")
     real, decides = IntervalReplay.outcome, Repository.record_audit
     calls = []
@@ -230,6 +222,7 @@ def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(
     assert without_times(disturbed) == without_times(clean[1])
 
 
+@pytest.mark.whole
 def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path: Path) -> None:
     """Trial 0 is sound: the state outside of checkpoints matters in trial 1 alone."""
     head = HOLE.head.replace("class Halving", "class Later").replace(
@@ -248,23 +241,3 @@ def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path: Path) -> None:
     with pytest.raises(ExactnessError, match="trial 1, resumed from its checkpoint of step 40"):
         sweep(study.write(tmp_path / "later.py"), tmp_path / "runs", workers=1)
     assert [a.alike for a in trials_in(tmp_path / "runs")[0].audits] == [True, True]
-
-
-def test_two_workers_audit_their_own_trials_and_the_results_are_the_same(
-    clean: tuple[Path, Swept], tmp_path: Path
-) -> None:
-    arguments = f'{ARGUMENTS}, audit="all"'.replace("epochs=2", "epochs=1")
-    file = replace(CLEAN, arguments=arguments).write(tmp_path / "study.py")
-    runs = tmp_path / "runs"
-    with RunningCommand("run", file, "--workers", 1, "--runs-dir", runs, cwd=tmp_path) as run:
-        assert run.wait_for("trial 0 attempt 1 started")
-        flags = ("--slots", 1, "--runs-dir", runs)
-        with RunningCommand("worker", "small", *flags, cwd=tmp_path) as worker:
-            assert worker.end() == 0, worker.err
-        assert run.end() == 0, run.err
-    trials = trials_in(runs)
-    intervals = [[(a.from_step, a.to_step) for a in trial.audits] for trial in trials]
-    assert intervals == [[(0, 20)]] * 2
-    assert all(a.outcome == "alike" for trial in trials for a in trial.audits)
-    after_one_epoch = [t.checkpoints[0] for t in clean[1].trials]
-    assert [t.digest for t in trials] == [c.digest for c in after_one_epoch]

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import leaving
 import pytest
 from budgeted_study import BUDGETED_STUDY, decisions
 from sweeps import (
@@ -74,12 +73,6 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(
     assert any(message.startswith("workers waited for other trials ") for message in said)
 
 
-def test_a_sweep_that_lacks_a_trial_is_another(alone: tuple[TrialRecord, ...]) -> None:
-    """The control of the comparisons below."""
-    assert is_the_same_sweep(alone, alone)
-    assert not is_the_same_sweep(alone[:-1], alone)
-
-
 def test_verify_replays_promoted_and_left_trials(
     directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
 ) -> None:
@@ -92,19 +85,6 @@ def test_verify_replays_promoted_and_left_trials(
         held = here("verify", "budgeted", "--trial", number, *flags, cwd=directory)
         assert held.code == 0, held.out + held.err
         assert f"trial {number} holds" in held.out
-
-
-def test_promoted_and_left_trials_are_measured_and_leave_as_others_do(
-    directory: Path,
-    alone: tuple[TrialRecord, ...],
-    tmp_path: Path,
-    here: Callable[..., Ended],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(leaving, "command", here)
-    whole = next(t for t in alone[:4] if t.state == "complete")
-    left = next(t for t in alone[:4] if t.state == "pruned")
-    leaving.check_leaving(directory / "budgeted.py", directory / "one", (whole, left), tmp_path)
 
 
 def test_every_reading_verb_tells_of_rungs(
@@ -120,6 +100,7 @@ def test_every_reading_verb_tells_of_rungs(
     assert len(read["rungs"][0]["decision"]["compared"]) == 4
 
 
+@pytest.mark.whole  # by default with trials that are no trainings: runs/test_budget_sweeps.py
 def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_decision(
     directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
 ) -> None:

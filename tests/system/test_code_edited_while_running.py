@@ -37,6 +37,7 @@ def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path:
     assert states == ["complete", "interrupted"]
 
 
+@pytest.mark.whole
 def test_an_audit_under_edited_code_gives_no_verdict(tmp_path: Path) -> None:
     text = StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"')
     file = text.write(tmp_path / "edited.py")

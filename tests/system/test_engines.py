@@ -1,18 +1,11 @@
-"""One study is the same sweep wherever its workers are, whoever of them is lost, and can be stopped.
-
-Each sweep here is compared with the one of a single worker: parameters, values, digests, and which
-trials were pruned when.
-"""
+"""One study is the same sweep wherever its workers are, whoever of them is lost, and can be stopped."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
-import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,8 +31,6 @@ from sweeps import (
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.records.results import TrialRecord, WorkerRecord
-from sweeper.run.launch import server_process
-from sweeper.run.launch.server_process import trial_environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -74,12 +65,6 @@ def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]
         and prunings(found) == prunings(alone)
         and all(t.digest for t in found)
     )
-
-
-def test_the_comparison_sees_one_trial_that_is_another(alone: tuple[TrialRecord, ...]) -> None:
-    assert is_the_same_sweep(alone, alone)
-    assert not is_the_same_sweep(alone[:-1], alone)
-    assert not is_the_same_sweep([alone[0], alone[2]], alone[:2])
 
 
 def held_trial(url: str) -> psutil.Process:
@@ -131,11 +116,7 @@ def test_worker_processes_on_dask_give_the_same_sweep(
     tmp_path: Path,
     here: Callable[..., Ended],
 ) -> None:
-    """From no file as from a notebook: the definition is in one process only, and has to travel.
-
-    To one worker then, and the first two trials of the sweep; a killed driver's run has two workers and
-    all trials, below.
-    """
+    """From no file as from a notebook: the definition is in one process only, and has to travel."""
     workers = 2 if given == "file" else 1
     file, runs = pruned / "pruned.py", tmp_path / "runs"
     if given == "file":
@@ -164,121 +145,38 @@ def test_worker_processes_on_dask_give_the_same_sweep(
         assert "was defined in a notebook" in by_hand.err
 
 
-@pytest.fixture(
-    params=[
-        "dask on SQLite",
-        *(
-            pytest.param(n, marks=pytest.mark.whole)
-            for n in ("ray on SQLite", "dask on PostgreSQL")
-        ),
-    ]
-)
-def engine_and_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str]]:
-    """An engine, and the URL of a database for it."""
-    engine, _, database = request.param.split()
-    if database == "SQLite":
-        yield engine, database_url(tmp_path)
-        return
-    with postgresql_database() as server:
-        yield engine, server.url
-
-
-def held_hosts(hosts: Sequence[WorkerRecord], url: str) -> list[psutil.Process]:
-    """The hosts, stopped while none of them has SQLite's file locked, with which nobody could begin."""
-    processes = [psutil.Process(host.pid) for host in hosts]
-    deadline = time.monotonic() + LIMIT
-    while time.monotonic() < deadline:
-        for process in processes:
-            process.suspend()
-        if not url.startswith("sqlite:") or can_be_written(Path(url.removeprefix("sqlite:///"))):
-            return processes
-        for process in processes:
-            process.resume()
-        time.sleep(0.05)
-    pytest.fail("SQLite's file is always locked")
-
-
-def can_be_written(database: Path) -> bool:
-    with contextlib.closing(sqlite3.connect(database, timeout=0.1)) as connection:
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return False
-    return True
-
-
-_SERVER = """
-import os
-import sys
-
-os.environ.clear()
-os.environ.update({environment!r})
-os.execv(sys.executable, [sys.executable, *{server!r}, *sys.argv[1:]])
-"""
-"""In place of a fork server: one forked for the run's own environment, not for a host's."""
-
-_HOST = """
-import sys
-
-if "--ordered" in sys.orig_argv:
-    from sweeper.run.launch import server_process
-
-    server_process._SERVER = {server!r}
-"""
-"""What a Python of an engine does at its start: where it is a host, its servers are forked, too."""
-
-
-@pytest.fixture
-def forking_hosts(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> dict[str, str]:
-    """The environment of a driver whose hosts' servers are forked.
-
-    Where one host is enough, above, its server is a real one.
-    """
-    directory = tmp_path_factory.mktemp("hosts")
-    server = directory / "server.py"
-    text = _SERVER.format(environment=trial_environment(), server=server_process._SERVER)
-    server.write_text(text)
-    words = ("-S", "-E", str(server))
-    (directory / "sitecustomize.py").write_text(_HOST.format(server=words))
-    monkeypatch.setattr(server_process, "_SERVER", words)
-    return {"PYTHONPATH": f"{directory}{os.pathsep}{ROOT}"}
-
-
 @pytest.mark.whole
+@pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
-    pruned: Path,
-    alone: tuple[TrialRecord, ...],
-    engine_and_url: tuple[str, str],
-    forking_hosts: dict[str, str],
-    tmp_path: Path,
+    pruned: Path, alone: tuple[TrialRecord, ...], engine: str, tmp_path: Path
 ) -> None:
-    engine, url = engine_and_url
-    run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
-    run = (*run, "--runs-dir", tmp_path, "--storage", url)
-    with RunningCommand(*run, cwd=tmp_path, env=forking_hosts) as driver:
-        assert driver.wait_for("trial 0 epoch"), driver.err
-        deadline = time.monotonic() + LIMIT
-        while len(workers_of(url, "pruned")) < 2:
-            assert time.monotonic() < deadline, driver.err
-            time.sleep(0.02)
-        # The cluster that the driver made dies with it: it has the engine's own processes below it.
-        driver.kill_group()
-    hosts = workers_of(url, "pruned")
-    assert [(w.engine, w.live) for w in hosts] == [(engine, True)] * 2
-    # For a moment, so that there is something left to follow.
-    held = held_hosts(hosts, url)
-    with RunningCommand(*run, cwd=tmp_path) as again:
-        assert again.wait_for("2 of 2 workers are already running"), again.err
+    with postgresql_database() as server:
+        run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
+        run = (*run, "--runs-dir", tmp_path, "--storage", server.url)
+        with RunningCommand(*run, cwd=tmp_path) as driver:
+            assert driver.wait_for("trial 0 epoch"), driver.err
+            deadline = time.monotonic() + LIMIT
+            while len(workers_of(server.url, "pruned")) < 2:
+                assert time.monotonic() < deadline, driver.err
+                time.sleep(0.02)
+            # The cluster that the driver made dies with it: it has the engine's processes below it.
+            driver.kill_group()
+        hosts = workers_of(server.url, "pruned")
+        assert [(w.engine, w.live) for w in hosts] == [(engine, True)] * 2
+        # Stopped for a moment, so that there is something left to follow.
+        held = [psutil.Process(host.pid) for host in hosts]
         for process in held:
-            process.resume()
-        assert again.end() == 0, again.err
-        assert again.err.count("attempt 1 started") > 1, "it tells what happens again"
-    with Database.open(url, create=False) as database:
-        trials = Repository(database).trials("pruned")
-    assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
-    assert len(workers_of(url, "pruned")) == 2
+            process.suspend()
+        with RunningCommand(*run, cwd=tmp_path) as again:
+            assert again.wait_for("2 of 2 workers are already running"), again.err
+            for process in held:
+                process.resume()
+            assert again.end() == 0, again.err
+            assert again.err.count("attempt 1 started") > 1, "it tells what happens again"
+        with Database.open(server.url, create=False) as database:
+            trials = Repository(database).trials("pruned")
+        assert {len(t.attempts) for t in trials} == {1}, "no trial noticed anything"
+        assert len(workers_of(server.url, "pruned")) == 2
     assert is_the_same_sweep(trials, alone)
 
 

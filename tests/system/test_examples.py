@@ -64,7 +64,10 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     assert SAYS[example.name] in done.stdout
 
 
-@pytest.mark.parametrize("name", SHORTER)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.whole] * (n != "rmsprop_two_rates.py")) for n in SHORTER],
+)
 def test_a_study_of_the_checkout_trains(name: str, tmp_path: Path) -> None:
     text, found = re.subn(*SHORTER[name], (STUDIES / name).read_text())
     assert found == 1

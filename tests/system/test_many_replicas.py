@@ -93,6 +93,7 @@ def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one
         assert all(np.array_equal(ours[name], theirs[name]) for name in compared)
 
 
+@pytest.mark.whole
 def test_a_study_on_two_replicas_verifies_also_interrupted(
     whole: Path, here: Callable[..., Ended]
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_study_on_two_replicas_verifies_also_interrupted(
     assert done.code == 0, done.out + done.err
 
 
+@pytest.mark.whole
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
     whole: Path, tmp_path: Path, here: Callable[..., Ended]
 ) -> None:

@@ -49,10 +49,7 @@ GONE = 20.0
 
 
 def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
-    """The process that forks trials, and the one that the database in ``runs`` knows as the only trial's.
-
-    The first is a child of the fork server, whose other child watches the worker.
-    """
+    """The process that forks trials, and the one that the database in ``runs`` knows as the only trial's."""
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:
         pid = trials_in(runs, "endless")[0].attempts[-1].pid

@@ -14,51 +14,32 @@ from sweeper.errors import DefinitionError
 from sweeper.records.events import Notice
 from sweeper.records.results import TrialRecord
 
-ARGUMENTS = {
-    "grid": 'trials=4, sampler="grid", grid={"learning_rate": [0.1, 0.01, 0.003, 0.001]}',
-    "random": 'trials=3, sampler="random"',
-    # Ten random trials come first: the last is drawn from what those gave.
-    "tpe": 'trials=13, sampler="tpe", concurrency=2',
-}
-RATES = {
-    "grid": 'trial.suggest_categorical("learning_rate", [0.1, 0.01, 0.003, 0.001])',
-    "tpe": 'trial.suggest_float("learning_rate", 1e-3, 1e-1)',
-}
-
-Runs = Callable[[str, int], Path]
+Runs = Callable[[int], Path]
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """The runs directory of the sweep with one sampler on so many workers."""
+    """The runs directory of the sweep on so many workers."""
     working_directory = tmp_path_factory.mktemp("workers")
 
-    def run(sampler: str, workers: int) -> Path:
-        file, directory = (
-            working_directory / f"{sampler}.py",
-            working_directory / f"{sampler}-{workers}",
-        )
+    StudyText(
+        arguments='objective="val_loss", epochs=2, audit="off", trials=3, sampler="random"'
+    ).write(working_directory / "random.py")
+
+    def run(workers: int) -> Path:
+        directory = working_directory / f"random-{workers}"
         if not directory.exists():
-            StudyText(
-                rate=RATES.get(sampler, StudyText.rate),
-                arguments=f'objective="val_loss", epochs=2, audit="off", {ARGUMENTS[sampler]}',
-            ).write(file)
             isolation = "inline" if workers == 1 else "auto"
-            sweep(file, directory, workers=workers, isolation=isolation)
+            sweep(working_directory / "random.py", directory, workers=workers, isolation=isolation)
         return directory
 
     return run
 
 
 # Trials that are drawn from what others gave are in test_pruned_sweeps.
-@pytest.mark.parametrize(
-    "sampler", ["random", *(pytest.param(n, marks=pytest.mark.whole) for n in ("grid", "tpe"))]
-)
-def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(
-    runs: Runs, sampler: str
-) -> None:
-    one, two = (trials_in(runs(sampler, workers)) for workers in (1, 2))
-    assert len(one) == len(two) == {"grid": 4, "random": 3, "tpe": 13}[sampler]
+def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(runs: Runs) -> None:
+    one, two = (trials_in(runs(workers)) for workers in (1, 2))
+    assert len(one) == len(two) == 3
     assert differing(results_of(one), results_of(two)) == []
     assert len({t.digest for t in one}) == len(one), "different trials, different digests"
     assert all(t.digest for t in one)
@@ -74,12 +55,12 @@ def overlapping(trials: tuple[TrialRecord, ...]) -> int:
 
 
 def test_two_workers_do_run_side_by_side(runs: Runs) -> None:
-    assert overlapping(trials_in(runs("random", 1))) == 0
-    assert overlapping(trials_in(runs("random", 2))) > 0
+    assert overlapping(trials_in(runs(1))) == 0
+    assert overlapping(trials_in(runs(2))) > 0
 
 
 def test_optuna_sees_exactly_the_studys_trials_all_finished(runs: Runs) -> None:
-    directory = runs("random", 2)
+    directory = runs(2)
     study = optuna.load_study(study_name="small", storage=database_url(directory))
     ours = trials_in(directory)
     assert study.direction == optuna.study.StudyDirection.MINIMIZE
@@ -94,8 +75,8 @@ def test_optuna_sees_exactly_the_studys_trials_all_finished(runs: Runs) -> None:
 
 
 def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs: Runs, tmp_path: Path) -> None:
-    whole = trials_in(runs("random", 2))
-    file = runs("random", 2).parent / "random.py"
+    whole = trials_in(runs(2))
+    file = runs(2).parent / "random.py"
     totals = [len(sweep(file, tmp_path, trials=1).trials)]
     again = sweep(None, tmp_path, study="small")
     totals.append(len(again.trials))

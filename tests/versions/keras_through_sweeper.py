@@ -1,10 +1,4 @@
-"""Pytest plugin: Keras's own tests call `sweeper.fit` where they call ``Model.fit``.
-
-    python -m pytest -p keras_through_sweeper callback_test.py
-
-Arguments that only ``fit`` has are translated to those of `Data`. A call that has no translation (an
-``initial_epoch``, no data) is Keras's own, and is counted in the summary.
-"""
+"""Pytest plugin: Keras's own tests call `sweeper.fit` where they call ``Model.fit``."""
 
 from __future__ import annotations
 

@@ -1,12 +1,4 @@
-"""Matrix of versions: one environment for each cell, in which a study is killed, resumed, checked and verified.
-
-Keras's own tests of its callbacks, which its package has, are run as they are and with `sweeper.fit`.
-
-It installs packages, so no test runs it: the nightly workflow does, with the two outermost cells.
-
-    python tests/versions/matrix.py            # all cells
-    python tests/versions/matrix.py lowest     # one of them
-"""
+"""Matrix of versions: one environment for each cell, in which a study is killed, resumed, checked and verified."""
 
 from __future__ import annotations
 
@@ -27,12 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Cell:
-    """One environment.
-
-    Attributes:
-        pins: Requirements beside the project's own.
-        lowest: Whether the lowest version of each direct requirement is installed.
-    """
+    """One environment."""
 
     pins: tuple[str, ...]
     lowest: bool = False
