@@ -13,38 +13,37 @@ from sweeper.inspection.sorts import is_library_class, own_dict
 from sweeper.inspection.sources import all_codes
 
 
-def is_made_of_others(value: object) -> bool:
-    """Return whether ``value`` is a wrapper or container of other objects."""
-    kinds = (types.MethodType, functools.partial, staticmethod, classmethod, property)
-    containers = (list, tuple, set, frozenset, dict, functools.cached_property)
-    return isinstance(value, (*kinds, *containers)) or "__wrapped__" in attributes(value)
+def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[str, object]]:
+    """Yield the functions that run when ``value`` is called, and what it holds, with their names.
 
-
-def reached_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
-    """Yield the functions that run when ``value`` is called."""
+    Args:
+        value: A wrapper of functions, a container, or another object.
+        where: Name of ``value``.
+        of_users_class: Whether to yield the attributes of another object.
+    """
+    own = attributes(value)
     if isinstance(value, types.MethodType):
         yield where, value.__func__
         yield f"the object that {where} is bound to", value.__self__
     elif isinstance(value, functools.partial):
         yield where, value.func
-    elif isinstance(value, staticmethod | classmethod):
-        yield where, value.__func__
-    elif isinstance(value, property | functools.cached_property):
-        parts = (getattr(value, name, None) for name in ("fget", "fset", "fdel", "func"))
-        yield from ((where, part) for part in parts if part is not None)
-    elif "__wrapped__" in attributes(value):
-        yield where, attributes(value)["__wrapped__"]
-
-
-def held_parts(value: Any, where: str) -> Iterator[tuple[str, object]]:
-    """Yield a partial's arguments or a container's items."""
-    if isinstance(value, functools.partial):
         for key, argument in (*enumerate(value.args, 1), *value.keywords.items()):
             yield f"argument {key!r} of the partial {where}", argument
+    elif isinstance(value, staticmethod | classmethod | property | functools.cached_property):
+        names = ("__func__", "fget", "fset", "fdel", "func")
+        functions = (getattr(value, name, None) for name in names)
+        yield from ((where, function) for function in functions if function is not None)
+    elif "__wrapped__" in own:
+        yield where, own["__wrapped__"]
     elif isinstance(value, dict):
         yield from ((f"{where}[{key!r}]", item) for key, item in value.items())
     elif isinstance(value, list | tuple):
         yield from ((f"{where}[{key}]", item) for key, item in enumerate(value))
+    elif isinstance(value, set | frozenset):
+        yield from ((where, item) for item in value if callable(item))
+    elif of_users_class:
+        yield where, type(value)
+        yield from ((f"{where}.{name}", item) for name, item in own.items())
 
 
 def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:

@@ -15,7 +15,7 @@ import ast
 import enum
 import os
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -131,98 +131,54 @@ def names_compared_by_value(source: Source, namespace: Mapping[str, Any]) -> Map
     Returns:
         By name, whether the value may contain paths of this machine.
     """
-    # One statement may bind many names.
-    statements = dict.fromkeys(s for bound in source.bindings.values() for s in bound)
-    read = [_Statement(statement, namespace) for statement in statements]
-    of_the_moment = _depending([s for s in read if s.of_the_moment], read, "mentioned")
-    names_a_file = _depending([s for s in read if s.names_a_file], read, "mentioned")
-    opaque = [s for s in read if s.is_opaque and s.bound.isdisjoint(of_the_moment)]
-    names = _depending(opaque, read, "loaded") - of_the_moment
-    return {name: name in names_a_file for name in names}
-
-
-class _Statement:
-    """A statement that binds variables.
-
-    Attributes:
-        bound, mentioned: Variables that it binds, without modules; names in it.
-        loaded: Variables in it that are neither modules nor functions or classes.
-        of_the_moment: Whether it names something whose value is of the moment.
-        names_a_file: Whether it names where a file is.
-        is_opaque: Whether its text does not define the values that it gives.
-    """
-
-    def __init__(self, statement: ast.stmt, namespace: Mapping[str, Any]) -> None:
+    of_the_moment: set[str] = set()
+    in_files: set[str] = set()
+    opaque: set[str] = set()
+    # The statements run in this order, so the properties of what one uses are known.
+    for statement in source.compared.body:
         nodes = list(outside_functions(statement))
-        names = [node for node in nodes if isinstance(node, ast.Name)]
-        bound = {name for name in map(bound_name, nodes) if name is not None}
         # `numpy.random.seed(0)` changes a module, whose other names are as before.
-        self.bound = frozenset(
-            name for name in bound if not isinstance(namespace.get(name), types.ModuleType)
-        )
-        self.mentioned = frozenset(name.id for name in names)
-        self.loaded = frozenset(
-            name.id
-            for name in names
-            if isinstance(name.ctx, ast.Load) and not _is_code(namespace.get(name.id))
-        )
+        bound = {
+            name
+            for name in map(bound_name, nodes)
+            if name is not None and not isinstance(namespace.get(name), types.ModuleType)
+        }
+        used = {node.id for node in nodes if isinstance(node, ast.Name)}
+        values = {name for name in used if not callable(namespace.get(name))}
         inner = {node.value for node in nodes if isinstance(node, ast.Attribute)}
         outer = [n for n in nodes if isinstance(n, ast.Name | ast.Attribute) and n not in inner]
-        of_paths = [node for node in outer if _is_path_function(_static_value(node, namespace))]
-        self.of_the_moment = any(
-            _is_of_the_moment(value)
-            for node in outer
-            if node not in of_paths
-            for value in _static_values(node, namespace)
-        )
-        self.names_a_file = bool(of_paths) or any(
-            _is_path_method(node) or (isinstance(node, ast.Name) and node.id == "__file__")
-            for node in outer
-        )
-        self.is_opaque = any(
-            isinstance(node, ast.Import | ast.ImportFrom | ast.Await | ast.With | ast.AsyncWith)
-            or (isinstance(node, ast.Call) and not self._is_pure(node.func, namespace))
-            for node in nodes
-        )
-
-    def _is_pure(self, function: ast.expr, namespace: Mapping[str, Any]) -> bool:
-        """Return whether the arguments determine a call's result, or it changes only a bound variable."""
-        value = _static_value(function, namespace)
-        if isinstance(value, type) or _is_path_function(value) or _is_path_method(function):
-            return True
-        if isinstance(function, ast.Name):
-            return function.id in _PURE
-        base = base_of(function)
-        return isinstance(base, ast.Constant) or (
-            isinstance(base, ast.Name) and base.id in self.bound
-        )
+        paths = [node for node in outer if _is_path_function(_static_value(node, namespace))]
+        others = [node for node in outer if node not in paths]
+        if used & of_the_moment or any(_is_of_the_moment(node, namespace) for node in others):
+            of_the_moment |= bound
+        if paths or used & {"__file__", *in_files} or any(map(_is_path_method, outer)):
+            in_files |= bound
+        if values & opaque or any(_is_opaque(node, bound, namespace) for node in nodes):
+            opaque |= bound
+    return {name: name in in_files for name in opaque - of_the_moment}
 
 
-def _depending(
-    begin: Iterable[_Statement], read: Iterable[_Statement], relation: str
-) -> frozenset[str]:
-    """Return the variables that the statements ``begin`` bind, and all that depend on them."""
-    using: dict[str, list[_Statement]] = {}
-    for statement in read:
-        for name in getattr(statement, relation):
-            using.setdefault(name, []).append(statement)
-    found: set[str] = set()
-    waiting = list(begin)
-    while waiting:
-        new = waiting.pop().bound - found
-        found |= new
-        for name in new:
-            waiting += using.get(name, ())
-    return frozenset(found)
+def _is_opaque(node: ast.AST, bound: Collection[str], namespace: Mapping[str, Any]) -> bool:
+    """Return whether the text of ``node``, in a statement that binds ``bound``, does not define its value."""
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.Import | ast.ImportFrom | ast.Await | ast.With | ast.AsyncWith)
+    function = node.func
+    value = _static_value(function, namespace)
+    if isinstance(value, type) or _is_path_function(value) or _is_path_method(function):
+        return False
+    if isinstance(function, ast.Name):
+        return function.id not in _PURE
+    base = base_of(function)
+    of_its_own = isinstance(base, ast.Name) and base.id in bound
+    return not of_its_own and not isinstance(base, ast.Constant)
 
 
-def _is_code(value: object) -> bool:
-    return isinstance(value, types.ModuleType) or callable(value)
-
-
-def _is_of_the_moment(value: object) -> bool:
-    parts = _module_of(value).split(".")
-    return any(".".join(parts[:count]) in _OF_THE_MOMENT for count in range(1, len(parts) + 1))
+def _is_of_the_moment(node: ast.expr, namespace: Mapping[str, Any]) -> bool:
+    """Return whether a name, or something that it is an attribute of, belongs to `_OF_THE_MOMENT`."""
+    parts = _module_of(_static_value(node, namespace)).split(".")
+    if any(".".join(parts[:count]) in _OF_THE_MOMENT for count in range(1, len(parts) + 1)):
+        return True
+    return isinstance(node, ast.Attribute) and _is_of_the_moment(node.value, namespace)
 
 
 def _is_path_function(value: object) -> bool:
@@ -244,14 +200,6 @@ def _module_of(value: object) -> str:
     if isinstance(value, type) or type(value) in (types.FunctionType, types.BuiltinFunctionType):
         return str(value.__module__)
     return ""
-
-
-def _static_values(node: ast.expr, namespace: Mapping[str, Any]) -> Iterator[object]:
-    """Yield the values of a name or attribute, and of all that it is an attribute of."""
-    yield _static_value(node, namespace)
-    while isinstance(node, ast.Attribute):
-        node = node.value
-        yield _static_value(node, namespace)
 
 
 def _static_value(node: ast.AST, namespace: Mapping[str, Any]) -> object:

@@ -19,15 +19,14 @@ from __future__ import annotations
 import ast
 import functools
 import importlib.machinery
-import importlib.util
 import inspect
 import linecache
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from sweeper.inspection.code import (
     attributes,
@@ -35,10 +34,8 @@ from sweeper.inspection.code import (
     defaults_of,
     functions_of,
     globals_of,
-    held_parts,
     imported_modules,
-    is_made_of_others,
-    reached_parts,
+    parts_of,
 )
 from sweeper.inspection.constants import ValueTexts, names_compared_by_value
 from sweeper.inspection.sources import (
@@ -55,6 +52,7 @@ from sweeper.inspection.sources import (
 from sweeper.records.code import NO_TEXT, CodeFingerprint, CodePart, digest_of
 
 _DEEPEST = 12
+_NOT_COMPARED = frozenset({"__doc__", "__module__", "__firstlineno__", "__qualname__"})
 
 
 def imported_in(node: ast.AST, package: str) -> Iterator[str]:
@@ -62,11 +60,9 @@ def imported_in(node: ast.AST, package: str) -> Iterator[str]:
     for each in ast.walk(node):
         if isinstance(each, ast.Import):
             yield from (alias.name for alias in each.names)
-        elif isinstance(each, ast.ImportFrom):
-            base = _absolute(each, package)
-            if base:
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in each.names)
+        elif isinstance(each, ast.ImportFrom) and (base := _absolute(each, package)):
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in each.names)
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:
@@ -77,57 +73,28 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
     return ".".join([*parents[: len(parents) - node.level + 1], *filter(None, [node.module])])
 
 
-def imported_in_functions(node: ast.AST, package: str) -> Iterator[str]:
-    """Yield the names of modules that the functions and classes in ``node`` import."""
-    for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from imported_in(each, package)
-
-
 def file_of_module(name: str) -> str | None:
     """Return the file of a module, without importing it."""
-    loaded = sys.modules.get(name)
-    if loaded is not None:
-        file = getattr(loaded, "__file__", None)
+    if name in sys.modules:
+        file = getattr(sys.modules[name], "__file__", None)
         return file if isinstance(file, str) else None
     path: list[str] | None = None
     spec = None
-    for part, _ in enumerate(name.split("."), 1):
-        whole = ".".join(name.split(".")[:part])
-        try:
-            if path is None:
-                spec = importlib.util.find_spec(whole)
-            else:
-                spec = importlib.machinery.PathFinder.find_spec(whole, path)
-        except (ImportError, ValueError):
-            return None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:count]), path)
         if spec is None:
             return None
         path = list(spec.submodule_search_locations or [])
-    return None if spec is None or not spec.has_location else spec.origin
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:
     """Return the fingerprint of all code reached from ``roots``, the factories by their parameters."""
-    code = CodeFingerprint(reached_parts_and_files(roots)[0])
+    code = CodeFingerprint(_Reader(roots).read().parts)
     if not code.has_text:
         return code
-    without = reached_parts_and_files(roots, text=False)[0]
-    return CodeFingerprint(code.parts, CodeFingerprint(without))
-
-
-def reached_parts_and_files(
-    roots: Mapping[str, object], *, text: bool = True
-) -> tuple[dict[str, CodePart], set[str]]:
-    """Return all parts reached from ``roots``, by name, and their files.
-
-    Args:
-        roots: The factories by their parameters.
-        text: Whether to read the text of the first factory's own file.
-    """
-    reader = _Reader(roots, text=text)
-    reader.read()
-    return reader.parts, reader.files
+    return CodeFingerprint(code.parts, CodeFingerprint(_Reader(roots, text=False).read().parts))
 
 
 def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
@@ -135,16 +102,8 @@ def texts_of_cells(roots: Mapping[str, object]) -> dict[str, str]:
 
     Another process, which gets the code by value, has no cells to read.
     """
-    files = sorted(reached_parts_and_files(roots)[1])
+    files = sorted(_Reader(roots).read().files)
     return {f: "".join(linecache.getlines(f)) for f in files if not Path(f).is_file()}
-
-
-def _own_file(roots: Iterable[object]) -> str:
-    """Return the file that the first factory is written in."""
-    for root in roots:
-        for function in _functions_at(root):
-            return function.__code__.co_filename
-    return ""
 
 
 def _functions_at(value: object) -> Iterator[types.FunctionType]:
@@ -206,57 +165,59 @@ def _used_in(statement: ast.stmt) -> dict[str, frozenset[Chain]]:
 
 
 class _Reader:
-    """Reader of all parts that objects reach."""
+    """Reader of all parts that objects reach, and of the names of their files.
 
-    def __init__(self, roots: Mapping[str, object], *, text: bool) -> None:
+    Args:
+        roots: The factories by their parameters.
+        text: Whether to read the text of the first factory's own file.
+    """
+
+    def __init__(self, roots: Mapping[str, object], *, text: bool = True) -> None:
         self.parts: dict[str, CodePart] = {}
         self.files: set[str] = set()
         self._roots = roots
-        self._own_file = _own_file(roots.values())
+        own = (f.__code__.co_filename for r in roots.values() for f in _functions_at(r))
+        self._own_file = next(own, "")
         self._texts, self._movable_texts = ValueTexts(), ValueTexts(movable=True)
         self._sources: dict[str, Source | None] = {} if text else {self._own_file: None}
         self._owned: dict[str, bool] = {}
         self._by_value: dict[tuple[str, int], Mapping[str, bool]] = {}
         self._seen: dict[int, object] = {}
-        self._named: set[tuple[str, str]] = set()
-        self._followed: dict[ast.stmt, list[str]] = {}
-        self._used: set[tuple[int, str, frozenset[Chain]]] = set()
+        self._done: set[Hashable] = set()
         # Chains of names may be longer than Python's stack.
         self._waiting: deque[Callable[[], None]] = deque()
 
-    def read(self) -> None:
+    def read(self) -> Self:
         """Add all parts."""
-        self._reach((name, root) for name, root in self._roots.items())
+        for name, root in self._roots.items():
+            self._reach(name, root)
         while self._waiting:
             self._waiting.popleft()()
+        return self
 
-    def _reach(self, objects: Iterable[tuple[str, object]]) -> None:
-        self._waiting += [functools.partial(self._object, value, where) for where, value in objects]
+    def _is_new(self, *key: Hashable) -> bool:
+        known = key in self._done
+        self._done.add(key)
+        return not known
 
-    def _object(self, value: object, where: str) -> None:
-        if id(value) in self._seen:
-            return
-        self._seen[id(value)] = value
-        if isinstance(value, types.FunctionType):
-            self._function(value, where)
-        elif isinstance(value, type):
-            self._class(value)
-        elif is_made_of_others(value):
-            self._reach(reached_parts(value, where))
-            for name, part in held_parts(value, where):
-                self._held(part, name)
-        elif self._is_users_class(type(value)):
-            self._reach([(where, type(value))])
-            for name, item in attributes(value).items():
-                self._held(item, f"{where}.{name}")
-
-    def _held(self, value: object, where: str) -> None:
+    def _reach(self, where: str, value: object) -> None:
         """Add a value in an object or a closure: its text if it is plain, otherwise its parts."""
         text = self._texts.of(value)
         if text is not None:
             self._add(where, CodePart(digest_of(text)))
+        elif id(value) not in self._seen:
+            self._seen[id(value)] = value
+            self._waiting.append(functools.partial(self._object, value, where))
+
+    def _object(self, value: object, where: str) -> None:
+        if isinstance(value, types.FunctionType):
+            self._function(value, where)
+        elif isinstance(value, type):
+            self._class(value)
         else:
-            self._reach([(where, value)])
+            of_users_class = self._is_users_class(type(value))
+            for name, part in parts_of(value, where, of_users_class=of_users_class):
+                self._reach(name, part)
 
     def _function(self, function: types.FunctionType, where: str) -> None:
         code = function.__code__
@@ -265,18 +226,18 @@ class _Reader:
         for variable, held in closure_of(function):
             # Other contents of a library's decorator belong to the library, whose version is stored.
             if variable != "__class__" and (users or where in self._roots or _defines_itself(held)):
-                self._held(held, f"closure variable {variable!r} of {label}")
-        wrapped = function.__dict__.get("__wrapped__")
-        if wrapped is not None:
-            self._reach([(where, wrapped)])
+                self._reach(f"closure variable {variable!r} of {label}", held)
+        if "__wrapped__" in function.__dict__:
+            self._reach(where, function.__dict__["__wrapped__"])
         if not users:
             return
-        source = self._text_of(code)
+        source = self._source(code.co_filename)
         outer, _, inner = code.co_qualname.partition(".")
-        if source is None or inner:
+        has_text = source is not None and source.runs(code)
+        if inner or not has_text:
             for key, default in defaults_of(function):
-                self._held(default, f"default {key!r} of {label}")
-        if source is None:
+                self._reach(f"default {key!r} of {label}", default)
+        if source is None or not has_text:
             self._without_text(function, label)
         elif outer in source.bindings:
             self._variable(outer, function.__globals__, source)
@@ -294,8 +255,9 @@ class _Reader:
             self._module(name)
 
     def _class(self, cls: type) -> None:
-        bases = type.__dict__["__mro__"].__get__(cls)
-        self._reach((b.__qualname__, b) for b in bases if self._is_users_class(b))
+        for base in type.__dict__["__mro__"].__get__(cls)[1:]:
+            if self._is_users_class(base):
+                self._reach(base.__qualname__, base)
         if not self._is_users_class(cls):
             return
         methods, own = _methods_of(cls)
@@ -305,30 +267,29 @@ class _Reader:
         for function in methods:
             for variable, held in closure_of(function):
                 if variable != "__class__":
-                    self._held(held, f"closure variable {variable!r} of {function.__qualname__}")
+                    self._reach(f"closure variable {variable!r} of {function.__qualname__}", held)
         source = self._source(file)
         name = cls.__qualname__.partition(".")[0]
         if source is not None and name in source.bindings and all(map(source.runs, codes)):
             namespace = own[0].__globals__ if own else vars(sys.modules.get(cls.__module__, ast))
             self._variable(name, namespace, source)
             return
-        members = dict(type.__dict__["__dict__"].__get__(cls))
-        for unsaid in ("__doc__", "__module__", "__firstlineno__", "__qualname__"):
-            members.pop(unsaid, None)
-        plain = sorted((n, t) for n, m in members.items() if (t := self._texts.of(m)) is not None)
-        instead = digest_of(f"{plain}{sorted(map(meaning_of_code, codes))}")
-        self._add(label, CodePart(instead, source.shown if source else NO_TEXT))
-        self._reach((function.__qualname__, function) for function in methods)
+        members = type.__dict__["__dict__"].__get__(cls).items()
+        texts = {n: self._texts.of(member) for n, member in members if n not in _NOT_COMPARED}
+        plain = sorted((n, text) for n, text in texts.items() if text is not None)
+        digest = digest_of(f"{plain}{sorted(map(meaning_of_code, codes))}")
+        self._add(label, CodePart(digest, source.shown if source else NO_TEXT))
+        for function in methods:
+            self._reach(function.__qualname__, function)
 
     def _variable(self, name: str, namespace: Mapping[str, Any], source: Source) -> None:
         """Add a module's variable by the text of the statements that bind it."""
         value = namespace.get(name)
-        if (source.file, name) in self._named or _is_of_this_package(value):
+        if _is_of_this_package(value) or not self._is_new(source.file, name):
             return
-        self._named.add((source.file, name))
         codes = [f.__code__ for f in _functions_of_definition(value)]
         if any(c.co_filename == source.file and not source.runs(c) for c in codes):
-            self._reach([(name, value)])
+            self._reach(name, value)
             return
         module = str(namespace.get("__name__", "__main__"))
         label = f"{_label_of(module, source.file, self._own_file)}{name}"
@@ -341,7 +302,7 @@ class _Reader:
         text = (self._movable_texts if compared[name] else self._texts).of(value)
         self._statements(label, statements, namespace, source, text or "")
         if text is None and not compared[name]:
-            self._reach([(label, value)])
+            self._reach(label, value)
 
     def _compared_by_value(
         self, namespace: Mapping[str, Any], source: Source
@@ -376,21 +337,21 @@ class _Reader:
     def _follow(
         self, statement: ast.stmt, namespace: Mapping[str, Any], source: Source
     ) -> list[str]:
-        """Add all that a statement uses, once, and return the meanings of the imports that it uses."""
-        if statement in self._followed:
-            return self._followed[statement]
+        """Add all that a statement uses, and return the meanings of the imports that it uses."""
         used = _read(statement).used
-        self._followed[statement] = [
+        if self._is_new(statement):
+            for name in sorted(used):
+                self._use(name, used[name], namespace, source)
+            for each in ast.walk(statement):
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                    for name in imported_in(each, _package_of(namespace)):
+                        self._module(name)
+        return [
             f"{_absolute(node, '.') if isinstance(node, ast.ImportFrom) else ''}:{meaning(alias)}"
             for name in sorted(used)
             for binding in source.bindings.get(name, ())
             for node, alias in _read(binding).imports.get(name, ())
         ]
-        for name in sorted(used):
-            self._use(name, used[name], namespace, source)
-        for name in imported_in_functions(statement, str(namespace.get("__package__") or "")):
-            self._module(name)
-        return self._followed[statement]
 
     def _use(
         self,
@@ -400,10 +361,8 @@ class _Reader:
         source: Source | None,
     ) -> None:
         """Add a variable that a statement uses; if it is a module, its attributes ``chains``."""
-        key = id(namespace), name, chains
-        if key in self._used:
+        if not self._is_new(id(namespace), name, chains):
             return
-        self._used.add(key)
         value = namespace.get(name)
         statements = () if source is None else source.bindings.get(name, ())
         if source is not None and not all(map(_is_import, statements)):
@@ -413,9 +372,7 @@ class _Reader:
             self._attributes(value, chains)
         for node, alias in imports:
             if isinstance(node, ast.ImportFrom):
-                self._imported(
-                    _absolute(node, str(namespace.get("__package__") or "")), alias.name, chains
-                )
+                self._imported(_absolute(node, _package_of(namespace)), alias.name, chains)
         if not statements and name in namespace:
             self._value(name, value, namespace, "" if source is None else source.file)
 
@@ -448,18 +405,17 @@ class _Reader:
             return
         module = str(namespace.get("__name__", "__main__"))
         label = f"{_label_of(module, file, self._own_file)}{name}"
-        text = self._texts.of(value)
-        plain = text is not None
         if isinstance(value, types.ModuleType):
-            text = None if value.__name__ == name else value.__name__
-        elif not plain and not _defines_itself(value):
-            text = type(value).__qualname__
-        elif not plain and not self._is_users_definition(value):
+            text = "" if value.__name__ == name else value.__name__
+        elif not _defines_itself(value):
+            text = "" if self._texts.of(value) else type(value).__qualname__
+        elif self._is_users_definition(value):
+            text = ""
+        else:
             text = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
-        if text is not None:
+        if text:
             self._add(label, CodePart(digest_of(text)))
-        if not plain:
-            self._reach([(label, value)])
+        self._reach(label, value)
 
     def _is_users_definition(self, value: object) -> bool:
         if isinstance(value, type):
@@ -472,7 +428,8 @@ class _Reader:
         while waiting:
             name = waiting.pop(0)
             file = file_of_module(name)
-            if file is None or not self._is_users(file) or f"module {name}" in self.parts:
+            label = f"module {name}"
+            if file is None or not self._is_users(file) or label in self.parts:
                 continue
             source = self._source(file)
             if source is None:
@@ -480,13 +437,9 @@ class _Reader:
             body = source.compared.body
             last = max((s.end_lineno or 0 for s in body), default=1)
             digest = digest_of(*map(meaning, body))
-            self._add(f"module {name}", CodePart(digest, source.shown, 1, last, lines_of(body)))
+            self._add(label, CodePart(digest, source.shown, 1, last, lines_of(body)))
             package = name if Path(file).name == "__init__.py" else name.rpartition(".")[0]
             waiting += imported_in(source.tree, package)
-
-    def _text_of(self, code: types.CodeType) -> Source | None:
-        source = self._source(code.co_filename)
-        return source if source is not None and source.runs(code) else None
 
     def _source(self, file: str) -> Source | None:
         if file not in self._sources:
@@ -524,6 +477,10 @@ def _defines_itself(value: object) -> bool:
 def _is_of_this_package(value: object) -> bool:
     """Return whether ``value`` is the study or its result; a study's settings are compared separately."""
     return type(value).__module__.partition(".")[0] == "sweeper"
+
+
+def _package_of(namespace: Mapping[str, Any]) -> str:
+    return str(namespace.get("__package__") or "")
 
 
 def _is_import(statement: ast.stmt) -> bool:
