@@ -43,6 +43,7 @@ _COMMANDS_IMPORT = (
     *("sweeper.cli.main", "sweeper.spec.settings", "sweeper.views.terminal.live"),
     *("sweeper.run.run", "sweeper.run.serving"),
     *("sweeper.db.repository", "sweeper.checks.verify"),
+    *("IPython.core.interactiveshell", "sklearn.datasets"),  # of the documentation's pages
 )
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -74,19 +75,15 @@ def importing(environment):
 class Service:
     """The process that forks. It ends, at the latest, with the one that begins it.
 
-    As a context it is ready, its address is in this process' environment, and it ends with the block.
-
     Args:
         directory: For its socket.
         environment: Its own; programs of another one are real ones.
-        imports: Modules that it imports beside those of sweeper, where they are installed.
-        program: What Python is to run; ``PROGRAM``, where a service is there already, to fork it.
 
     Attributes:
         path: Of its socket.
     """
 
-    def __init__(self, directory, environment, imports=(), program=("-P",)):
+    def __init__(self, directory, environment):
         import subprocess
 
         from sweeper.run.launch.server_process import HASH_SEED, is_credential
@@ -98,11 +95,10 @@ class Service:
             if not is_credential(name) and name != SECONDS  # its programs write their own
         }
         self._process = subprocess.Popen(
-            [sys.executable, *program, __file__, "serve", self.path, *imports],
+            [sys.executable, "-P", __file__, "serve", self.path],
             env={**kept, **HASH_SEED, "PYTHONPATH": _ROOT},
             stdin=subprocess.PIPE,
         )
-        self._outer = None
 
     def wait(self):
         """Return once it has imported everything, or has ended."""
@@ -113,19 +109,6 @@ class Service:
         """End it, though a program of it may still run; return how it ended."""
         self._process.stdin.close()
         return self._process.wait()
-
-    def __enter__(self):
-        self._outer = os.environ.get(ADDRESS)
-        os.environ[ADDRESS] = self.path
-        self.wait()
-        return self
-
-    def __exit__(self, *_exception):
-        if self._outer is None:
-            del os.environ[ADDRESS]
-        else:
-            os.environ[ADDRESS] = self._outer
-        self.end()
 
 
 def programs_for_shells(directory):
@@ -269,7 +252,7 @@ def _is_open(descriptor):
     return True
 
 
-def _serve(path, imports):
+def _serve(path):
     """Import everything, then fork a program for each that asks, until standard input ends."""
     import gc
     import select
@@ -282,8 +265,6 @@ def _serve(path, imports):
     warm_server._import_everything()
     warm_server._import_everything = lambda: None
     for name in _COMMANDS_IMPORT:
-        import_module(name)
-    for name in imports:
         # What is not installed fails in the program that needs it.
         with contextlib.suppress(ImportError):
             import_module(name)
@@ -430,5 +411,5 @@ def _be_warm_server(words, parent):
 
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
-        _serve(sys.argv[2], sys.argv[3:])
+        _serve(sys.argv[2])
     _client(sys.argv[1:])

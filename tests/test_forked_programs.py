@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import sweeps
-from forked_programs import ADDRESS, PROGRAM, Service, programs_for_shells
+from forked_programs import PROGRAM, programs_for_shells
 from sweeps import command
 
 from sweeper.run.launch.launchers import WarmServer
@@ -88,22 +88,3 @@ def test_a_forked_server_dies_with_its_client() -> None:
     server._listener.join(20)
     assert not server.alive
     server.close()
-
-
-def test_a_service_for_a_while_has_imports_of_its_own_and_ends_with_who_began_it(
-    tmp_path: Path,
-) -> None:
-    before = os.environ[ADDRESS]
-    probe = ["-c", "import sys; sys.exit('chess' in sys.modules or 'this' not in sys.modules)"]
-
-    def imported() -> int:
-        return subprocess.run(
-            [sys.executable, *PROGRAM, *probe], stdout=subprocess.DEVNULL, check=False
-        ).returncode
-
-    with Service(str(tmp_path), os.environ, ("this", "chess"), PROGRAM) as service:
-        assert os.environ[ADDRESS] == service.path
-        assert imported() == 0
-    assert os.environ[ADDRESS] == before
-    assert imported() == 1, "the control: the outer one has not imported it"
-    assert service.end() == 0

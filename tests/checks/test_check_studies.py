@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forgetful import ONCE_AN_EPOCH
-from short_trials import PLAIN
+from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 
 from sweeper.cli.main import main
@@ -156,6 +155,26 @@ def test_a_shared_layer_is_an_error_on_independence(checked: Checked, tmp_path: 
     [finding] = checked(file, 4)["findings"]
     assert (finding["level"], finding["check"]) == ("error", "independence")
     assert "module attribute shared.HEAD" in finding["message"]
+
+
+ONCE_AN_EPOCH = StudyText(
+    name="library",
+    head="""
+    import math
+
+    class Decay(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen = math.epochs_seen = getattr(math, "epochs_seen", 0) + 1
+            if seen >= 2:
+                rate = self.model.optimizer.learning_rate
+                self.model.optimizer.learning_rate = float(rate) * 0.5
+    """,
+    model=PLAIN,
+    data=UNVALIDATED,
+    callbacks="Decay()",
+    arguments='objective="loss", epochs=6, trials=2, sampler="random"',
+)
+"""Its callback keeps state where no checkpoint finds it, and acts by it."""
 
 
 def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(

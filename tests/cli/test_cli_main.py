@@ -81,7 +81,7 @@ PROGRAM = """
 import sys
 from sweeper.cli.main import main
 code = main(sys.argv[2:])
-print(code, *sorted({"optuna", "numpy", "scipy", "tensorflow", *sys.argv[1:2]} & {*sys.modules}))
+print(code, *sorted({"alembic", "optuna", "numpy", "scipy", "tensorflow", *sys.argv[1:2]} & {*sys.modules}))
 """
 
 

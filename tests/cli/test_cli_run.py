@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,9 +15,7 @@ from sweeper.records.events import (
     AttemptEnded,
     CheckpointKept,
     Event,
-    Listener,
     Notice,
-    StudyOpened,
 )
 from sweeper.records.results import StudyResults
 from sweeper.run.options import RunRequest
@@ -90,25 +85,6 @@ def test_an_interruption_exits_130_with_the_command_that_goes_on(
     assert answer.err.splitlines()[-1] == resume
     default = call("resume", "digits")
     assert default.err.splitlines()[-1] == "  sweeper resume digits"
-
-
-def test_the_progress_shows_the_same_command_to_go_on(
-    call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    received: list[Event] = []
-
-    @contextmanager
-    def listening(stream: object, verbosity: object) -> Iterator[Listener]:
-        del stream, verbosity
-        yield received.append
-
-    monkeypatch.setattr("sweeper.views.terminal.live.progress_listener", listening)
-    sweep.error = Interrupted("stopped by SIGINT")
-    answer = call("run", "s.py", "--trials", "9", "--runs-dir", "r")
-    (opened,) = received
-    assert isinstance(opened, StudyOpened)
-    assert opened.resume_command == "sweeper resume digits --runs-dir r --trials 9"
-    assert answer.err.splitlines()[-1].strip() == opened.resume_command
 
 
 def test_an_interruption_before_the_study_is_known_says_to_run_again(
@@ -183,12 +159,6 @@ def test_the_debug_variable_shows_the_traceback(
     assert "Traceback" not in call("run", "s.py").err
 
 
-def test_a_changed_definition_is_accepted_only_on_request(call: Call, sweep: FakeSweep) -> None:
-    call("run", "study.py")
-    call("run", "study.py", "--accept-changes")
-    assert [request.accept_changes for request in sweep.requests] == [False, True]
-
-
 EVENTS: list[Event] = [
     CheckpointKept(0, 20, 1000, 0.1, 0.0),
     AttemptEnded(0, 1, "complete", 0.5),
@@ -238,36 +208,6 @@ def test_as_much_is_told_as_was_asked_for(
     assert answer.err.startswith("importing TensorFlow and") != quiet, "before all else"
     assert (" ...\n" in answer.err) != quiet
     assert answer.out, "the summary is printed however quiet the progress is"
-
-
-@pytest.mark.parametrize(
-    "verb", [("run", "s.py"), ("worker", "s"), ("verify", "s"), ("evaluate", "s")]
-)
-def test_more_and_less_at_once_is_refused(call: Call, verb: tuple[str, str]) -> None:
-    answer = call(*verb, "-q", "-v")
-    assert answer.code == 2
-    assert "--quiet and --verbose" in answer.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("evaluate", "digits", "--data", "data/held-out.csv:data"),
-        ("export", "digits", "--format", "keras", "--output", "model.h5"),
-    ],
-)
-def test_a_wrong_suffix_is_refused_before_anything_large_is_imported(
-    words: tuple[str, ...],
-) -> None:
-    program = (
-        "import sys; from sweeper.cli.main import main; code = main(sys.argv[1:]);"
-        "print(code, *{'tensorflow', 'optuna', 'sqlalchemy'} & {*sys.modules})"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program, *words], text=True, capture_output=True, check=True
-    )
-    assert ran.stdout == "2\n", ran.stderr
-    assert words[-1].partition(":")[0] in ran.stderr
 
 
 @pytest.mark.parametrize("quiet", [False, True])

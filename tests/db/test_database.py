@@ -161,20 +161,6 @@ def test_opening_an_existing_database_is_one_look(url: str, tmp_path: Path) -> N
     assert [each.split()[0] for each in said(url)] == ["BEGIN", "SELECT"]
 
 
-@pytest.mark.usefixtures("made")
-def test_importing_and_opening_needs_neither_alembic_nor_tensorflow(url: str) -> None:
-    script = (
-        "import sys\n"
-        "from sweeper.db.repository import Repository\n"
-        "from sweeper.db.database import Database\n"
-        "Repository(Database.open(sys.argv[1], create=False)).statuses()\n"
-        "print(sorted({'alembic', 'tensorflow', 'keras', 'rich', 'typer'} & set(sys.modules)))\n"
-    )
-    run = [sys.executable, "-c", script, url]
-    output = subprocess.run(run, env=ENVIRONMENT, capture_output=True, text=True, check=True)
-    assert output.stdout == "[]\n"
-
-
 # Versions
 
 

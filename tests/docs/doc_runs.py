@@ -9,16 +9,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from doc_blocks import ROOT, SHELL, Block, as_programs, blocks
-from forked_programs import ADDRESS, PROGRAM, Service, programs_for_shells
+from forked_programs import ADDRESS, PROGRAM, programs_for_shells
 
 RUNNER = Path(__file__).with_name("page_runner.py")
-
-_PAGES_IMPORT = ("IPython.core.interactiveshell", "sklearn.datasets")
 
 
 def environment() -> dict[str, str]:
@@ -63,39 +60,30 @@ def run_pages(
 ) -> dict[str, str]:
     """Run pages one after the other; the end of what each said, of those that failed."""
     failed = {}
-    with nullcontext() if installed else _forked(directory) as more:
-        here = {**environment(), **(more or {})}
-        for name, place in places.items():
-            found = as_programs([block for block in blocks_of[name] if block.language != "text"])
-            file = directory / f"{name.replace('/', '-')}.json"
-            output = file.with_suffix(".txt")
-            job = {
-                "directory": str(place),
-                "environment": here,
-                "output": str(output),
-                "blocks": [block.to_json() for block in found],
-            }
-            file.write_text(json.dumps(job))
-            begun = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, *(() if installed else PROGRAM), str(RUNNER), str(file)],
-                env={**os.environ, **here},
-                check=False,
-            )
-            said = "ok" if done.returncode == 0 else "FAILED"
-            print(f"{said} {name} {time.monotonic() - begun:.1f}s", flush=True)
-            if done.returncode:
-                failed[name] = (
-                    output.read_text()[-4000:] if output.is_file() else "it did not begin"
-                )
+    here = environment()
+    if not installed:
+        programs = directory / "programs"
+        programs_for_shells(programs)
+        here |= {"PATH": f"{programs}{os.pathsep}{here['PATH']}", ADDRESS: os.environ[ADDRESS]}
+    for name, place in places.items():
+        found = as_programs([block for block in blocks_of[name] if block.language != "text"])
+        file = directory / f"{name.replace('/', '-')}.json"
+        output = file.with_suffix(".txt")
+        job = {
+            "directory": str(place),
+            "environment": here,
+            "output": str(output),
+            "blocks": [block.to_json() for block in found],
+        }
+        file.write_text(json.dumps(job))
+        begun = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, *(() if installed else PROGRAM), str(RUNNER), str(file)],
+            env={**os.environ, **here},
+            check=False,
+        )
+        said = "ok" if done.returncode == 0 else "FAILED"
+        print(f"{said} {name} {time.monotonic() - begun:.1f}s", flush=True)
+        if done.returncode:
+            failed[name] = output.read_text()[-4000:] if output.is_file() else "it did not begin"
     return failed
-
-
-@contextmanager
-def _forked(directory: Path) -> Iterator[dict[str, str]]:
-    """What pages' environment has beside the usual, for all that they start to be forked."""
-    programs = directory / "programs"
-    programs_for_shells(programs)
-    whole = {**os.environ, **environment()}
-    with Service(directory, whole, _PAGES_IMPORT, PROGRAM) as service:
-        yield {"PATH": f"{programs}{os.pathsep}{whole['PATH']}", ADDRESS: service.path}

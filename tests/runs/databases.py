@@ -5,11 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import selectors
-import socket
 import tempfile
-import threading
-import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,10 +43,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        return self.url_at(self.engine.url.host or "", self.engine.url.port or 5432)
-
-    def url_at(self, host: str, port: int) -> str:
-        url = self.engine.url.set(database=self.name, host=host, port=port)
+        url = self.engine.url.set(database=self.name)
         return url.render_as_string(hide_password=False)
 
     def run(self, statement: str) -> None:
@@ -92,76 +85,3 @@ def postgresql_database() -> Iterator[Server]:
     finally:
         server.run(f"DROP DATABASE {server.name} WITH (FORCE)")
         engine.dispose()
-
-
-class Cable:
-    """A TCP proxy to the server: it delays what passes, can be cut, and stay cut."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.delay = 0.0
-        self.cuts = 0
-        self._whole = threading.Event()
-        self._whole.set()
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._closed = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        """Break every connection; new ones are made at once."""
-        with self._lock:
-            ends, self._open = self._open, set()
-        self.cuts += len(ends) // 2
-        for end in ends:
-            # Linger 0: the other side sees a reset, not a polite end.
-            with contextlib.suppress(OSError):
-                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-                end.shutdown(socket.SHUT_RDWR)
-
-    @contextlib.contextmanager
-    def unplugged(self) -> Iterator[None]:
-        """Break every connection, and every new one, until the end of the block."""
-        self._whole.clear()
-        self.cut()
-        try:
-            yield
-        finally:
-            self._whole.set()
-
-    def close(self) -> None:
-        self._closed = True
-        self._listener.close()
-        self.cut()
-
-    def _accept(self) -> None:
-        while not self._closed:
-            try:
-                ours, _ = self._listener.accept()
-            except OSError:
-                return
-            if not self._whole.is_set():
-                ours.close()
-                continue
-            theirs = socket.create_connection(self._server)
-            with self._lock:
-                self._open |= {ours, theirs}
-            threading.Thread(target=self._pass_on, args=(ours, theirs), daemon=True).start()
-
-    def _pass_on(self, ours: socket.socket, theirs: socket.socket) -> None:
-        other = {ours: theirs, theirs: ours}
-        with selectors.DefaultSelector() as selector, ours, theirs, contextlib.suppress(OSError):
-            for end in other:
-                selector.register(end, selectors.EVENT_READ)
-            while True:
-                for key, _ in selector.select():
-                    end = key.fileobj
-                    assert isinstance(end, socket.socket)
-                    data = end.recv(65536)
-                    if not data:
-                        return
-                    if self.delay:
-                        time.sleep(self.delay)
-                    other[end].sendall(data)

@@ -115,24 +115,11 @@ AT_TOP = StudyText(
     SAMPLES = np.random.default_rng(3).normal(size=(160, 16)).astype("float32")
     DATA = tf.data.Dataset.from_tensor_slices((SAMPLES, SAMPLES.sum(1)))
     DATA = DATA.shuffle(160, seed=1, reshuffle_each_iteration=False).batch(8)
-
-
-    def die_once(batch):
-        mark = Path(os.environ["SWEEPER_TEST_DIES"])
-        if batch == 12 and mark.exists():
-            mark.unlink()
-            os.kill(os.getpid(), signal.SIGKILL)
-    """,
-    model="""
-    program = Path("/proc/self/cmdline").read_text()
-    (trial.directory / "seen.json").write_text(json.dumps({"program": program}))
     """,
     data="return Data(train=DATA)",
-    callbacks="keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: die_once(batch))",
-    arguments="""objective="loss", epochs=2, trials=2, sampler="random", audit="off",
-    checkpoint_every=Every(steps=5)""",
+    arguments='objective="loss", epochs=2, trials=2, sampler="random", audit="off"',
 )
-"""A study with a `tf.data` dataset at its top, as many scripts have one; it can be killed once."""
+"""A study with a `tf.data` dataset at its top, as many scripts have one."""
 
 
 @dataclass(frozen=True)
@@ -290,41 +277,6 @@ def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(
     assert differing(expected, results_of(swept.trials)) == []
 
 
-@pytest.fixture(scope="module")
-def dataset_at_top(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[[str], tuple[dict[int, Result], Path]]:
-    """Run `AT_TOP` in one way: "fork", "spawn", or "killed", which is forked and killed once."""
-    directory = tmp_path_factory.mktemp("at_top")
-    file = AT_TOP.write(directory / "at_top.py")
-
-    def run(how: str) -> tuple[dict[int, Result], Path]:
-        runs, mark = directory / how, directory / f"{how}.mark"
-        if how == "killed":
-            mark.touch()
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(server_process, "_SERVER", WARM_SERVER)
-            isolation = "spawn" if how == "spawn" else "auto"
-            words = ("run", file, "--isolation", isolation, "--runs-dir", runs, "--workers", 1)
-            ended = command(*words, cwd=directory, env={"SWEEPER_TEST_DIES": str(mark)})
-        assert ended.code == 0, ended.err
-        assert not mark.exists()
-        return results_of(trials_in(runs)), runs
-
-    known: dict[str, tuple[dict[int, Result], Path]] = {}
-    return lambda how: known.setdefault(how, run(how)) if how not in known else known[how]
-
-
-def test_a_trial_that_imports_its_study_is_killed_and_resumes_bit_for_bit(
-    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
-) -> None:
-    killed, runs = dataset_at_top("killed")
-    [first, second] = trials_in(runs)[0].attempts
-    assert first.outcome == "crashed"
-    assert second.start_step in {5, 10}
-    assert differing(dataset_at_top("fork")[0], killed) == []
-
-
 @pytest.mark.whole
 def test_a_server_that_has_threads_forks_nothing_and_says_so(
     monkeypatch: pytest.MonkeyPatch, watched: Path
@@ -370,14 +322,10 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
     assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 2
 
 
-def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
-    dataset_at_top: Callable[[str], tuple[dict[int, Result], Path]],
-    tmp_path: Path,
-) -> None:
+@pytest.mark.usefixtures("forking")
+def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_path: Path) -> None:
     def run(text: StudyText, *arguments: str) -> Ended:
-        script = text.write(tmp_path / "script.py")
-        env = {"SWEEPER_TEST_DIES": str(tmp_path / "never")}
-        return python(*PROGRAM, script, *arguments, cwd=tmp_path, env=env)
+        return python(*PROGRAM, text.write(tmp_path / "script.py"), *arguments, cwd=tmp_path)
 
     guarded = replace(AT_TOP, tail=GUARDED)
     with_argument = run(guarded, "another-learning-rate")
@@ -388,10 +336,10 @@ def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(
     assert otherwise.code == 1
     assert "has another definition when" in otherwise.err
     assert not (tmp_path / "runs").exists()
-
     ended = run(guarded)
     assert ended.code == 0, ended.err
-    assert differing(dataset_at_top("fork")[0], results_of(trials_in(tmp_path / "runs"))) == []
+    swept = sweep(AT_TOP.write(tmp_path / "at_top.py"), tmp_path / "file", isolation="fork")
+    assert differing(results_of(swept.trials), results_of(trials_in(tmp_path / "runs"))) == []
 
 
 # ------------------------------------------------------ trial processes driven by a fake worker

@@ -29,7 +29,6 @@ from scripted_trials import (
 
 from sweeper import Retries
 from sweeper.db.repository import Claim, Repository
-from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     DatabaseUnavailableError,
     DefinitionError,
@@ -279,14 +278,6 @@ def test_an_impossible_policy_is_refused_when_it_is_written_down(
     with pytest.raises(DefinitionError) as caught:
         definition(**arguments)
     assert says in str(caught.value)
-
-
-def test_policy_is_kept_with_the_study_and_one_from_before_there_was_any_still_opens() -> None:
-    settings = definition(time_limit=5, retries={"error": 2}, study_time_limit=60).settings()
-    assert StudySettings.from_json(settings.to_json()) == settings
-    plain = definition().settings()
-    assert {"time_limit", "study_time_limit", "retries"}.isdisjoint(plain.to_json())
-    assert StudySettings.from_json(plain.to_json()).retries == Retries(3, 3, 0)
 
 
 FAMILY = """

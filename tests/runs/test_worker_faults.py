@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from databases import Cable, Server, postgresql_database
+from databases import Server, postgresql_database
 from fake_workers import (
     FakeWorker,
     Result,
@@ -45,14 +45,6 @@ def server() -> Iterator[Server]:
 def repository(server: Server) -> Iterator[Repository]:
     with Database.open(server.url, create=False) as database:
         yield Repository(database)
-
-
-@pytest.fixture
-def cable(server: Server) -> Iterator[Cable]:
-    url = server.engine.url
-    made = Cable(url.host or "", url.port or 5432)
-    yield made
-    made.close()
 
 
 @pytest.fixture(scope="module")
@@ -154,25 +146,22 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert len(going_on) > 1
 
 
-def test_cut_and_slow_connections_cost_no_result(
+def test_ended_connections_cost_no_result(
     server: Server,
     repository: Repository,
     options: WorkerOptions,
     undisturbed: dict[int, Result],
-    cable: Cable,
 ) -> None:
-    cable.delay = 0.002
-    chance = random.Random(5)
-    options = replace(options, url=server.url_at("127.0.0.1", cable.port))
+    chance, ended = random.Random(5), 0
+    options = replace(options, pace=0.1)
     with FakeWorker(options) as one, FakeWorker(options) as two:
         one.wait_for("TrainingStarted")
         while not finished(repository, options.study)():
             time.sleep(chance.uniform(0.05, 0.3))
-            cable.cut()
+            ended += server.end_connections()
         assert (one.end(), two.end()) == (0, 0)
-    trials = repository.trials(options.study)
-    assert faults_of(trials, undisturbed) == []
-    assert cable.cuts > 5
+    assert faults_of(repository.trials(options.study), undisturbed) == []
+    assert ended > 5
 
 
 def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
@@ -243,7 +232,6 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
     server: Server,
     repository: Repository,
     tmp_path: Path,
-    cable: Cable,
 ) -> None:
     """Three hosts, one of them killed, stopped or cut off every half second, at random."""
     trials, epochs, chance = 120, 8, random.Random(3)
@@ -253,10 +241,9 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
     with FakeWorker(plain) as worker:
         assert worker.end() == 0
     create(repository, settings_of("chaos", trials=trials, epochs=epochs))
-    url = server.url_at("127.0.0.1", cable.port)
     hosts = [
         WorkerOptions(
-            url,
+            server.url,
             str(tmp_path / "chaos"),
             "chaos",
             slots=2,
@@ -267,7 +254,7 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
         for i in range(3)
     ]
     workers = [FakeWorker(host) for host in hosts]
-    done = {"killed": 0, "stopped": 0, "cut": 0, "ended": 0, "shut": 0}
+    done = {"killed": 0, "stopped": 0, "ended": 0, "shut": 0}
     try:
         deadline = time.monotonic() + 120
         while repository.status("chaos").complete < trials:
@@ -285,9 +272,6 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(
                 workers[index].send_signal(signal.SIGSTOP)
                 time.sleep(chance.uniform(0.1, 3 * SHORT))
                 workers[index].send_signal(signal.SIGCONT)
-            elif fault == "cut":
-                with cable.unplugged():
-                    time.sleep(chance.uniform(0, 2 * SHORT))
             elif fault == "ended":
                 server.end_connections()
             elif fault == "shut":

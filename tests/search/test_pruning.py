@@ -125,42 +125,26 @@ def test_without_the_attributes_of_rungs_halving_prunes_otherwise(
     assert sweep.run(1) != alone
 
 
-@pytest.mark.parametrize("name", ["median", "percentile", "threshold", "patient", "wilcoxon"])
+@pytest.mark.parametrize(
+    "name", ["median", "percentile", "threshold", "patient", "wilcoxon", "halving", "hyperband"]
+)
 def test_with_a_window_of_one_the_decisions_are_optunas(name: str) -> None:
     """One trial after another: `study.ask`, `report` and `should_prune` on one plain study."""
     sweep = sweep_of(name, sampler="random")
-    sweep = replace(sweep, spec=replace(sweep.spec, window=1))
-    ours = sweep.run(1)
+    ours = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
     study = optuna.create_study(study_name="s", pruner=PRUNERS[name]())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for observation in ours:
-            trial, pruned = study.ask(), False
-            for epoch, value in observation.intermediate.items():
-                trial.report(value, epoch)
-                pruned = epoch < EPOCHS - 1 and trial.should_prune()
-                assert pruned == (
-                    observation.state == "pruned" and epoch == max(observation.intermediate)
-                )
-            state = optuna.trial.TrialState.PRUNED if pruned else None
-            study.tell(trial, None if pruned else observation.value, state=state)
-
-
-def test_halving_and_hyperband_decide_as_in_one_plain_study_too() -> None:
-    """These write to the study; asked about the last epoch too, as the attributes are worked out."""
-    for name in ("halving", "hyperband"):
-        sweep = sweep_of(name, sampler="random")
-        ours = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
-        study = optuna.create_study(study_name="s", pruner=PRUNERS[name]())
-        for observation in ours:
-            trial, verdicts = study.ask(), []
-            for epoch, value in observation.intermediate.items():
-                trial.report(value, epoch)
-                verdicts.append(trial.should_prune())
-            assert any(verdicts[: EPOCHS - 1]) == (observation.state == "pruned")
-            pruned = observation.state == "pruned"
-            state = optuna.trial.TrialState.PRUNED if pruned else None
-            study.tell(trial, None if pruned else observation.value, state=state)
+    # These write to the study when they are asked, so they are asked about the last epoch, too.
+    asked_always = name in ("halving", "hyperband")
+    for observation in ours:
+        trial, verdicts = study.ask(), []
+        for epoch, value in observation.intermediate.items():
+            trial.report(value, epoch)
+            verdicts.append((asked_always or epoch < EPOCHS - 1) and trial.should_prune())
+        pruned = observation.state == "pruned"
+        assert any(verdicts[: EPOCHS - 1]) == pruned
+        assert not any(verdicts[:-1])
+        state = optuna.trial.TrialState.PRUNED if pruned else None
+        study.tell(trial, None if pruned else observation.value, state=state)
 
 
 @pytest.mark.parametrize("name", PRUNERS)

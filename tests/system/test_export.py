@@ -63,27 +63,3 @@ def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) ->
         "changed (changed.py, "
     )
     assert not (runs / "c.keras").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (
-            ("--format", "keras", "--output", "m.keras", "--at", "last"),
-            2,
-            ("error: --at last; it is end, best, or the step of a kept checkpoint (`sweeper show` "
-            "has them)"),
-        ),
-        (
-            ("--format", "keras", "--output", "m.keras", "--max-to-keep", "2"),
-            2,
-            ("error: --max-to-keep applies only to --format tf-checkpoint, and keras "
-             "holds one model; leave it out"),
-        ),
-    ],
-)  # fmt: skip
-def test_options_that_do_not_fit_are_an_error(
-    runs: Path, here: Callable[..., Ended], words: tuple[str, ...], code: int, said: str
-) -> None:
-    done = here("export", "small", *words, cwd=runs)
-    assert (done.code, done.err.splitlines()[-1]) == (code, said)
