@@ -1,7 +1,5 @@
 """Files of tests are kept apart, and what becomes of their processes is seen."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap
@@ -49,10 +47,10 @@ def test_finds_nothing_of_it():
 
 
 @pytest.fixture
-def write(tmp_path: Path):
+def write(tmp_path):
     """Writes files of tests by their names, beside a ``conftest.py`` that runs them apart."""
 
-    def write(**texts: str) -> None:
+    def write(**texts):
         for name, text in texts.items():
             (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
 
@@ -64,10 +62,10 @@ def write(tmp_path: Path):
 
 
 @pytest.fixture
-def run(tmp_path: Path):
+def run(tmp_path):
     """Runs them; the exit code, and what pytest printed."""
 
-    def run(*words: str) -> tuple[int, str]:
+    def run(*words):
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *words],
@@ -81,21 +79,21 @@ def run(tmp_path: Path):
     return run
 
 
-def test_a_file_finds_nothing_of_what_another_has_left(write, run) -> None:
+def test_a_file_finds_nothing_of_what_another_has_left(write, run):
     write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
     code, said = run("--apart", "1")
     assert code == 0, said
     assert "2 passed" in said
 
 
-def test_control_in_one_process_it_finds_all(write, run) -> None:
+def test_control_in_one_process_it_finds_all(write, run):
     write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
     code, said = run("--apart", "0")
     assert code == 1
     assert "1 failed, 1 passed" in said
 
 
-def test_a_failure_a_skip_and_what_was_printed_come_back(write, run) -> None:
+def test_a_failure_a_skip_and_what_was_printed_come_back(write, run):
     write(
         test_of_all_kinds="""
         import os, pytest
@@ -126,7 +124,7 @@ def test_a_failure_a_skip_and_what_was_printed_come_back(write, run) -> None:
         assert words in said, words
 
 
-def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run) -> None:
+def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run):
     write(
         test_dying="""
         import os, signal
@@ -152,7 +150,7 @@ def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run) -
     ],
     ids=["killed", "a file left open"],
 )
-def test_a_process_that_does_not_end_well_is_an_error(left: str, words: str, write, run) -> None:
+def test_a_process_that_does_not_end_well_is_an_error(left, words, write, run):
     begun = "import atexit, os, signal\nclass Left: ...\n\n"
     write(
         test_ending=f"{begun}def test_good():\n    it = Left()\n    it.own, it.file = it, {left}\n"
@@ -183,8 +181,8 @@ def test_a_process_that_does_not_end_well_is_an_error(left: str, words: str, wri
     ids=["a thread", "TensorFlow"],
 )
 def test_a_file_after_whose_import_nothing_can_be_forked_is_refused_by_name(
-    imported: str, reason: str, write, run
-) -> None:
+    imported, reason, write, run
+):
     write(test_importing=textwrap.dedent(imported) + "\ndef test_good(): ...\n")
     code, said = run()
     assert code == pytest.ExitCode.USAGE_ERROR

@@ -1,7 +1,5 @@
 """Programs that tests fork say, end and are killed as real ones, and are forked where they may be."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -33,9 +31,7 @@ sys.exit(int(sys.argv[1]))
 @pytest.mark.parametrize(
     ("words", "code"), [(("--version",), 0), (("status", "none"), 1), (("no-such-verb",), 2)]
 )
-def test_a_forked_command_says_what_a_real_one_says(
-    words: tuple[str, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forked_command_says_what_a_real_one_says(words, code, tmp_path, monkeypatch):
     forked = command(*words, cwd=tmp_path)
     assert forked.code == code
     monkeypatch.setattr(sweeps, "_ENVIRONMENT", {"OMP_NUM_THREADS": "1"})
@@ -43,7 +39,7 @@ def test_a_forked_command_says_what_a_real_one_says(
 
 
 @pytest.mark.parametrize("how", [0, 3, "shell"])
-def test_a_forked_file_finds_what_a_real_one_finds(how: int | str, tmp_path: Path) -> None:
+def test_a_forked_file_finds_what_a_real_one_finds(how, tmp_path):
     """Words, directory, environment, path, ignored signals, descriptors; and ends as it ends."""
     (tmp_path / "report.py").write_text(REPORT)
     programs_for_shells(tmp_path / "programs")
@@ -75,12 +71,12 @@ def test_a_forked_file_finds_what_a_real_one_finds(how: int | str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGUSR1])
-def test_a_forked_text_that_kills_itself_ends_by_that_signal(number: int) -> None:
+def test_a_forked_text_that_kills_itself_ends_by_that_signal(number):
     text = f"import os; os.kill(os.getpid(), {number:d})"
     assert subprocess.run([sys.executable, *PROGRAM, "-c", text], check=False).returncode == -number
 
 
-def test_a_forked_server_dies_with_its_client() -> None:
+def test_a_forked_server_dies_with_its_client():
     server = WarmServer(target_source(str(STUDY)))
     server.loaded()
     os.kill(server._process.pid, 9)

@@ -1,11 +1,8 @@
 """Identifiers are in the field's words."""
 
-from __future__ import annotations
-
 import io
 import re
 import tokenize
-from collections.abc import Iterator
 from pathlib import Path
 
 import sweeper
@@ -18,18 +15,18 @@ RETIRED = frozenset(
     }
 )
 
-ALLOWED: dict[str, str] = {}
+ALLOWED = {}
 """An identifier that has to keep a retired word, and why."""
 
 _F_STRING = re.compile(r"[rR]?[fF]")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+")
 
 
-def is_retired(identifier: str) -> bool:
+def is_retired(identifier):
     return any(word.lower() in RETIRED for word in _WORD.findall(identifier))
 
 
-def retired_names(text: str) -> Iterator[str]:
+def retired_names(text):
     """Identifiers with a retired word, also in the expressions of f-strings, after their lines."""
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         names = []
@@ -46,7 +43,7 @@ def retired_names(text: str) -> Iterator[str]:
                 yield f"{token.start[0]}: {name}"
 
 
-def test_no_identifier_and_no_module_has_a_retired_word() -> None:
+def test_no_identifier_and_no_module_has_a_retired_word():
     package = Path(sweeper.__file__).parent
     modules = {path: path.relative_to(package) for path in sorted(package.rglob("*.py"))}
     found = [
@@ -56,7 +53,7 @@ def test_no_identifier_and_no_module_has_a_retired_word() -> None:
     assert found == [], "\n".join(found)
 
 
-def test_control_retired_words_are_seen_and_others_are_not() -> None:
+def test_control_retired_words_are_seen_and_others_are_not():
     text = (
         "def parse_place(told, placement, replace):\n"
         '    """A place, told of in prose."""\n'

@@ -67,8 +67,8 @@ FAULTS = (
     Fault(
         "all trials have the seed of the study",
         "train/randomness/seeds.py",
-        "[self.study_seed, self.number], spawn_key=(key,)",
-        "[self.study_seed], spawn_key=(key,)",
+        "[self.study_seed, self.number], spawn_key=key",
+        "[self.study_seed], spawn_key=key",
         "train/test_fresh_entropy.py",
     ),
     Fault(

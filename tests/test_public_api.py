@@ -1,7 +1,5 @@
 """Every public name can be imported and is documented, and importing the package costs nothing."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -16,28 +14,28 @@ HEAVY = ("tensorflow", "keras", "optuna", "numpy", "sqlalchemy")
 REPORT = f"import sys; print([n for n in {HEAVY!r} if n in sys.modules])"
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
+def python(code):
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
 
 
-def test_the_names_are_sorted_and_each_is_there_once() -> None:
+def test_the_names_are_sorted_and_each_is_there_once():
     assert sweeper.__all__ == sorted(set(sweeper.__all__))
     assert dir(sweeper) == sorted(sweeper.__all__)
 
 
-def test_another_name_is_an_attribute_error() -> None:
+def test_another_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="'sweeper' has no attribute 'Sweep'"):
         sweeper.Sweep  # noqa: B018
 
 
-def test_every_error_is_exported() -> None:
+def test_every_error_is_exported():
     from sweeper import errors
 
     assert set(errors.__all__) <= set(sweeper.__all__)
 
 
-def test_importing_loads_nothing_heavy() -> None:
+def test_importing_loads_nothing_heavy():
     assert python(f"import sweeper; {REPORT}").stdout.strip() == "[]"
     assert python(f"import sweeper; sweeper.Data; {REPORT}").stdout.strip() != "[]", "the control"

@@ -1,16 +1,13 @@
 """Every command of the pages is one that the command line takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import typer
 import typer.main
-from doc_blocks import SHELL, Block, all_pages, blocks
+from doc_blocks import SHELL, all_pages, blocks
 
 from sweeper.cli.main import app
 from sweeper.cli.options import Invocation
@@ -20,14 +17,14 @@ README = ROOT / "README.md"
 _ENDS = {"&&", "||", "|", ";", "&"}
 
 
-def found(page: Path, *languages: str) -> list[Block]:
+def found(page, *languages):
     return [block for block in blocks(page) if block.language in languages]
 
 
-def commands(block: Block) -> Iterator[list[str]]:
+def commands(block):
     """Every ``sweeper …`` of a block, its words; what is piped or chained is apart."""
     for line in block.text.replace("\\\n", " ").splitlines():
-        words: list[str] = []
+        words = []
         for word in [*shlex.split(line.removeprefix("$ "), comments=True), "&&"]:
             if word not in _ENDS:
                 words.append(word)
@@ -37,7 +34,7 @@ def commands(block: Block) -> Iterator[list[str]]:
             words = []
 
 
-def parse(words: list[str]) -> None:
+def parse(words):
     """Parse as the command line does, up to running the verb."""
     command = typer.main.get_command(app)
     context = command.make_context("sweeper", list(words), obj=Invocation())
@@ -52,7 +49,7 @@ CONSOLE = [block for page in all_pages() for block in found(page, *SHELL)]
 
 
 @pytest.mark.parametrize("block", CONSOLE, ids=str)
-def test_every_command_is_one_that_the_shell_and_the_command_line_take(block: Block) -> None:
+def test_every_command_is_one_that_the_shell_and_the_command_line_take(block):
     assert "<" not in block.text, "nobody can paste a placeholder"
     for words in commands(block):
         parse(words)
@@ -61,7 +58,7 @@ def test_every_command_is_one_that_the_shell_and_the_command_line_take(block: Bl
             assert (ROOT / word).is_file(), word
 
 
-def test_the_check_sees_commands_and_wrong_ones() -> None:
+def test_the_check_sees_commands_and_wrong_ones():
     typed = [words for block in CONSOLE for words in commands(block)]
     assert ["run", "studies/digits_learning_rate.py"] in typed
     assert ["resume", "digits-learning-rate"] in typed
@@ -73,6 +70,6 @@ def test_the_check_sees_commands_and_wrong_ones() -> None:
 PYTHON = found(README, "python")
 
 
-def test_the_readme_has_its_two_commands_and_its_python() -> None:
+def test_the_readme_has_its_two_commands_and_its_python():
     assert len([block for block in CONSOLE if block.page == README.name]) >= 3
     assert len(PYTHON) == 2

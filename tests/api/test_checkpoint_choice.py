@@ -1,7 +1,5 @@
 """The study on choosing a checkpoint, run as it stands."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.whole
 def test_many_checkpoints_are_kept_each_for_a_reason_and_the_best_on_held_out_data_is_named(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     trials = 4
     directory = tmp_path
     study = ROOT / "studies" / "checkpoint_choice.py"

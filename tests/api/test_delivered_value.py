@@ -1,15 +1,10 @@
 """A trial's value is that of the weights that ``load_model()`` returns, whatever changed them at the end."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import pytest
-from small_models import BATCH, SAMPLES, Ran, Runner, arrays, network, regression
+from small_models import BATCH, SAMPLES, arrays, network, regression
 
-from sweeper import DefinitionError, Every, Keep, Study, Trial
+from sweeper import DefinitionError, Every, Keep, Study
 from sweeper.api.collection import collect
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.db.database import Database
@@ -18,13 +13,12 @@ from sweeper.definition.definition import StudySettings
 from sweeper.support.paths import parse_location
 
 
-def rising(trial: Trial) -> keras.Model:
+def rising(trial):
     """A network whose validation gets worse after the first epochs, because its rate grows too large."""
-    del trial
     return network_at(0.5)
 
 
-def network_at(rate: float, **averages: Any) -> keras.Model:
+def network_at(rate, **averages):
     model = keras.Sequential(
         [keras.Input((6,)), keras.layers.Dense(12, "relu"), keras.layers.Dense(3, "softmax")]
     )
@@ -34,36 +28,34 @@ def network_at(rate: float, **averages: Any) -> keras.Model:
     return model
 
 
-def averaged(trial: Trial) -> keras.Model:
-    del trial
+def averaged(trial):
     return network_at(0.3, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=None)
 
 
 class Halved(keras.callbacks.Callback):
     """Halves the weights when training ends: nobody knows this callback, and its effect is seen."""
 
-    def on_train_end(self, logs: Any = None) -> None:
-        del logs
+    def on_train_end(self, logs=None):
         self.model.set_weights([weight / 2 for weight in self.model.get_weights()])
 
 
-def restoring(_trial: Trial) -> list[keras.callbacks.Callback]:
+def restoring(_trial):
     return [keras.callbacks.EarlyStopping("val_loss", patience=9, restore_best_weights=True)]
 
 
-def stopping_early(_trial: Trial) -> list[keras.callbacks.Callback]:
+def stopping_early(_trial):
     return [keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True)]
 
 
-def swapping(_trial: Trial) -> list[keras.callbacks.Callback]:
+def swapping(_trial):
     return [keras.callbacks.SwapEMAWeights()]
 
 
-def halving(_trial: Trial) -> list[keras.callbacks.Callback]:
+def halving(_trial):
     return [Halved()]
 
 
-def measured(ran: Ran) -> tuple[float, float]:
+def measured(ran):
     """Return loss and accuracy of the model that the study delivers, on its validation data."""
     x, y = arrays()
     model = ran.results.best.load_model()
@@ -71,7 +63,7 @@ def measured(ran: Ran) -> tuple[float, float]:
     return float(loss), float(accuracy)
 
 
-CASES: dict[str, tuple[Callable[[Trial], keras.Model], Callable[[Trial], Any] | None, bool]] = {
+CASES = {
     "plain": (rising, None, False),
     "best epoch restored after an early stop": (rising, stopping_early, True),
     "averages of the optimizer": (averaged, None, True),
@@ -81,7 +73,7 @@ CASES: dict[str, tuple[Callable[[Trial], keras.Model], Callable[[Trial], Any] | 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_value_and_delivered_model_agree(case: str, run: Runner) -> None:
+def test_value_and_delivered_model_agree(case, run):
     model, callbacks, differs = CASES[case]
     ran = run(model, callbacks=callbacks, objective="val_loss", epochs=8)
     best = ran.results.best
@@ -94,7 +86,7 @@ def test_value_and_delivered_model_agree(case: str, run: Runner) -> None:
         assert best.value == pytest.approx(last, abs=1e-6)
 
 
-def test_a_restored_epochs_value_is_exactly_its_own_and_the_table_names_it(run: Runner) -> None:
+def test_a_restored_epochs_value_is_exactly_its_own_and_the_table_names_it(run):
     ran = run(rising, callbacks=restoring, objective="val_loss", epochs=8)
     best = ran.results.best
     assert best.value == pytest.approx(measured(ran)[0], abs=1e-6)
@@ -107,7 +99,7 @@ def test_a_restored_epochs_value_is_exactly_its_own_and_the_table_names_it(run: 
     assert best.to_json()["value_of"] == f"epoch {number}"
 
 
-def test_several_objectives_are_of_the_same_weights(run: Runner) -> None:
+def test_several_objectives_are_of_the_same_weights(run):
     ran = run(
         rising,
         callbacks=restoring,
@@ -120,8 +112,8 @@ def test_several_objectives_are_of_the_same_weights(run: Runner) -> None:
     assert trial.values == {name: own.metrics[name] for name in ("val_loss", "val_accuracy")}
 
 
-def test_at_given_explicitly_wins_and_is_named_where_it_differs(run: Runner) -> None:
-    said: list[Any] = []
+def test_at_given_explicitly_wins_and_is_named_where_it_differs(run):
+    said = []
     ran = run(
         rising, callbacks=halving, objective="val_loss", epochs=8, at="last", listener=said.append
     )
@@ -129,8 +121,8 @@ def test_at_given_explicitly_wins_and_is_named_where_it_differs(run: Runner) -> 
     assert any("at='last'" in str(event) for event in said)
 
 
-def test_a_metric_of_the_training_cannot_be_measured_again_which_is_said(run: Runner) -> None:
-    said: list[Any] = []
+def test_a_metric_of_the_training_cannot_be_measured_again_which_is_said(run):
+    said = []
     ran = run(rising, callbacks=halving, objective="loss", epochs=2, listener=said.append)
     assert ran.results.best.value == ran.results.best.epochs[-1].metrics["loss"]
     assert any("Choose a val_… objective" in str(event) for event in said)
@@ -139,9 +131,7 @@ def test_a_metric_of_the_training_cannot_be_measured_again_which_is_said(run: Ru
 CLOCK = Every(seconds=1e6)
 
 
-def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due(
-    run: Runner,
-) -> None:
+def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due(run):
     """The largest loss counts as the best, so that it is the first epoch's."""
     ran = run(
         regression,
@@ -160,7 +150,7 @@ def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due
     assert manifest.metrics["loss"] == best.value
 
 
-def test_without_it_the_last_epoch_counts_and_nothing_more_is_kept(run: Runner) -> None:
+def test_without_it_the_last_epoch_counts_and_nothing_more_is_kept(run):
     ran = run(
         regression,
         objective="loss",
@@ -173,7 +163,7 @@ def test_without_it_the_last_epoch_counts_and_nothing_more_is_kept(run: Runner) 
     assert [c.step for c in best.checkpoints] == [32]
 
 
-def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run: Runner) -> None:
+def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run):
     ran = run(
         regression,
         objective="loss",
@@ -188,7 +178,7 @@ def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run: Runner)
     assert {c.step for c in ran.results.best.checkpoints} == steps
 
 
-def test_gc_keeps_the_best_epochs_checkpoint_too(run: Runner) -> None:
+def test_gc_keeps_the_best_epochs_checkpoint_too(run):
     ran = run(regression, objective="loss", direction="maximize", at="best", keep=Keep(last=3))
     with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
         collect(Repository(database), "small", ran.places["runs_dir"], keep=Keep(last=1))
@@ -196,8 +186,8 @@ def test_gc_keeps_the_best_epochs_checkpoint_too(run: Runner) -> None:
     assert [c.step for c in trial.checkpoints] == [8, 32]
 
 
-def test_it_is_part_of_the_definition_and_its_default_is_not_written_down() -> None:
-    def settings(**options: Any) -> StudySettings:
+def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
+    def settings(**options):
         return Study(
             name="s", model=network, data=lambda _: None, epochs=1, trials=1, threads=1, **options
         ).settings()
@@ -217,6 +207,6 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down() -> N
         ),
     ],
 )
-def test_what_it_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
+def test_what_it_cannot_be_is_refused(options, said):
     with pytest.raises(DefinitionError, match=said):
         Study(name="s", model=network, data=lambda _: None, epochs=1, trials=1, **options)

@@ -1,16 +1,11 @@
 """A trial's model as training left it is what ``fit`` leaves, and is kept for good."""
 
-from __future__ import annotations
-
 import shutil
-from pathlib import Path
-from typing import Any
 
 import fsspec
 import keras
 import pytest
 from small_models import (
-    Ran,
     Runner,
     fitted,
     regression,
@@ -19,7 +14,7 @@ from small_models import (
     without_validation,
 )
 
-from sweeper import CheckpointError, Keep, Trial, UnknownStudyError
+from sweeper import CheckpointError, Keep, UnknownStudyError
 from sweeper.api.collection import collect
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.db.database import Database
@@ -30,7 +25,7 @@ from sweeper.support.paths import RemotePath, RunPaths
 pytestmark = pytest.mark.usefixtures("without_constant_folding")
 
 
-def stopping() -> list[keras.callbacks.Callback]:
+def stopping():
     """Ends training after the second epoch, and puts the first one's weights back."""
     return [
         keras.callbacks.EarlyStopping(
@@ -39,7 +34,7 @@ def stopping() -> list[keras.callbacks.Callback]:
     ]
 
 
-def normalized(trial: Trial) -> keras.Model:
+def normalized(trial):
     """Moving statistics, and an optimizer with slots."""
     rate = trial.suggest_float("rate", 0.01, 0.1)
     model = keras.Sequential(
@@ -53,7 +48,7 @@ def normalized(trial: Trial) -> keras.Model:
     return model
 
 
-def averaged(trial: Any) -> keras.Model:
+def averaged(trial):
     """The others train by a graph."""
     model = regression(trial)
     optimizer = keras.optimizers.SGD(0.05, use_ema=True, ema_momentum=0.9)
@@ -61,23 +56,23 @@ def averaged(trial: Any) -> keras.Model:
     return model
 
 
-UNVALIDATED: dict[str, Any] = {"data": without_validation, "objective": "loss"}
+UNVALIDATED = {"data": without_validation, "objective": "loss"}
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def plain(tmp_path_factory):
     """A study of `normalized`, for tests that read it, or a copy."""
     return Runner(tmp_path_factory.mktemp("plain"))(normalized, **UNVALIDATED)
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def finished(tmp_path_factory):
     """A study of `averaged`, for tests that read it, or a copy."""
     return Runner(tmp_path_factory.mktemp("averaged"))(averaged, **UNVALIDATED)
 
 
 @pytest.fixture(scope="module")
-def restored(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def restored(tmp_path_factory):
     return Runner(tmp_path_factory.mktemp("restored"))(regression, callbacks=lambda _: stopping())
 
 
@@ -90,9 +85,7 @@ def restored(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     ],
     ids=["restored-best-weights", "finished-averages", "plain"],
 )
-def test_the_model_at_the_end_is_what_fit_leaves(
-    request: pytest.FixtureRequest, study: str, model: Any, callbacks: Any, differs: bool
-) -> None:
+def test_the_model_at_the_end_is_what_fit_leaves(request, study, model, callbacks, differs):
     best = request.getfixturevalue(study).results.best
 
     theirs = fitted(model, best.params, callbacks())
@@ -102,9 +95,7 @@ def test_the_model_at_the_end_is_what_fit_leaves(
     assert same(variables(last), variables(theirs)) is not differs
 
 
-def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(
-    plain: Ran, finished: Ran
-) -> None:
+def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(plain, finished):
     (end,) = (plain.places["runs_dir"] / "small/trial-00000/end").iterdir()
     assert read_manifest(end).tensors == ()
 
@@ -112,7 +103,7 @@ def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(
     assert len(read_manifest(end).tensors) == len(finished.results.best.load_model().variables)
 
 
-def test_gc_leaves_it_and_rm_takes_it(finished: Ran, tmp_path: Path) -> None:
+def test_gc_leaves_it_and_rm_takes_it(finished, tmp_path):
     ran = finished.copy(tmp_path)
     before = variables(ran.results.best.load_model())
     with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
@@ -124,7 +115,7 @@ def test_gc_leaves_it_and_rm_takes_it(finished: Ran, tmp_path: Path) -> None:
     assert not (ran.places["runs_dir"] / "small").exists()
 
 
-def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run: Runner, finished: Ran) -> None:
+def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished):
     here = finished.results.best
     ran = run(averaged, **UNVALIDATED, checkpoints_dir="memory://kept")
     objects = fsspec.filesystem("memory")
@@ -140,9 +131,7 @@ def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run: Runner, fin
         ran.results.best.load_model()
 
 
-def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(
-    plain: Ran, tmp_path: Path
-) -> None:
+def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(plain, tmp_path):
     ran = plain.copy(tmp_path)
     end = ran.places["runs_dir"] / "small/trial-00000/end"
     shutil.rmtree(end)
@@ -151,7 +140,7 @@ def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(
         ran.results.best.load_model()
 
 
-def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> None:
+def test_one_whose_checkpoint_is_gone_is_refused(plain, tmp_path):
     ran = plain.copy(tmp_path)
     kept = ran.places["runs_dir"] / "small/trial-00000/attempt-01/checkpoints"
     digest = ran.results.best.digest
@@ -162,15 +151,15 @@ def test_one_whose_checkpoint_is_gone_is_refused(plain: Ran, tmp_path: Path) -> 
 
 
 def test_a_trial_killed_between_its_model_and_its_result_leaves_one_model(
-    run: Runner, finished: Ran, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, finished, monkeypatch
+):
     """The process dies after the model was written and before it said that it had finished."""
     import sweeper.run.trial.run as trial_run
 
-    wrote: list[Any] = []
+    wrote = []
     keep = trial_run.keep_end
 
-    def dying(*arguments: Any) -> None:
+    def dying(*arguments):
         keep(*arguments)
         wrote.append(arguments)
         if len(wrote) == 1:

@@ -6,20 +6,17 @@ import json
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from sweeps import RunningCommand, database_url, sweep, trials_in
 
-from sweeper import Data, EvaluationRecord, load_study
+from sweeper import Data, load_study
 from sweeper.api.evaluating import (
     EvaluationRequest,
     Evaluator,
-    StudyEvaluation,
     evaluate_study,
     held_out_data,
 )
@@ -122,12 +119,12 @@ class Ran:
     launcher: Launcher
 
     @property
-    def file(self) -> Path:
+    def file(self):
         return self.directory / "small.py"
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory):
     directory = tmp_path_factory.mktemp("evaluated")
     (directory / "small.py").write_text(STUDY)
     (directory / "other.py").write_text(OTHER)
@@ -146,21 +143,14 @@ class Copy:
     runs: Path
     notices: list[str] = field(default_factory=list)
 
-    def execute(self, statement: str, *values: Any) -> None:
+    def execute(self, statement, *values):
         with sqlite3.connect(self.runs / "sweeper.db") as database:
             assert database.execute(statement, values).rowcount > 0
 
-    def data(self, name: str) -> str:
+    def data(self, name):
         return f"{self.ran.directory / 'other.py'}:{name}"
 
-    def evaluate(
-        self,
-        trial: int | None = None,
-        *,
-        data: Any = None,
-        metric: str | None = None,
-        direction: str | None = None,
-    ) -> StudyEvaluation:
+    def evaluate(self, trial=None, *, data=None, metric=None, direction=None):
         url = database_url(self.runs)
         with Database.open(url, create=False) as database:
             repository = Repository(database)
@@ -176,21 +166,21 @@ class Copy:
             )
             return Evaluator(request, repository).run(settings, self.ran.launcher)
 
-    def stored(self) -> list[EvaluationRecord]:
+    def stored(self):
         return [record for trial in trials_in(self.runs) for record in trial.evaluations]
 
-    def checkpoints(self, number: int) -> list[Path]:
+    def checkpoints(self, number):
         return sorted(
             (self.runs / f"small/trial-{number:05d}").glob("attempt-*/checkpoints/step-*")
         )
 
-    def _listen(self, event: Any) -> None:
+    def _listen(self, event):
         if isinstance(event, Notice):
             self.notices.append(event.message)
 
 
 @pytest.fixture
-def copy(ran: Ran, tmp_path: Path) -> Copy:
+def copy(ran, tmp_path):
     shutil.copytree(ran.directory / "runs", tmp_path / "runs")
     copy = Copy(ran, tmp_path / "runs")
     where = (str(ran.directory), str(tmp_path))
@@ -198,9 +188,7 @@ def copy(ran: Ran, tmp_path: Path) -> Copy:
     return copy
 
 
-def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(
-    copy: Copy, ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, ran, capsys, monkeypatch):
     """The whole command, its JSON, and what ``show`` has of it afterwards."""
     monkeypatch.chdir(copy.runs.parent)
     assert main(["evaluate", "small", "--json", "--workers", "2"]) == 0
@@ -228,7 +216,7 @@ def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(
     assert "step  after epoch  kept" in capsys.readouterr().out
 
 
-def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy: Copy) -> None:
+def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy):
     """Bit for bit; and of two data sets each keeps its own, as does each measurement its newest."""
     found = copy.evaluate(0, data=copy.data("validated"))
     epochs = {
@@ -250,7 +238,7 @@ def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy: Copy) -
     assert min(newest) > max(first)
 
 
-def test_a_damaged_checkpoint_is_named_left_where_it_is_and_passed_over(copy: Copy) -> None:
+def test_a_damaged_checkpoint_is_named_left_where_it_is_and_passed_over(copy):
     damaged, gone, _ = copy.checkpoints(0)
     tensors = damaged / "tensors.safetensors"
     content = bytearray(tensors.read_bytes())
@@ -267,7 +255,7 @@ def test_a_damaged_checkpoint_is_named_left_where_it_is_and_passed_over(copy: Co
     assert {first, second} <= set(copy.notices)
 
 
-def test_a_checkpoint_that_is_another_than_the_database_lists_is_passed_over(copy: Copy) -> None:
+def test_a_checkpoint_that_is_another_than_the_database_lists_is_passed_over(copy):
     copy.execute("UPDATE sweeper_checkpoints SET digest = 'ab' WHERE step = 24")
     found = copy.evaluate(0)
     (other,) = found.not_evaluated
@@ -276,8 +264,8 @@ def test_a_checkpoint_that_is_another_than_the_database_lists_is_passed_over(cop
 
 
 def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
-    copy: Copy, ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    copy, ran, capsys, monkeypatch
+):
     """One without a checkpoint, and one whose model is another by now, or cannot be built."""
     copy.execute(
         "DELETE FROM sweeper_checkpoints WHERE trial_id = "
@@ -305,22 +293,22 @@ def test_trials_that_cannot_be_evaluated_are_named_and_the_others_go_on(
         width.write_text("8")
 
 
-def test_an_unfinished_trial_is_evaluated_with_the_parameters_that_it_has(copy: Copy) -> None:
+def test_an_unfinished_trial_is_evaluated_with_the_parameters_that_it_has(copy):
     copy.execute("UPDATE sweeper_trials SET result = NULL WHERE number = 1")
     found = copy.evaluate(1)
     assert len(found.records) == 3
     assert found.not_evaluated == ()
 
 
-def test_the_python_twin_gives_the_ranked_records_of_a_trial(copy: Copy, ran: Ran) -> None:
+def test_the_python_twin_gives_the_ranked_records_of_a_trial(copy, ran):
     x, y = np.ones((50, 8), "float32"), np.arange(50) % 3
 
-    def data(trial: Any) -> Data:
+    def data(trial):
         return Data(test=(x, y), batch_size=trial.params["batch_size"])
 
     study = load_study(ran.file)
-    places: dict[str, Any] = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
-    said: list[Any] = []
+    places = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
+    said = []
     found = study.evaluate(
         trial=1, data=data, metric="accuracy", workers=2, listener=said.append, **places
     )
@@ -332,7 +320,7 @@ def test_the_python_twin_gives_the_ranked_records_of_a_trial(copy: Copy, ran: Ra
     assert sorted(results.evaluations, key=repr) == sorted(found, key=repr)
 
 
-def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy: Copy) -> None:
+def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy):
     found = copy.evaluate(data=copy.data("varying"))
     assert len(found.records) == 9
     assert len({record.data_digest for record in found.records}) == 2
@@ -342,7 +330,7 @@ def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy
     assert sorted(groups.split("; ")) == ["trials 0, 2", "trials 1"]
 
 
-def test_ctrl_c_ends_it_with_what_was_measured_kept(copy: Copy) -> None:
+def test_ctrl_c_ends_it_with_what_was_measured_kept(copy):
     words = ("evaluate", "small", "--workers", "1", "--data", copy.data("slow"))
     with RunningCommand(*words, cwd=copy.runs.parent) as running:
         assert running.wait_for("trial 0: 3 of 3 checkpoints evaluated")
@@ -364,7 +352,7 @@ def test_ctrl_c_ends_it_with_what_was_measured_kept(copy: Copy) -> None:
         (3, "data=3"),
     ],
 )
-def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, said: str) -> None:
+def test_data_of_a_wrong_form_are_refused_before_anything_starts(data, said):
     with pytest.raises(UsageError, match=said):
         held_out_data(data)
 
@@ -377,13 +365,13 @@ def test_data_of_a_wrong_form_are_refused_before_anything_starts(data: Any, said
         ("empty", "other.py:empty returned a Data with neither test nor validation"),
     ],
 )
-def test_a_file_that_gives_no_data_ends_the_evaluation(copy: Copy, name: str, said: str) -> None:
+def test_a_file_that_gives_no_data_ends_the_evaluation(copy, name, said):
     with pytest.raises(UsageError, match=said):
         copy.evaluate(0, data=copy.data(name))
     assert copy.stored() == []
 
 
-def test_data_that_do_not_fit_the_model_are_told_by_trial(copy: Copy) -> None:
+def test_data_that_do_not_fit_the_model_are_told_by_trial(copy):
     with pytest.raises(SweeperError) as refused:
         copy.evaluate(0, data=copy.data("misfitting"))
     text = str(refused.value)
@@ -391,10 +379,10 @@ def test_data_that_do_not_fit_the_model_are_told_by_trial(copy: Copy) -> None:
     assert "expected axis -1 of input shape to have value 8" in text
 
 
-def test_a_study_without_test_data_says_how_to_give_some(copy: Copy, ran: Ran) -> None:
+def test_a_study_without_test_data_says_how_to_give_some(copy, ran):
     without = ran.directory / "without.txt"
     without.touch()
-    places: dict[str, Any] = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
+    places = {"storage": database_url(copy.runs), "runs_dir": copy.runs}
     try:
         with pytest.raises(UsageError, match=r"no test data; .*--data FILE:NAME, or evaluate"):
             load_study(ran.file).evaluate(trial=0, listener=lambda _: None, **places)
@@ -402,7 +390,7 @@ def test_a_study_without_test_data_says_how_to_give_some(copy: Copy, ran: Ran) -
         without.unlink()
 
 
-def test_a_study_whose_file_was_changed_is_not_evaluated(copy: Copy, ran: Ran) -> None:
+def test_a_study_whose_file_was_changed_is_not_evaluated(copy, ran):
     changed = copy.runs.parent / "small.py"
     changed.write_text(STUDY.replace("Dropout(0.2)", "Dropout(0.3)"))
     where = (str(ran.file), str(changed))

@@ -1,18 +1,14 @@
 """A trial's record gives its model back, or says what it keeps instead."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
 import optuna
 import pytest
-from small_models import BATCH, SAMPLES, Ran, Runner, arrays, same, variables
+from small_models import BATCH, SAMPLES, Runner, arrays, same, variables
 
 from sweeper import (
     CheckpointError,
@@ -22,7 +18,6 @@ from sweeper import (
     RestoreError,
     Study,
     StudyFileError,
-    Trial,
     TrialRecord,
     UnknownStudyError,
     UsageError,
@@ -50,17 +45,15 @@ study = Study(name="{name}", model=build_model, data=load_data, objective="loss"
 """
 
 
-def eager(trial: Trial, units: int = 3) -> keras.Model:
+def eager(trial, units=3):
     """A layer without slots, for so few steps that tracing a graph takes longer."""
-    del trial
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(units, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
     return model
 
 
-def two_steps(trial: Trial) -> Data:
+def two_steps(trial):
     """Data for two steps an epoch, and for one of validation."""
-    del trial
     x, y = arrays()
     train, validation = slice(2 * BATCH), slice(SAMPLES, SAMPLES + BATCH)
     return Data(
@@ -71,7 +64,7 @@ def two_steps(trial: Trial) -> Data:
     )
 
 
-LARGEST: dict[str, Any] = {
+LARGEST = {
     "objective": "val_loss",
     "direction": "maximize",
     "keep": Keep(last=9),
@@ -80,19 +73,19 @@ LARGEST: dict[str, Any] = {
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def plain(tmp_path_factory):
     """A study of `eager` whose objective is to be large, with every epoch's checkpoint kept."""
     return Runner(tmp_path_factory.mktemp("plain"))(eager, **LARGEST)
 
 
-def saved(record: TrialRecord, step: int) -> list[Any]:
+def saved(record, step):
     (path,) = (Path(c.path) for c in record.checkpoints if c.step == step)
     loaded = load_checkpoint(path)
     return [loaded.tensors[f"model/{i:05d}"] for i in range(len(loaded.state["model"]))]
 
 
 # What its first batch builds, and what has a generator; `test_end_model.py` has the other.
-def test_every_variable_of_the_asked_step_comes_back(noisy: Ran) -> None:
+def test_every_variable_of_the_asked_step_comes_back(noisy):
     best = noisy.results.best
     models = {step: best.load_model(at=step) for step in (8, 32)}
     for step, model in models.items():
@@ -101,7 +94,7 @@ def test_every_variable_of_the_asked_step_comes_back(noisy: Ran) -> None:
     assert models[32].compiled
 
 
-def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain: Ran, noisy: Ran) -> None:
+def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain, noisy):
     for ran, choose, steps in ((noisy, min, 8), (plain, max, 2)):
         best = ran.results.best
         values = [e.metrics["val_loss"] for e in best.epochs]
@@ -110,7 +103,7 @@ def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain: Ran, noi
         assert same(variables(best.load_model(at="best")), saved(best, step))
 
 
-def test_records_of_every_kind_give_their_model(run: Runner, plain: Ran) -> None:
+def test_records_of_every_kind_give_their_model(run, plain):
     objectives = {"objective": ["val_loss", "loss"], "direction": ["minimize", "minimize"]}
     ran = run(eager, data=two_steps, epochs=1, **objectives)
     expected = variables(ran.results.trials[0].load_model())
@@ -120,12 +113,11 @@ def test_records_of_every_kind_give_their_model(run: Runner, plain: Ran) -> None
     ran = plain
     expected = variables(ran.results.best.load_model())
     status = ran.study.status(**ran.places)
-    assert status.best is not None
     assert same(variables(status.best.load_model()), expected)
     assert same(variables(ran.study.results(**ran.places).trials[0].load_model()), expected)
 
 
-def test_the_generators_of_the_process_are_as_they_were(noisy: Ran) -> None:
+def test_the_generators_of_the_process_are_as_they_were(noisy):
     for seed in (random.seed, np.random.seed, keras.utils.set_random_seed):
         seed(3)
     expected = [random.random(), np.random.random(), float(keras.random.uniform(()))]
@@ -136,26 +128,26 @@ def test_the_generators_of_the_process_are_as_they_were(noisy: Ran) -> None:
     assert expected == [random.random(), np.random.random(), float(keras.random.uniform(()))]
 
 
-def error_of(ran: Ran, at: Any, kind: type[Exception] = CheckpointError) -> str:
+def error_of(ran, at, kind=CheckpointError):
     with pytest.raises(kind) as raised:
         ran.study.results(**ran.places).trials[0].load_model(at=at)
     return str(raised.value)
 
 
-def test_what_is_not_there_is_an_error_that_lists_what_is(plain: Ran) -> None:
+def test_what_is_not_there_is_an_error_that_lists_what_is(plain):
     said = error_of(plain, 9)
     assert "trial 0 of study 'small' has no checkpoint of step 9" in said
     assert "2 (1 epoch), 4 (2 epochs), 6 (3 epochs), 8 (4 epochs): at=8" in said
     assert "at='last'" in error_of(plain, "last", UsageError)
 
 
-def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run: Runner) -> None:
-    def raising(logs: Any = None) -> None:
+def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
+    def raising(logs=None):
         message = "no more"
         raise ValueError(message)
 
     class Raises(keras.callbacks.Callback):
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        def on_epoch_end(self, epoch, logs=None):
             if epoch == 2:
                 raising()
 
@@ -168,7 +160,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run: Runner) -> N
     assert same(variables(model), saved(ran.results.trials[0], 4))
 
 
-def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run: Runner) -> None:
+def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run):
     """Its value is that of its best epoch, too, where that is what counts."""
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
     ran = run(
@@ -187,15 +179,13 @@ def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run: Runner) -> Non
     assert same(variables(trial.load_model(at=4)), saved(trial, 4))
 
 
-def test_a_record_from_elsewhere_says_how_to_get_one(run: Runner) -> None:
+def test_a_record_from_elsewhere_says_how_to_get_one(run):
     record = TrialRecord("small", 3, "complete", {}, 0.1, 1, "d")
     with pytest.raises(UsageError, match=r"trial 3 was not read from a study.*study\.results"):
         record.load_model()
 
 
-def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(
-    run: Runner, plain: Ran
-) -> None:
+def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(run, plain):
     ran = plain
     wider = partial(eager, units=20)
     changed = Study(model=wider, **{**run.defaults, **LARGEST})
@@ -217,7 +207,7 @@ def test_changed_code_is_refused_and_shapes_are_checked_in_any_case(
 
 
 @pytest.fixture(scope="module")
-def file_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file_study(tmp_path_factory):
     file = tmp_path_factory.mktemp("file") / "stored_file_study.py"
     file.write_text(_FILE.format(units=1, name="from-a-file"))
     study = load_study(file)
@@ -225,7 +215,7 @@ def file_study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def test_a_stored_study_is_read_by_its_name_and_its_code_found(file_study: Path) -> None:
+def test_a_stored_study_is_read_by_its_name_and_its_code_found(file_study):
     stored = load_study("from-a-file", runs_dir=file_study.parent / "runs")
 
     assert not isinstance(stored, Study)
@@ -238,16 +228,14 @@ def test_a_stored_study_is_read_by_its_name_and_its_code_found(file_study: Path)
 
 
 @pytest.fixture
-def moved(file_study: Path) -> Iterator[Path]:
+def moved(file_study):
     """The file under another name, for the time of a test."""
     moved = file_study.rename(file_study.with_name("elsewhere.py"))
     yield moved
     moved.rename(file_study)
 
 
-def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(
-    file_study: Path, moved: Path
-) -> None:
+def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(file_study, moved):
     stored = load_study("from-a-file", runs_dir=file_study.parent / "runs")
     assert not isinstance(stored, Study)
 
@@ -259,12 +247,12 @@ def test_a_study_whose_code_is_gone_is_read_and_says_how_to_give_it(
     assert same(variables(given.trials[0].load_model()), saved(stored.trials[0], 4))
 
 
-def test_a_name_that_nothing_has_is_an_error(tmp_path: Path) -> None:
+def test_a_name_that_nothing_has_is_an_error(tmp_path):
     with pytest.raises(UnknownStudyError, match=f"'no-such-study' in sqlite:///{tmp_path}"):
         load_study("no-such-study", runs_dir=tmp_path)
 
 
-def test_a_copied_database_gives_the_same_models(plain: Ran, tmp_path: Path) -> None:
+def test_a_copied_database_gives_the_same_models(plain, tmp_path):
     ran = plain.copy(tmp_path)
     before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 4)}
     copy = f"sqlite:///{tmp_path / 'copy.db'}"

@@ -1,7 +1,5 @@
 """Evaluations are ranked by a metric whose direction is known, or not at all."""
 
-from __future__ import annotations
-
 import math
 from datetime import UTC, datetime
 
@@ -14,7 +12,7 @@ from sweeper.spec.searching import Objective
 OWN = (Objective("val_reward", "maximize"), Objective("val_loss", "minimize"))
 
 
-def record(trial: int, step: int, **metrics: float) -> EvaluationRecord:
+def record(trial, step, **metrics):
     now = datetime(2026, 1, 1, tzinfo=UTC)
     return EvaluationRecord(trial, step, 1, "d", "test", "e", metrics, now)
 
@@ -34,9 +32,7 @@ def record(trial: int, step: int, **metrics: float) -> EvaluationRecord:
         ("gain", "maximize", Objective("gain", "maximize")),
     ],
 )
-def test_the_direction_is_the_objectives_or_known_by_the_name(
-    metric: str | None, direction: str | None, expected: Objective | None
-) -> None:
+def test_the_direction_is_the_objectives_or_known_by_the_name(metric, direction, expected):
     if expected is None and metric == "gain":
         with pytest.raises(
             UsageError, match="'gain' is no objective of the study, and its name does not tell"
@@ -47,13 +43,13 @@ def test_the_direction_is_the_objectives_or_known_by_the_name(
     assert found == (expected or Objective("sparse_categorical_crossentropy", "minimize"))
 
 
-def test_a_direction_that_is_none_is_refused() -> None:
+def test_a_direction_that_is_none_is_refused():
     with pytest.raises(UsageError) as refused:
         ranking_objective(OWN, None, "up")
     assert str(refused.value) == "direction 'up'; expected 'maximize' or 'minimize'"
 
 
-def test_the_best_comes_first_equal_ones_by_trial_and_step_and_nan_last() -> None:
+def test_the_best_comes_first_equal_ones_by_trial_and_step_and_nan_last():
     records = [
         record(1, 5, loss=0.5),
         record(0, 9, loss=math.nan),
@@ -68,7 +64,7 @@ def test_the_best_comes_first_equal_ones_by_trial_and_step_and_nan_last() -> Non
     assert [(r.trial, r.step) for r in up] == [(2, 1), (0, 5), (0, 7), (1, 5), (2, 2), (0, 9)]
 
 
-def test_a_metric_that_one_does_not_have_is_refused_with_those_that_it_has() -> None:
+def test_a_metric_that_one_does_not_have_is_refused_with_those_that_it_has():
     with pytest.raises(UsageError) as refused:
         ranked(
             [record(0, 1, auc=1.0, loss=1.0), record(3, 1, loss=2.0)], Objective("auc", "maximize")

@@ -1,15 +1,9 @@
 """What `sweeper check` finds: the errors that end a trial, and what its replays show of two runs."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
-from typing import Any
 
 import pytest
 from corpus import INLINE, PITFALLS, REFUSED, refused_in_a_process
@@ -19,7 +13,7 @@ from study_files import StudyText
 from sweeper.checks.check import check_study, kill_of
 from sweeper.checks.check_findings import finding_of_failure, judge
 from sweeper.checks.estimates import checkpoints_kept, estimate
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import StudyDefinition
 from sweeper.replay.findings import Difference
 from sweeper.replay.lines import line_of, line_of_argument, line_of_error
 from sweeper.replay.reports import (
@@ -50,7 +44,7 @@ class Locked(keras.callbacks.Callback):
 """
 
 
-def line_with(file: Path, text: str) -> str:
+def line_with(file, text):
     numbers = [i for i, line in enumerate(file.read_text().splitlines(), 1) if text in line]
     return f"{file}:{numbers[-1]}"
 
@@ -79,9 +73,7 @@ def line_with(file: Path, text: str) -> str:
     ],
     ids=["raises", "objective", "data", "capture", "nothing", "package"],
 )
-def test_what_cannot_be_trained_is_an_error_with_its_line(
-    tmp_path: Path, text: StudyText, check: str, message: str, at: str
-) -> None:
+def test_what_cannot_be_trained_is_an_error_with_its_line(tmp_path, text, check, message, at):
     file = text.write(tmp_path / "study_twice.py")
     finding = finding_of_failure(
         failure(file, tmp_path / "run"), lambda name: line_of_argument(str(file), "small", name)
@@ -97,13 +89,13 @@ def test_what_cannot_be_trained_is_an_error_with_its_line(
     [PITFALLS / "refused" / "class_attribute.py", PITFALLS / "refused" / "liar.py"],
     ids=lambda file: file.stem,
 )
-def test_what_the_guard_refuses_is_a_finding_on_independence(file: Path, tmp_path: Path) -> None:
+def test_what_the_guard_refuses_is_a_finding_on_independence(file, tmp_path):
     assert file in {*REFUSED, *INLINE}
     finding = finding_of_failure(failure(file, tmp_path), lambda _: Line("study.py", 1))
     assert (finding.check, finding.message) == ("independence", refused_in_a_process(file))
 
 
-def test_a_shortened_trial_reports_its_authors_its_weights_and_its_lengths(tmp_path: Path) -> None:
+def test_a_shortened_trial_reports_its_authors_its_weights_and_its_lengths(tmp_path):
     text = StudyText(
         model=PLAIN,
         data="return Data(train=(np.tile(x, (30, 1)), np.tile(y, 30)), batch_size=8)",
@@ -113,7 +105,6 @@ def test_a_shortened_trial_reports_its_authors_its_weights_and_its_lengths(tmp_p
     file = text.write(tmp_path / "long.py")
     runs = [trained(file, tmp_path / side) for side in ("one", "two")]
     [built], [again] = ([m for m in run if isinstance(m, ReplayBuilt)] for run in runs)
-    assert built.lengths is not None
     assert (built.lengths.steps, built.lengths.epoch_steps) == (750, 6)
     assert built.weights == again.weights != ""
     assert str(built.authors.model.line) == line_with(file, "def build_model")
@@ -133,7 +124,7 @@ KILL = Kill(30, 41)
 LOST = Difference("user_state", "a", "callback Jitter, attribute 'n'", "1 and 2", "error")
 
 
-def replayed(weights: str = "w", **end: Any) -> Replayed:
+def replayed(weights="w", **end):
     return Replayed(
         authors=AUTHORS,
         weights=weights,
@@ -141,13 +132,7 @@ def replayed(weights: str = "w", **end: Any) -> Replayed:
     )
 
 
-def judged(
-    found: dict[tuple[int, int], list[Difference]],
-    other: Replayed | None = None,
-    *,
-    kill: Kill | None = KILL,
-    repeats: bool | None = None,
-) -> tuple[list[Finding], list[str]]:
+def judged(found, other=None, *, kill=KILL, repeats=None):
     checkpoints = {
         at: ComparedCheckpoint("", 9, found.get(at, ()))
         for at in ((1, 0), (20, 1), (40, 2), (60, 3))
@@ -156,7 +141,7 @@ def judged(
     return judge(replayed(), compared, kill, "error")
 
 
-def test_two_equal_runs_hold_and_without_a_kill_nothing_is_said_of_resuming() -> None:
+def test_two_equal_runs_hold_and_without_a_kill_nothing_is_said_of_resuming():
     findings, held = judged({})
     assert findings == []
     assert held[-1].startswith("killed (SIGKILL) after step 41 and resumed at step 30")
@@ -173,8 +158,8 @@ def test_two_equal_runs_hold_and_without_a_kill_nothing_is_said_of_resuming() ->
     ids=["before the kill", "after the kill", "after it, and never the same"],
 )
 def test_a_difference_before_the_kill_does_not_repeat_and_one_after_it_was_lost(
-    found: Any, repeats: bool, check: str
-) -> None:
+    found, repeats, check
+):
     [finding], held = judged(found, repeats=repeats)
     assert (finding.level, finding.check, held) == ("error", check, [])
     assert f"at step {min(found)[0]}" in finding.message
@@ -183,7 +168,7 @@ def test_a_difference_before_the_kill_does_not_repeat_and_one_after_it_was_lost(
     assert str(finding.line) == "study.py:20"
 
 
-def test_other_initial_weights_are_the_model_factorys() -> None:
+def test_other_initial_weights_are_the_model_factorys():
     [finding], held = judged({(1, 0): [LOST]}, replayed("other"))
     assert (finding.check, held) == ("seeds", [])
     assert "build_model returned different initial weights" in finding.message
@@ -191,19 +176,19 @@ def test_other_initial_weights_are_the_model_factorys() -> None:
 
 
 @pytest.mark.parametrize("end", [{"step": 61}, {"value": 0.25}, {"digest": "e"}], ids=str)
-def test_an_end_that_differs_is_found_where_no_checkpoint_differs(end: dict[str, Any]) -> None:
+def test_an_end_that_differs_is_found_where_no_checkpoint_differs(end):
     [finding], held = judged({}, replayed(**end))
     assert (finding.check, held) == ("resume", [])
     assert judged({}, replayed(value=float("nan")))[0] != []
 
 
-def test_what_is_measured_is_a_note() -> None:
+def test_what_is_measured_is_a_note():
     findings, held = judged({(40, 2): [LOST.excused()]})
     assert [(f.level, f.check) for f in findings] == [("note", "determinism")]
     assert held
 
 
-def test_findings_are_ranked_and_one_error_is_enough() -> None:
+def test_findings_are_ranked_and_one_error_is_enough():
     note, error = Finding("note", "data", "n"), Finding("error", "data", "e", Line("s.py", 1))
     assert ranked([note, error, note]) == (error, note)
     assert CheckReport("s", (note,)).holds
@@ -212,7 +197,7 @@ def test_findings_are_ranked_and_one_error_is_enough() -> None:
     assert note.to_json()["line"] is None
 
 
-def settings(**changes: Any) -> StudySettings:
+def settings(**changes):
     study = StudyDefinition(name="s", model=print, data=print, epochs=10, trials=6, **changes)
     return study.settings()
 
@@ -230,26 +215,23 @@ def settings(**changes: Any) -> StudySettings:
         ({"keep": Keep(last=1, when=bool)}, 10),
     ],
 )
-def test_the_estimate_of_disk_goes_by_the_studys_rules(changes: Any, kept: int) -> None:
+def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, kept):
     assert checkpoints_kept(settings(**changes), 100, 50.0) == kept
 
 
-def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side() -> None:
+def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():
     process = ReplayProcess(started_after=1.0, bytes=10, epoch_seconds=[9.0, 0.2, 0.4])
     measured = Replayed(processes=[process], steps_per_epoch=6, lengths=Lengths(60, 8, 6, None))
     estimated = estimate(settings(), measured, workers=4)
-    assert estimated is not None
     assert estimated.epoch_seconds == pytest.approx(3.0), "the first epoch traces"
     assert estimated.trial_seconds == pytest.approx(1 + 10 * 3.0)
     assert estimated.study_seconds == pytest.approx(2 * 31.0)
     assert estimated.disk_bytes == 10 * 2 * 6
     measured.lengths = Lengths(60, 80, 6, 4)
     longer = estimate(settings(), measured, workers=4)
-    assert longer is not None
     assert longer.epoch_seconds == pytest.approx(6.0), "the validation was shortened more"
     measured.lengths = Lengths(None, 0, 6, None)
     unknown = estimate(settings(), measured, workers=4)
-    assert unknown is not None
     assert (unknown.study_seconds, unknown.startup_seconds) == (None, 1.0)
     assert estimate(settings(), Replayed(processes=[ReplayProcess()]), workers=4) is None
 
@@ -258,9 +240,7 @@ def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side() 
     ("freq", "epochs", "expected"),
     [(5, 3, 1), (2, 3, 2), (1, 3, 1), ([9], 3, 1), ([2, 9], 3, [2, 9])],
 )
-def test_a_validation_that_is_due_after_the_short_epochs_follows_each(
-    freq: object, epochs: int, expected: object
-) -> None:
+def test_a_validation_that_is_due_after_the_short_epochs_follows_each(freq, epochs, expected):
     import keras
     import numpy as np
 
@@ -292,17 +272,14 @@ def test_a_validation_that_is_due_after_the_short_epochs_follows_each(
         (1, 1, None),
     ],
 )
-def test_a_trial_is_killed_past_the_end_of_its_second_epoch(
-    end: int, steps: int, kill: Kill | None
-) -> None:
+def test_a_trial_is_killed_past_the_end_of_its_second_epoch(end, steps, kill):
     assert kill_of(end, steps) == kill
 
 
-def test_every_kill_is_between_its_checkpoint_and_the_end() -> None:
+def test_every_kill_is_between_its_checkpoint_and_the_end():
     for steps in range(1, 30):
         for end in range(2, 4 * steps):
             kill = kill_of(end, steps)
-            assert kill is not None
             assert 0 < kill.checkpoint < kill.after <= end
 
 
@@ -342,8 +319,8 @@ URANDOM = StudyText(
     ids=["clock in a callback", "random bytes in the data"],
 )
 def test_a_trial_that_does_not_repeat_is_found_with_what_differs_first(
-    text: StudyText, check: str, message: str, at: str, tmp_path: Path
-) -> None:
+    text, check, message, at, tmp_path
+):
     file = text.write(tmp_path / "study_twice.py")
     report = check_study(str(file))
     [finding] = [f for f in report.findings if f.level == "error"]
@@ -353,18 +330,14 @@ def test_a_trial_that_does_not_repeat_is_found_with_what_differs_first(
     assert not any("bit for bit" in held for held in report.held)
 
 
-Written = Callable[[str], ModuleType]
-
-
 @pytest.fixture
-def written(tmp_path: Path) -> Iterator[Written]:
+def written(tmp_path):
     """Writes a module of the user's and imports it."""
 
-    def write(text: str) -> ModuleType:
+    def write(text):
         file = tmp_path / "users_module.py"
         file.write_text(dedent(text).lstrip())
         spec = importlib.util.spec_from_file_location("users_module", file)
-        assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules["users_module"] = module
@@ -375,7 +348,7 @@ def written(tmp_path: Path) -> Iterator[Written]:
     sys.modules.pop("users_module", None)
 
 
-def test_lines_of_functions_classes_errors_and_arguments(written: Written) -> None:
+def test_lines_of_functions_classes_errors_and_arguments(written):
     module = written(
         """
         from functools import partial

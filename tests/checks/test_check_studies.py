@@ -1,11 +1,7 @@
 """``sweeper check`` as one types it: on the studies that are kept here, and on two that are bad."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from short_trials import PLAIN, UNVALIDATED
@@ -26,35 +22,27 @@ SHARED = StudyText(
 )
 
 
-Checked = Callable[[Path, int], dict[str, Any]]
-
-
 @pytest.fixture
-def checked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Checked:
+def checked(tmp_path, monkeypatch, capsys):
     """What the command prints of a file, in this process, which has imported everything."""
     monkeypatch.chdir(tmp_path)
 
-    def check(file: Path, code: int) -> dict[str, Any]:
+    def check(file, code):
         ended = main(["check", str(file), "--workers", "2", "--json"])
         said = capsys.readouterr()
         assert ended == code, said.out + said.err
         assert not (tmp_path / "runs").exists(), "a check touches no database and keeps no file"
-        report: dict[str, Any] = json.loads(said.out)
-        return report
+        return json.loads(said.out)
 
     return check
 
 
-def test_a_sound_study_holds_in_everything(checked: Checked, tmp_path: Path) -> None:
+def test_a_sound_study_holds_in_everything(checked, tmp_path):
     assert_it_holds(checked(SOUND.write(tmp_path / "sound.py"), 0))
 
 
 @pytest.mark.whole
-def test_a_study_of_one_step_an_epoch_is_resumed_at_the_end_of_its_epochs(
-    checked: Checked, tmp_path: Path
-) -> None:
+def test_a_study_of_one_step_an_epoch_is_resumed_at_the_end_of_its_epochs(checked, tmp_path):
     text = StudyText(
         model=PLAIN,
         data="return Data(train=(x, y), validation=(x, y), batch_size=len(x))",
@@ -65,11 +53,11 @@ def test_a_study_of_one_step_an_epoch_is_resumed_at_the_end_of_its_epochs(
 
 @pytest.mark.whole  # larger networks, longer epochs, two replicas
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
-def test_every_study_kept_here_holds(file: Path, checked: Checked) -> None:
+def test_every_study_kept_here_holds(file, checked):
     assert_it_holds(checked(file, 0))
 
 
-def assert_it_holds(report: dict[str, Any]) -> None:
+def assert_it_holds(report):
     assert report["holds"] is True
     assert [f for f in report["findings"] if f["level"] != "note"] == []
     held = "\n".join(report["held"])
@@ -108,9 +96,7 @@ MADE_ONCE = StudyText(
 
 
 @pytest.mark.whole
-def test_a_shuffled_dataset_and_a_generator_of_the_module_hold(
-    checked: Checked, tmp_path: Path
-) -> None:
+def test_a_shuffled_dataset_and_a_generator_of_the_module_hold(checked, tmp_path):
     file = MADE_ONCE.write(tmp_path / "made_once.py")
     report = checked(file, 0)
     assert [f for f in report["findings"] if f["level"] != "note"] == []
@@ -143,14 +129,14 @@ PICKED = StudyText(
 
 @pytest.mark.whole
 def test_batches_that_pythons_generator_picks_hold_although_lengths_are_known_by_making_some(
-    checked: Checked, tmp_path: Path
-) -> None:
+    checked, tmp_path
+):
     report = checked(PICKED.write(tmp_path / "picked.py"), 0)
     assert [f for f in report["findings"] if f["level"] != "note"] == []
     assert "killed (SIGKILL) after step" in "\n".join(report["held"])
 
 
-def test_a_shared_layer_is_an_error_on_independence(checked: Checked, tmp_path: Path) -> None:
+def test_a_shared_layer_is_an_error_on_independence(checked, tmp_path):
     file = SHARED.write(tmp_path / "shared.py")
     [finding] = checked(file, 4)["findings"]
     assert (finding["level"], finding["check"]) == ("error", "independence")
@@ -177,9 +163,7 @@ ONCE_AN_EPOCH = StudyText(
 """Its callback keeps state where no checkpoint finds it, and acts by it."""
 
 
-def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(
-    checked: Checked, tmp_path: Path
-) -> None:
+def test_state_that_no_checkpoint_finds_is_seen_when_a_killed_trial_is_resumed(checked, tmp_path):
     callback = "Decay"
     file = ONCE_AN_EPOCH.write(tmp_path / "forgetful.py")
     report = checked(file, 4)

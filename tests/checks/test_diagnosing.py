@@ -1,11 +1,6 @@
 """What ``doctor`` looks at: each fault that it is for is made here once, and it names it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -27,19 +22,17 @@ from sweeper.support.versions import Environment, SelfTestResult, keep_result
 WELL = {"devices": ["CPU"], "repeats": True}
 
 
-def by_name(findings: Iterator[Finding]) -> dict[str, Finding]:
+def by_name(findings):
     return {finding.name: finding for finding in findings}
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_every_finding_says_what_was_seen_and_expected_and_what_to_do_if_it_is_not_in_order() -> (
-    None
-):
+def test_every_finding_says_what_was_seen_and_expected_and_what_to_do_if_it_is_not_in_order():
     found = [
         *package_findings(),
         *tensorflow_findings(lambda: {**WELL, "repeats": False}),
@@ -53,8 +46,8 @@ def test_every_finding_says_what_was_seen_and_expected_and_what_to_do_if_it_is_n
         assert finding.level == "ok" or finding.advice, finding
 
 
-def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note() -> None:
-    def installed(package: str) -> str | None:
+def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note():
+    def installed(package):
         return {"keras": "3.1.0", "tensorflow": None, "ray": None, "grain": "0.0.1"}.get(
             package, installed_version(package)
         )
@@ -77,17 +70,17 @@ def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note(
         (WELL, "deterministic kernels", "ok"),
     ],
 )
-def test_what_tensorflow_cannot_do_is_named(said: dict[str, Any], name: str, level: str) -> None:
+def test_what_tensorflow_cannot_do_is_named(said, name, level):
     assert by_name(tensorflow_findings(lambda: said))[name].level == level
 
 
-def test_tensorflow_itself_is_asked_and_answers() -> None:
+def test_tensorflow_itself_is_asked_and_answers():
     found = by_name(tensorflow_findings())
     assert "CPU" in found["devices"].seen
     assert found["deterministic kernels"].level == "ok"
 
 
-def test_a_python_without_tensorflow_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_tensorflow_is_broken(monkeypatch):
     monkeypatch.setattr(doctor, "_PROBE", "import a_package_that_is_not_there")
     found = by_name(tensorflow_findings())["TensorFlow"]
     assert found.level == "broken"
@@ -102,9 +95,7 @@ def test_a_python_without_tensorflow_is_broken(monkeypatch: pytest.MonkeyPatch) 
         ("nfs4", "postgresql://user@server/studies", "ok"),
     ],
 )
-def test_a_database_file_on_a_network_is_not_promised(
-    here: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, storage: str, level: str
-) -> None:
+def test_a_database_file_on_a_network_is_not_promised(here, monkeypatch, mounted, storage, level):
     disks = [SimpleNamespace(mountpoint="/", fstype="ext4")]
     disks.append(SimpleNamespace(mountpoint=str(here), fstype=mounted))
     monkeypatch.setattr(psutil, "disk_partitions", lambda all: disks)  # noqa: A006
@@ -114,7 +105,7 @@ def test_a_database_file_on_a_network_is_not_promised(
     assert list(here.iterdir()) == []
 
 
-def test_a_link_to_a_networks_disk_is_followed(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_to_a_networks_disk_is_followed(here, monkeypatch):
     (here / "far").mkdir()
     (here / "runs").symlink_to(here / "far")
     disks = [
@@ -129,15 +120,13 @@ def test_a_link_to_a_networks_disk_is_followed(here: Path, monkeypatch: pytest.M
     ("levels", "code"),
     [(["ok", "note"], 0), (["ok", "unpromised"], 4), (["unpromised", "broken", "note"], 1)],
 )
-def test_the_exit_code_is_the_worst_finding(levels: list[Any], code: int) -> None:
+def test_the_exit_code_is_the_worst_finding(levels, code):
     found = Diagnosis([Finding("files", str(n), level, "a", "b") for n, level in enumerate(levels)])
     assert found.exit_code == code
     assert found.to_json()["promised"] == (code == 0)
 
 
-def test_the_verb_prints_every_finding_and_exits_with_the_worst(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_prints_every_finding_and_exits_with_the_worst(monkeypatch, capsys):
     monkeypatch.setattr(doctor, "_ask", lambda: WELL)
     assert main(["doctor"]) == 0
     text = capsys.readouterr().out
@@ -149,8 +138,8 @@ def test_the_verb_prints_every_finding_and_exits_with_the_worst(
 
 
 def test_versions_that_nobody_tested_are_named_with_what_their_self_test_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert by_name(package_findings())["exactness"].level == "ok"
     monkeypatch.setattr(versions, "TESTED", frozenset())

@@ -1,15 +1,12 @@
 """The first trials of a run: what ends it, and what it warns of."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from corpus import PITFALLS
 from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
-from sweeps import Swept, sweep, trials_in
+from sweeps import sweep, trials_in
 
 from sweeper.errors import IndependenceError
 from sweeper.records.events import Notice
@@ -35,9 +32,7 @@ SLOW = StudyText(
 )
 
 
-def test_the_first_trials_that_share_an_object_end_the_run_and_train_nothing(
-    tmp_path: Path,
-) -> None:
+def test_the_first_trials_that_share_an_object_end_the_run_and_train_nothing(tmp_path):
     file = SLOW.write(tmp_path / "slow.py")
     with pytest.raises(IndependenceError, match=r"module attribute slow\.HEAD") as raised:
         sweep(file, tmp_path / "runs", workers=2)
@@ -47,7 +42,7 @@ def test_the_first_trials_that_share_an_object_end_the_run_and_train_nothing(
     assert [trial.epochs for trial in trials] == [()] * len(trials)
 
 
-def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path: Path) -> None:
+def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path):
     text = StudyText(
         name="other",
         head="HEAD = keras.layers.Dense(1, name='head')",
@@ -61,7 +56,7 @@ def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path: Path) -> None
     assert "other.HEAD" in (swept.trials[1].error or "")
 
 
-def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Path) -> None:
+def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path):
     text = StudyText(
         name="first",
         model=f"if trial.number == 0: raise KeyError('first')\n{PLAIN}",
@@ -73,7 +68,7 @@ def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path: Pa
     assert warned_early(swept) == [], "what is sound is not warned of"
 
 
-def warned_early(swept: Swept) -> list[str]:
+def warned_early(swept):
     """What a run says of its study, beside how its processes start and what it waits for."""
     notices = [event.message for event in swept.events if isinstance(event, Notice)]
     of_processes = (
@@ -87,7 +82,7 @@ def warned_early(swept: Swept) -> list[str]:
 
 
 @pytest.mark.parametrize("directory", ["refused/memoized", "undone/loss_tracker"])
-def test_what_its_processes_keep_apart_runs_without_a_word(directory: str, tmp_path: Path) -> None:
+def test_what_its_processes_keep_apart_runs_without_a_word(directory, tmp_path):
     kept = PITFALLS / f"{directory}.py"
     file = tmp_path / kept.name
     file.write_text(kept.read_text().replace('optimizer="adam"', 'optimizer="sgd"'))
@@ -122,9 +117,7 @@ VALIDATED = {
     "how",
     [pytest.param(h, marks=[pytest.mark.whole] * ("default_rng" in h)) for h in VALIDATED],
 )
-def test_trials_that_are_validated_on_other_samples_are_warned_of_once(
-    how: str, tmp_path: Path
-) -> None:
+def test_trials_that_are_validated_on_other_samples_are_warned_of_once(how, tmp_path):
     text = replace(SPLIT, data=SPLIT.data.format(how=how))
     file = text.write(tmp_path / "split.py")
     swept = sweep(file, tmp_path / "runs", workers=1, isolation="inline")

@@ -8,10 +8,8 @@ import re
 import shutil
 import signal
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from recorded_replays import RecordedReplays
@@ -22,7 +20,6 @@ from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.reading import load_checkpoint, read_manifest
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.checks.verify import VerifyRequest, verify_with, where_to_kill
-from sweeper.checks.verify_findings import Finding, TrialVerification
 from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -83,7 +80,7 @@ class Ran:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory):
     directory = tmp_path_factory.mktemp("verified")
     file = STUDY.write(directory / "small.py")
     source = StudySource("target", str(file), "small")
@@ -99,26 +96,24 @@ class Copy:
     runs: Path
     launcher: Launcher
 
-    def execute(self, statement: str, *values: Any) -> None:
+    def execute(self, statement, *values):
         with sqlite3.connect(self.runs / "sweeper.db") as database:
             assert database.execute(statement, values).rowcount == 1
 
-    def ask(self, query: str, *values: Any) -> Any:
+    def ask(self, query, *values):
         with sqlite3.connect(self.runs / "sweeper.db") as database:
             return database.execute(query, values).fetchone()[0]
 
-    def checkpoints(self, number: int = EXACT) -> list[Path]:
+    def checkpoints(self, number=EXACT):
         return sorted((self.runs / f"small/trial-{number:05d}").glob("attempt-*/**/step-*"))
 
-    def trial_id(self, number: int = EXACT) -> int:
+    def trial_id(self, number=EXACT):
         return int(self.ask("SELECT id FROM sweeper_trials WHERE number = ?", number))
 
-    def optuna_id(self, number: int = EXACT) -> int:
+    def optuna_id(self, number=EXACT):
         return int(self.ask("SELECT optuna_trial_id FROM sweeper_trials WHERE number = ?", number))
 
-    def verify(
-        self, number: int = EXACT, *, interrupt: bool = False, seed: int = 0
-    ) -> TrialVerification:
+    def verify(self, number=EXACT, *, interrupt=False, seed=0):
         url = database_url(self.runs)
         with Database.open(url, create=False) as database:
             repository = Repository(database)
@@ -137,7 +132,6 @@ class Copy:
             found = verify_with(request, repository, settings, self.launcher)
             stored = repository.trial("small", number).verification
         (trial,) = found.trials
-        assert stored is not None
         assert (stored.verdict, stored.epoch, stored.step, stored.variable) == (
             trial.verdict,
             trial.epoch,
@@ -149,17 +143,17 @@ class Copy:
 
 
 @pytest.fixture
-def copy(ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Copy:
+def copy(ran, tmp_path, monkeypatch):
     monkeypatch.setattr(compared_replays, "run_again", ran.replays.run)
     shutil.copytree(ran.runs, tmp_path / "runs")
     return Copy(tmp_path / "runs", ran.launcher)
 
 
-def errors(trial: TrialVerification) -> list[Finding]:
+def errors(trial):
     return [finding for finding in trial.findings if finding.level == "error"]
 
 
-def files(runs: Path) -> dict[str, str]:
+def files(runs):
     """The digest of every file of the study, the database's own aside."""
     return {
         str(path.relative_to(runs)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -169,12 +163,8 @@ def files(runs: Path) -> dict[str, str]:
 
 
 def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
-    ran: Ran,
-    copy: Copy,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    ran, copy, tmp_path, capsys, monkeypatch
+):
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
     monkeypatch.setattr(compared_replays, "run_again", ran.replays.run_anew)
     before = files(copy.runs)
@@ -204,9 +194,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     assert re.search(r"replayed +holds", page)
 
 
-def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable(
-    copy: Copy,
-) -> None:
+def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable(copy):
     path = copy.checkpoints()[0]
     file = path / "tensors.safetensors"
     kernel = load_checkpoint(path).tensors["model/00001"].tobytes()
@@ -217,14 +205,13 @@ def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable
     (found,) = errors(trial)
     assert (trial.verdict, trial.step, trial.epoch) == ("differs", 40, None)
     assert found.file == str(file)
-    assert found.variable is not None
     assert found.variable.startswith("model variable 1 (")
     assert found.variable.endswith("kernel)")
     assert "tensor 'model/00001' has the digest" in found.message
     assert file.read_bytes() == bytes_of_file, "it is set aside by who would resume from it"
 
 
-def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy: Copy) -> None:
+def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy):
     """Its manifest fits its files; only the database and the replay know better."""
     path = copy.checkpoints()[1]
     loaded = load_checkpoint(path)
@@ -239,12 +226,11 @@ def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy: Copy) -> N
     assert [finding.what for finding in errors(trial)] == ["checkpoint", "tensor"]
     assert trial.step == 60
     assert trial.epoch == 2
-    assert trial.variable is not None
     assert trial.variable.startswith("optimizer variable 2 (")
     assert "by at most 0.25); 1 of " in errors(trial)[1].message
 
 
-def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy: Copy) -> None:
+def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy):
     """No checkpoint's digest vouches for it: it may hold weights that were put back at the end."""
     place = copy.runs / "small/trial-00000/end"
     last = load_checkpoint(copy.checkpoints()[-1])
@@ -275,7 +261,7 @@ def test_the_model_as_training_left_it_is_compared_and_its_damage_is_found(copy:
     assert "has no stored model at the end" in trial.findings[-1].message
 
 
-def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(copy: Copy) -> None:
+def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(copy):
     where = "trial_id = ? AND epoch = 1"
     text = copy.ask(f"SELECT metrics FROM sweeper_epochs WHERE {where}", copy.trial_id())
     metrics = json.loads(text)
@@ -293,7 +279,7 @@ def test_a_logged_metric_changed_in_the_database_is_found_with_all_its_values(co
     )
 
 
-def test_any_other_stored_result_that_was_changed_is_found(copy: Copy) -> None:
+def test_any_other_stored_result_that_was_changed_is_found(copy):
     wrong = "0" * 32
     own, optuna = copy.trial_id(), copy.optuna_id()
     copy.execute("UPDATE sweeper_trials SET digest = ? WHERE id = ?", wrong, own)
@@ -319,7 +305,7 @@ def test_any_other_stored_result_that_was_changed_is_found(copy: Copy) -> None:
     assert f"the final digest is {wrong}, but the replay's is " in message
 
 
-def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(copy: Copy) -> None:
+def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(copy):
     copy.execute("UPDATE trial_params SET param_value = 0.05 WHERE trial_id = ?", copy.optuna_id())
     trial = copy.verify()
     assert (trial.verdict, trial.epoch) == ("differs", 0)
@@ -329,10 +315,9 @@ def test_a_parameter_changed_in_the_database_shows_in_what_the_replay_trains(cop
     assert rates[0] == pytest.approx(0.05)
 
 
-def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy: Copy) -> None:
+def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy):
     trial = copy.verify(interrupt=True, seed=3)
     assert trial.verdict == "holds", trial.message
-    assert trial.replay is not None
     first, second = trial.replay.starts
     assert trial.replay.killed_at is not None
     assert first == 0 < second < trial.replay.killed_at < 60
@@ -341,7 +326,7 @@ def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy: Copy) -> Non
     )
 
 
-def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy: Copy) -> None:
+def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy):
     """The negative control of the kill: an undisturbed replay of this trial holds."""
     seed = next(s for s in range(100) if _killed_in_last_epoch(s, FORGETFUL))
     trial = copy.verify(FORGETFUL, interrupt=True, seed=seed)
@@ -351,7 +336,7 @@ def test_a_callback_that_forgets_shows_only_when_the_replay_is_interrupted(copy:
     assert notes == ["a replay without a kill equals the trial: only the resumed replay differs"]
 
 
-def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(copy: Copy) -> None:
+def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(copy):
     query = "SELECT fingerprint FROM sweeper_attempts WHERE trial_id = ?"
     fingerprint = json.loads(copy.ask(query, copy.trial_id(RANDOM)))
     fingerprint["versions"]["tensorflow"] = "2.20.0"
@@ -368,9 +353,7 @@ def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(cop
     assert now[1] == "small.py has changed"
 
 
-def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_contradict_itself(
-    copy: Copy,
-) -> None:
+def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_contradict_itself(copy):
     definition = copy.ask("SELECT definition FROM sweeper_studies")
     changed = json.dumps({**json.loads(definition), "deterministic": False})
     copy.execute("UPDATE sweeper_studies SET definition = ?", changed)
@@ -383,9 +366,7 @@ def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_cont
     assert copy.verify(RANDOM).verdict == "differs"
 
 
-def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(
-    copy: Copy, tmp_path: Path
-) -> None:
+def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(copy, tmp_path):
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     words = ("verify", "small", "--all", "--workers", 1, "--runs-dir", copy.runs)
@@ -398,7 +379,7 @@ def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(
     assert list(scratch.iterdir()) == []
 
 
-def _killed_in_last_epoch(seed: int, number: int) -> bool:
+def _killed_in_last_epoch(seed, number):
     """Whether a replay of a trial of 60 steps is resumed from a checkpoint of its last epoch's."""
     kill = where_to_kill(seed, number, 60)
     return kill is not None and 20 <= kill.checkpoint < 40

@@ -1,17 +1,12 @@
 """What `sweeper verify` decides without running anything: which trials, and which verdict."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal
 
 import pytest
 from scripted_trials import definition, row_of
 
-from sweeper.checks.verify import VerifyRequest, choose, where_to_kill
+from sweeper.checks.verify import choose, where_to_kill
 from sweeper.checks.verify_findings import (
     Compared,
     Finding,
@@ -22,8 +17,7 @@ from sweeper.checks.verify_findings import (
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
-from sweeper.definition.definition import StudySettings
+from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.errors import DefinitionChangedError, SweeperError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 from sweeper.run.launch.launchers import Loaded, open_launcher
@@ -31,11 +25,11 @@ from sweeper.run.protocol.messages import Replay, ReplaySchedule
 from sweeper.run.stored_study import unchanged_settings
 
 
-def settings() -> StudySettings:
+def settings():
     return definition(name="digits", epochs=3, trials=4, objective="val_loss").settings()
 
 
-def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else() -> None:
+def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else():
     schedule = ReplaySchedule(Replay(((7, 0), (20, 1)), also_after=12, die_after=15))
     assert [schedule.steps_left(step) for step in (0, 7, 12, 15, 20)] == [7, 5, 3, 5, 1 << 30]
     positions = [(step, 1 if step >= 20 else 0) for step in range(1, 41)]
@@ -44,12 +38,12 @@ def test_a_replay_takes_its_checkpoints_where_it_is_asked_and_nowhere_else() -> 
         (12, 0),
         (20, 1),
     ]
-    flushed: list[int] = []
+    flushed = []
     schedule.die_if_due(14, lambda: flushed.append(14))
     assert flushed == []
 
 
-def test_where_a_replay_is_killed_follows_from_the_seed() -> None:
+def test_where_a_replay_is_killed_follows_from_the_seed():
     positions = [where_to_kill(seed, 3, 60) for seed in range(200)]
     assert positions == [where_to_kill(seed, 3, 60) for seed in range(200)]
     assert len(set(positions)) > 100
@@ -58,25 +52,23 @@ def test_where_a_replay_is_killed_follows_from_the_seed() -> None:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Iterator[Repository]:
+def repository(tmp_path):
     with Database.open(f"sqlite:///{tmp_path / 'runs' / 'sweeper.db'}", create=True) as database:
         yield Repository(database)
 
 
-def stored(repository: Repository) -> StudyRow:
+def stored(repository):
     given = settings()
     return repository.create_or_open(row_of(given))
 
 
-def begin(repository: Repository) -> Claim:
+def begin(repository):
     claimed = repository.claim("digits", WorkerIdentity.here(), lambda number: number)
     assert isinstance(claimed, Claim)
     return claimed
 
 
-def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to_do(
-    repository: Repository,
-) -> None:
+def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to_do(repository):
     stored(repository)
     with pytest.raises(SweeperError, match="has no trial to verify, none has begun; run it first"):
         choose(repository, "digits", "all")
@@ -105,7 +97,7 @@ def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to
         choose(repository, "digits", 4)
 
 
-def test_a_trial_from_before_an_accepted_change_cannot_be_verified(repository: Repository) -> None:
+def test_a_trial_from_before_an_accepted_change_cannot_be_verified(repository):
     row = stored(repository)
     repository.finish(
         begin(repository).token, Ending("complete", end_step=9, value=0.5, digest="0")
@@ -119,9 +111,7 @@ def test_a_trial_from_before_an_accepted_change_cannot_be_verified(repository: R
     assert [trial.number for trial in choose(repository, "digits", "all")[0]] == [1]
 
 
-def test_a_definition_that_has_changed_since_is_refused_by_what_changed(
-    repository: Repository,
-) -> None:
+def test_a_definition_that_has_changed_since_is_refused_by_what_changed(repository):
     row = stored(repository)
     same = unchanged_settings(
         repository, row, Loaded(settings(), threads_given=True, cannot_fork="")
@@ -134,7 +124,7 @@ def test_a_definition_that_has_changed_since_is_refused_by_what_changed(
     assert unchanged_settings(repository, row, elsewhere) == settings(), "threads stay as they were"
 
 
-def test_warnings_and_notes_change_no_verdict_and_errors_do() -> None:
+def test_warnings_and_notes_change_no_verdict_and_errors_do():
     note = Finding("note", "file", "not here", step=40)
     trial = TrialVerification(
         "digits", 3, "replay", (note,), ("keras was 1 and is 2",), Compared(epochs=1), None
@@ -156,7 +146,7 @@ def test_warnings_and_notes_change_no_verdict_and_errors_do() -> None:
     assert replace(trial, promised=False).verdict == "unpromised"
 
 
-def test_an_inline_replay_is_refused() -> None:
+def test_an_inline_replay_is_refused():
     from sweeper.run.protocol.messages import StudySource
 
     with (
@@ -167,17 +157,12 @@ def test_an_inline_replay_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("level", "code"), [("warning", 0), ("error", 4)])
-def test_the_exit_code_says_whether_every_promise_holds(
-    level: Literal["warning", "error"],
-    code: int,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[VerifyRequest] = []
+def test_the_exit_code_says_whether_every_promise_holds(level, code, capsys, monkeypatch):
+    asked = []
     finding = Finding(level, "digest", "the final digest is another", epoch=2)
     trial = TrialVerification("digits", 3, "interrupt", (finding,), (), Compared(), None)
 
-    def verify(request: VerifyRequest) -> StudyVerification:
+    def verify(request):
         asked.append(request)
         return StudyVerification("digits", (trial,), (Unverified(4, "is running"),))
 

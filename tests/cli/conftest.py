@@ -1,16 +1,12 @@
 """Fixtures of the command line's tests: an empty place, a fake sweep, a fake database."""
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 
 import pytest
-from cli_fakes import BEGAN, Answer, Call, FakeReader, FakeSweep, status_of, trial_record
+from cli_fakes import BEGAN, Answer, FakeReader, FakeSweep, status_of, trial_record
 
 from sweeper.cli.main import main
 from sweeper.records.results import AttemptRecord, BestTrial, StudyResults, StudyStatus
@@ -19,7 +15,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "s.py"\n'
 
 
 @pytest.fixture
-def results() -> StudyResults:
+def results():
     """Return two complete trials, the second the better."""
     trials = (trial_record(0), trial_record(1))
     best = BestTrial(1, 0.91, trials[1].params)
@@ -36,7 +32,7 @@ def results() -> StudyResults:
 
 
 @pytest.fixture
-def failed_results() -> StudyResults:
+def failed_results():
     """Return one complete and one failed trial, whose error is a traceback."""
     attempt = AttemptRecord(
         1,
@@ -61,7 +57,7 @@ def failed_results() -> StudyResults:
 
 
 @pytest.fixture(autouse=True)
-def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_directory(tmp_path, monkeypatch):
     """Give each test an empty current directory and an environment without our variables."""
     ours = [name for name in os.environ if name.startswith("SWEEPER_")]
     for name in [name for name in ours if not name.startswith("SWEEPER_TEST_")]:
@@ -71,22 +67,22 @@ def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def sweep(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
+def sweep(results, monkeypatch):
     """Put a fake sweep where the command line imports the real one."""
     fake = FakeSweep(results)
     module = ModuleType("sweeper.run.run")
-    module.run_sweep = fake  # type: ignore[attr-defined]
+    module.run_sweep = fake
     monkeypatch.setitem(sys.modules, "sweeper.run.run", module)
     return fake
 
 
 @pytest.fixture
-def reader(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeReader:
+def reader(results, monkeypatch):
     """Put a fake database where the reading verbs open one."""
     fake = FakeReader(results.status, results.trials)
 
     @contextmanager
-    def open_fake(settings: object) -> Iterator[FakeReader]:
+    def open_fake(settings):
         del settings
         yield fake
 
@@ -96,10 +92,10 @@ def reader(results: StudyResults, monkeypatch: pytest.MonkeyPatch) -> FakeReader
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Call:
+def call(capsys):
     """Return a function that runs one command line in this process."""
 
-    def run_words(*words: str) -> Answer:
+    def run_words(*words):
         code = main(words)
         captured = capsys.readouterr()
         return Answer(code, captured.out, captured.err)

@@ -8,18 +8,16 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cli_fakes import Answer, Call
 
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.db.schema import REVISIONS
 from sweeper.records.results import CheckpointRecord, EpochRecord
 
@@ -99,25 +97,24 @@ FILES = {
 
 
 @functools.cache
-def _database() -> bytes:
+def _database():
     """The file that every case begins from: made once, since that takes longer than most cases."""
     with Database.open(URL, create=True) as database:
         repository = Repository(database)
         repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 3, None, 0))
         claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-        assert isinstance(claim, Claim)
         repository.finish(claim.token, Ending("failed", error="ValueError: no such layer"))
     return Path("runs/sweeper.db").read_bytes()
 
 
-def a_study() -> None:
+def a_study():
     """A study ``digits`` of three trials, of which one has failed."""
     content = _database()
     Path("runs").mkdir(exist_ok=True)
     Path("runs/sweeper.db").write_bytes(content)
 
 
-def a_study_that_trained() -> None:
+def a_study_that_trained():
     """``digits``: trial 0 is complete after 3 epochs, and its last checkpoint gone; trial 1 failed."""
     Path("runs").mkdir()
     with Database.open(URL, create=True) as database:
@@ -126,7 +123,6 @@ def a_study_that_trained() -> None:
         repository.create_or_open(StudyRow("digits", definition, "loss", "minimize", 3, None, 0))
         for value in (1.0, None):
             claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-            assert isinstance(claim, Claim)
             epochs = [EpochRecord(n, {"loss": 1.0}) for n in range(3 if value else 2)]
             repository.record_epochs(claim.token, epochs)
             ended = Ending("failed", error="ValueError: no such layer")
@@ -142,18 +138,18 @@ def a_study_that_trained() -> None:
             repository.finish(claim.token, ended)
 
 
-def a_study_that_runs() -> None:
+def a_study_that_runs():
     a_study_that_trained()
     with Database.open(URL, create=False) as database:
         Repository(database).claim("digits", WorkerIdentity.here(), lambda n: n)
 
 
-def files() -> None:
+def files():
     for name, text in FILES.items():
         Path(name).write_text(text)
 
 
-def a_newer_database() -> None:
+def a_newer_database():
     a_study()
     with Database.open(URL, create=False) as database:
         database.write(
@@ -161,34 +157,34 @@ def a_newer_database() -> None:
         )
 
 
-def below_the_study() -> None:
+def below_the_study():
     a_study()
     Path("notes").mkdir()
     os.chdir("notes")
 
 
-def above_the_study() -> None:
+def above_the_study():
     Path("project").mkdir()
     os.chdir("project")
     a_study()
     os.chdir("..")
 
 
-def settings(text: str) -> Callable[[], None]:
+def settings(text):
     return lambda: Path("sweeper.toml").write_text(text) and None
 
 
-def a_full_disk() -> None:
+def a_full_disk():
     """No checkpoint can be written to the end; what is put here goes with the test."""
     files()
-    FileOperations.fsync = _no_space  # type: ignore[method-assign]
+    FileOperations.fsync = _no_space
 
 
-def _no_space(_operations: FileOperations, _descriptor: int) -> None:
+def _no_space(_operations, _descriptor):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def a_torn_checkpoint() -> None:
+def a_torn_checkpoint():
     files()
     assert main(typed("run sweep.py")) == 0
     for file in Path("runs").rglob("tensors.safetensors"):
@@ -196,7 +192,7 @@ def a_torn_checkpoint() -> None:
         os.truncate(file, file.stat().st_size // 2)
 
 
-GIVEN: dict[str, Callable[[], object]] = {
+GIVEN = {
     "nothing": lambda: None,
     "a study": a_study,
     "files": files,
@@ -217,7 +213,7 @@ GIVEN: dict[str, Callable[[], object]] = {
 
 
 @pytest.fixture(autouse=True)
-def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def no_gpu(monkeypatch, tmp_path):
     """Nothing of this machine: neither its programs nor the terminal's width."""
     monkeypatch.setenv("PATH", str(tmp_path / "no-programs"))
     monkeypatch.setenv("COLUMNS", "400")
@@ -227,7 +223,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     os.chdir(here)
 
 
-def typed(words: str) -> list[str]:
+def typed(words):
     """The words, and options that keep a run in this process unless they have them already."""
     verb, *rest = words.split()
     if verb not in ("run", "extend"):
@@ -236,7 +232,7 @@ def typed(words: str) -> list[str]:
     return [verb, *rest, *own, *([] if "--isolation" in rest else ["--isolation", "inline"])]
 
 
-def whole_message(answer: Answer, here: Path) -> str:
+def whole_message(answer, here):
     """What was answered last, on one line, without the parser's frame and its lines on usage."""
     text = answer.err.replace(str(here), "HERE").replace(socket.gethostname(), "HOST")
     text = re.sub(r"\b\d+ bytes", "SOME bytes", text.replace(REVISIONS[-1], "NEWEST"))
@@ -250,9 +246,7 @@ def whole_message(answer: Answer, here: Path) -> str:
 
 
 @pytest.mark.parametrize("bad", BAD_INPUTS, ids=lambda bad: bad.words)
-def test_a_bad_input_ends_in_its_message(
-    call: Call, bare_directory: Path, capsys: pytest.CaptureFixture[str], bad: BadInput
-) -> None:
+def test_a_bad_input_ends_in_its_message(call, bare_directory, capsys, bad):
     GIVEN[bad.given]()
     capsys.readouterr()
     before = sorted(bare_directory.rglob("*.py"))

@@ -1,30 +1,23 @@
 """Changed code as a new user meets it: what `run`, `resume` and `verify` say of an edit, whole."""
 
-from __future__ import annotations
-
 import functools
 import io
 import linecache
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli_fakes import Call
 
 from sweeper import Study
 from sweeper.checks.verify_findings import StudyVerification
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, Repository, WorkerIdentity
+from sweeper.db.repository import Repository, WorkerIdentity
 from sweeper.errors import DefinitionChangedError
-from sweeper.records.events import Listener
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import load_source
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.prepared_study import prepare
-from sweeper.run.protocol.messages import StudySource
 
 STUDY = '''\
 import helpers_of_edits
@@ -62,7 +55,7 @@ def other():
 """
 FILE, HELPER = "study_of_edits.py", "helpers_of_edits.py"
 
-EDITS: dict[str, tuple[str, str, str, str | None]] = {
+EDITS = {
     "a comment": (FILE, "    rate =", "    # drawn\n    rate =", None),
     "a layer's size": (FILE, "16", "64", "build_model has changed (study_of_edits.py, line 11)"),
     "a helper in another file": (
@@ -80,27 +73,26 @@ class ServerHere:
 
     alive = True
 
-    def __init__(self, source: StudySource, process: object = None) -> None:
-        del process
+    def __init__(self, source, process=None):
         self.source = source
 
-    def loaded(self) -> Loaded:
+    def loaded(self):
         forget()
         definition = load_source(self.source)
         return Loaded(definition.settings(), True, "", definition.code())
 
-    def close(self) -> None:
+    def close(self):
         """Nothing is held."""
 
 
-def forget() -> None:
+def forget():
     for name in [name for name in sys.modules if name.endswith("_of_edits")]:
         del sys.modules[name]
     linecache.clearcache()
 
 
 @functools.cache
-def empty_database() -> bytes:
+def empty_database():
     """What every case begins from: made once, since that takes longer than most cases."""
     with Database.open("sqlite:///runs/sweeper.db", create=True):
         pass
@@ -108,7 +100,7 @@ def empty_database() -> bytes:
 
 
 @pytest.fixture
-def directory(bare_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(bare_directory, monkeypatch):
     monkeypatch.setattr(sys, "path", [str(bare_directory), *sys.path])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     for module in ("sweeper.run.prepared_study", "sweeper.run.launch.launchers"):
@@ -128,25 +120,24 @@ def directory(bare_directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     forget()
 
 
-def store(listener: Listener = lambda _: None, **given: Any) -> None:
+def store(listener=lambda _: None, **given):
     options = WorkerOptions(1, "sqlite:///runs/sweeper.db", Path("runs"))
     with prepare(RunRequest(options, listener, **given)):
         pass
 
 
-def begin(repository: Repository) -> Claim:
+def begin(repository):
     claim = repository.claim("edits", WorkerIdentity.here(), lambda number: number)
-    assert isinstance(claim, Claim)
     repository.record_process(claim.token, 1, "fork", 0)
     return claim
 
 
-def opened() -> Database:
+def opened():
     return Database.open("sqlite:///runs/sweeper.db", create=False)
 
 
 @pytest.fixture
-def finished(directory: Path) -> Path:
+def finished(directory):
     """The study with both its trials done."""
     store(source=FILE)
     with opened() as database:
@@ -158,7 +149,7 @@ def finished(directory: Path) -> Path:
 
 
 @pytest.mark.parametrize("edit", EDITS)
-def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finished: Path) -> None:
+def test_what_run_resume_and_verify_say_of_an_edit(edit, call, finished):
     file, before, after, message = EDITS[edit]
     path = finished / file
     path.write_text(path.read_text().replace(before, after))
@@ -192,8 +183,8 @@ def test_what_run_resume_and_verify_say_of_an_edit(edit: str, call: Call, finish
     ],
 )
 def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
-    verb: tuple[str, str], edited: str, message: str, call: Call, finished: Path
-) -> None:
+    verb, edited, message, call, finished
+):
     path = finished / edited
     path.write_text(path.read_text().replace("16", "64").replace("last, rate\n", "rate, last\n"))
     accepted = call(*verb, "--accept-changes")
@@ -225,9 +216,7 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     assert message in old.err
 
 
-def test_a_typo_that_failed_every_trial_is_mended_and_run_again(
-    call: Call, directory: Path
-) -> None:
+def test_a_typo_that_failed_every_trial_is_mended_and_run_again(call, directory):
     (directory / FILE).write_text(STUDY.replace('"loss"', '"los"'))
     store(source=FILE)
     with opened() as database:
@@ -244,14 +233,13 @@ def test_a_typo_that_failed_every_trial_is_mended_and_run_again(
     with opened() as database:
         status = Repository(database).status("edits")
         assert (status.failed, status.interrupted) == (0, 2)
-    notices: list[Any] = []
+    notices = []
     (directory / FILE).write_text(STUDY.replace("16", "8"))
     store(notices.append, source=FILE)
     assert "No trial has a value yet, so nothing is mixed" in notices[-1].message
 
 
-def test_failed_trials_are_given_another_attempt_together(call: Call, directory: Path) -> None:
-    del directory
+def test_failed_trials_are_given_another_attempt_together(call, directory):
     store(source=FILE)
     assert call("retry", "edits", "--failed").out == "no trial of study edits has failed\n"
     with opened() as database:
@@ -268,7 +256,7 @@ def test_failed_trials_are_given_another_attempt_together(call: Call, directory:
         assert call("retry", "edits", *words).code == 2
 
 
-def test_fresh_begins_anew_and_keeps_the_old_study_readable(call: Call, finished: Path) -> None:
+def test_fresh_begins_anew_and_keeps_the_old_study_readable(call, finished):
     log = finished / "runs" / "edits" / "trial-00000" / "attempt-01" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("said before\n")
@@ -283,9 +271,7 @@ def test_fresh_begins_anew_and_keeps_the_old_study_readable(call: Call, finished
     assert "was renamed" in refused.err
 
 
-def test_rm_asks_and_removes_rows_and_files(
-    call: Call, finished: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rm_asks_and_removes_rows_and_files(call, finished, monkeypatch):
     files = finished / "runs" / "edits" / "trial-00000"
     files.mkdir(parents=True)
     monkeypatch.setattr("sys.stdin", io.StringIO())
@@ -309,9 +295,9 @@ CELLS = (
 )
 
 
-def cells(number: int, *edit: str) -> Study:
+def cells(number, *edit):
     """Run the notebook's cells, each under a name that is another one every time."""
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace = {"__name__": "__main__"}
     for cell in CELLS:
         text = cell.replace(*edit) if edit else cell
         file = f"/tmp/ipykernel_{number}/{len(text)}.py"
@@ -328,14 +314,13 @@ def cells(number: int, *edit: str) -> Study:
     )
 
 
-def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not(directory: Path) -> None:
-    del directory
+def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not(directory):
     store(definition=cells(1))
     with opened() as database:
         repository = Repository(database)
         repository.finish(begin(repository).token, Ending("complete", value=0.5, digest="d"))
 
-    def quiet(_event: object) -> None:
+    def quiet(_event):
         """Show no progress."""
 
     assert cells(2).run(listener=quiet).status.complete == 1

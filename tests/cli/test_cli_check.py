@@ -1,12 +1,8 @@
 """What ``check`` prints, and what it exits with; the check itself is a fake."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from cli_fakes import Call
 
 from sweeper.replay.reports import CheckReport, Estimate, Finding, Line
 
@@ -41,12 +37,11 @@ BAD = replace(
 
 
 @pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def check(monkeypatch):
     """Put a fake check where the command line imports the real one; it keeps what it was given."""
-    asked: list[tuple[str, int]] = []
+    asked = []
 
-    def fake(target: str, *, workers: int, tell: object) -> CheckReport:
-        del tell
+    def fake(target, *, workers, tell):
         asked.append((target, workers))
         return BAD if target == "bad.py" else SOUND
 
@@ -54,9 +49,7 @@ def check(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return asked
 
 
-def test_a_study_that_holds_exits_with_0_and_says_what_to_type_next(
-    call: Call, check: list[tuple[str, int]], bare_directory: Path
-) -> None:
+def test_a_study_that_holds_exits_with_0_and_says_what_to_type_next(call, check, bare_directory):
     answer = call("check", "s.py", "--workers", "3")
     assert answer.code == 0
     assert check == [("s.py", 3)]
@@ -73,9 +66,7 @@ def test_a_study_that_holds_exits_with_0_and_says_what_to_type_next(
     assert list(bare_directory.iterdir()) == []
 
 
-def test_an_error_among_the_findings_exits_with_4_and_has_its_line(
-    call: Call, check: list[tuple[str, int]]
-) -> None:
+def test_an_error_among_the_findings_exits_with_4_and_has_its_line(call, check):
     answer = call("check", "bad.py")
     assert answer.code == 4
     lines = answer.out.splitlines()
@@ -85,7 +76,7 @@ def test_an_error_among_the_findings_exits_with_4_and_has_its_line(
     assert not any("next:" in line for line in lines)
 
 
-def test_json_is_one_value_with_every_field(call: Call, check: list[tuple[str, int]]) -> None:
+def test_json_is_one_value_with_every_field(call, check):
     answer = call("check", "bad.py", "--json")
     assert answer.code == 4
     assert answer.json["holds"] is False

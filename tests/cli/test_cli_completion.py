@@ -1,14 +1,10 @@
 """Completion in a shell: stored names, quickly, and nothing at all where something is wrong."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from cli_fakes import Call
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
@@ -17,7 +13,7 @@ URL = "sqlite:///runs/sweeper.db"
 
 
 @pytest.fixture
-def stored(bare_directory: Path) -> Path:
+def stored(bare_directory):
     """Two studies, of which the first has eleven trials."""
     with Database.open(URL, create=True) as database:
         repository = Repository(database)
@@ -29,10 +25,10 @@ def stored(bare_directory: Path) -> Path:
 
 
 @pytest.fixture
-def complete(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
+def complete(call, monkeypatch):
     """Give what bash would be offered for the last word."""
 
-    def words(*typed: str) -> object:
+    def words(*typed):
         monkeypatch.setenv("_SWEEPER_COMPLETE", "complete_bash")
         monkeypatch.setenv("COMP_WORDS", " ".join(["sweeper", *typed]))
         monkeypatch.setenv("COMP_CWORD", str(len(typed)))
@@ -40,34 +36,30 @@ def complete(call: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
         assert answer.err == ""
         return answer.out.split()
 
-    return words  # type: ignore[return-value]
+    return words
 
 
-def test_a_stored_study_is_completed_from_the_database(stored: Path, complete: Call) -> None:
-    del stored
+def test_a_stored_study_is_completed_from_the_database(stored, complete):
     assert complete("status", "di") == ["digits-rate"]
     assert complete("resume", "l") == ["letters"]
     assert complete("status", "none-such") == []
 
 
-def test_a_trial_is_completed_from_its_study(stored: Path, complete: Call) -> None:
-    del stored
+def test_a_trial_is_completed_from_its_study(stored, complete):
     assert complete("show", "digits-rate", "1") == ["1", "10"]
     assert complete("compare", "digits-rate", "0", "1") == ["1", "10"]
     assert complete("show", "letters", "1") == []
     assert complete("show", "no-such", "1") == []
 
 
-def test_the_database_that_the_words_before_name_is_asked(stored: Path, complete: Call) -> None:
+def test_the_database_that_the_words_before_name_is_asked(stored, complete):
     (stored / "runs").rename(stored / "elsewhere")
     assert complete("status", "di") == []
     assert complete("status", "--runs-dir", "elsewhere", "di") == ["digits-rate"]
 
 
 @pytest.mark.parametrize("what", ["nothing", "no database", "another version", "bad settings"])
-def test_what_cannot_be_read_completes_to_nothing_and_says_nothing(
-    bare_directory: Path, complete: Call, what: str
-) -> None:
+def test_what_cannot_be_read_completes_to_nothing_and_says_nothing(bare_directory, complete, what):
     file = bare_directory / "runs" / "sweeper.db"
     if what == "no database":
         file.parent.mkdir()
@@ -84,7 +76,7 @@ def test_what_cannot_be_read_completes_to_nothing_and_says_nothing(
     assert sorted(bare_directory.rglob("*")) == before
 
 
-def test_completion_imports_neither_tensorflow_nor_optuna(stored: Path) -> None:
+def test_completion_imports_neither_tensorflow_nor_optuna(stored):
     program = (
         "import sys\nfrom sweeper.cli.main import main\nmain()\n"
         "print([m for m in ('tensorflow', 'keras', 'optuna') if m in sys.modules])"

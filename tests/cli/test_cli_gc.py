@@ -1,17 +1,14 @@
 """``gc`` frees what may go, on real files and a real database, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from sweeper.api.collection import Garbage, collect
+from sweeper.api.collection import collect
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.identity import Marker, Origin, claim_directory, unfinished_name
 from sweeper.checkpoint.store import CheckpointStore
@@ -25,14 +22,14 @@ from sweeper.spec.checkpointing import Keep
 from sweeper.support.paths import RunPaths
 
 
-def snapshot(step: int) -> Snapshot:
+def snapshot(step):
     return Snapshot(step, step, {"a": np.arange(step)}, {}, {}, ("a",))
 
 
 class StudyFiles:
     """A study with trials whose checkpoints are really on disk."""
 
-    def __init__(self, runs: Path, keep: Keep | None = None) -> None:
+    def __init__(self, runs, keep=None):
         self.runs = runs
         self.paths = RunPaths(runs, "digits")
         self.repository = Repository(Database.open(f"sqlite:///{runs}/sweeper.db", create=True))
@@ -41,12 +38,12 @@ class StudyFiles:
             StudyRow("digits", {"keep": described}, "loss", "minimize", 5, None, 0)
         )
 
-    def claim(self) -> Claim:
+    def claim(self):
         claim = self.repository.claim("digits", WorkerIdentity.here(), lambda number: number)
         assert isinstance(claim, Claim)
         return claim
 
-    def write(self, claim: Claim, *steps: int, recorded: bool = True) -> list[Path]:
+    def write(self, claim, *steps, recorded=True):
         study = self.repository.study("digits")
         origin = Origin(study.name, study.identity, claim.number, study.seed)
         store = CheckpointStore(self.paths.checkpoints(claim.number, claim.attempt), origin=origin)
@@ -59,21 +56,19 @@ class StudyFiles:
                 self.repository.record_checkpoint(claim.token, record)
         return written
 
-    def stored(self, number: int) -> list[str]:
+    def stored(self, number):
         return [c.path for c in self.repository.trial("digits", number).checkpoints]
 
-    def collect(self, **options: object) -> tuple[Garbage, ...]:
-        return collect(self.repository, "digits", self.runs, **options)  # type: ignore[arg-type]
+    def collect(self, **options):
+        return collect(self.repository, "digits", self.runs, **options)
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> StudyFiles:
+def files(tmp_path):
     return StudyFiles(tmp_path)
 
 
-def test_checkpoints_that_no_rule_keeps_go_and_the_newest_of_all_attempts_stays(
-    files: StudyFiles,
-) -> None:
+def test_checkpoints_that_no_rule_keeps_go_and_the_newest_of_all_attempts_stays(files):
     first = files.claim()
     old = files.write(first, 1, 2)
     files.repository.finish(first.token, Ending("interrupted"))
@@ -90,14 +85,14 @@ def test_checkpoints_that_no_rule_keeps_go_and_the_newest_of_all_attempts_stays(
     assert files.collect() == ()
 
 
-def test_a_running_trial_keeps_all(files: StudyFiles) -> None:
+def test_a_running_trial_keeps_all(files):
     claim = files.claim()
     written = files.write(claim, 1, 2, 3)
     assert files.collect() == ()
     assert all(path.exists() for path in written)
 
 
-def test_the_database_lists_what_is_on_disk_either_way_round(files: StudyFiles) -> None:
+def test_the_database_lists_what_is_on_disk_either_way_round(files):
     claim = files.claim()
     (lost,) = files.write(claim, 1)
     (unrecorded,) = files.write(claim, 2, recorded=False)
@@ -108,7 +103,7 @@ def test_the_database_lists_what_is_on_disk_either_way_round(files: StudyFiles) 
     assert files.stored(0) == [str(unrecorded)]
 
 
-def test_what_dead_processes_and_readers_left_goes(files: StudyFiles) -> None:
+def test_what_dead_processes_and_readers_left_goes(files):
     claim = files.claim()
     (whole,) = files.write(claim, 5)
     damaged = whole.with_name("step-000000004.corrupt-1")
@@ -123,7 +118,7 @@ def test_what_dead_processes_and_readers_left_goes(files: StudyFiles) -> None:
     assert list(whole.parent.iterdir()) == [whole]
 
 
-def test_what_another_host_left_unfinished_goes_once_its_attempt_is_over(files: StudyFiles) -> None:
+def test_what_another_host_left_unfinished_goes_once_its_attempt_is_over(files):
     """Nothing can be known from here of a process there; the database knows that its attempt is over."""
     claim = files.claim()
     (whole,) = files.write(claim, 5)
@@ -138,14 +133,14 @@ def test_what_another_host_left_unfinished_goes_once_its_attempt_is_over(files: 
     assert list(whole.parent.iterdir()) == [whole]
 
 
-def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path: Path) -> None:
+def test_a_predicate_that_only_code_knows_is_not_guessed(tmp_path):
     files = StudyFiles(tmp_path, Keep(when=lambda metrics: metrics["loss"] < 1))
     with pytest.raises(DefinitionError, match=r"function .* --keep-last"):
         files.collect()
     assert files.collect(keep=Keep(last=1)) == ()
 
 
-def test_a_study_whose_files_are_elsewhere_loses_nothing(files: StudyFiles, tmp_path: Path) -> None:
+def test_a_study_whose_files_are_elsewhere_loses_nothing(files, tmp_path):
     claim = files.claim()
     (path,) = files.write(claim, 1)
     files.repository.finish(claim.token, Ending("interrupted"))
@@ -153,7 +148,7 @@ def test_a_study_whose_files_are_elsewhere_loses_nothing(files: StudyFiles, tmp_
     assert files.stored(0) == [str(path)]
 
 
-def test_the_verb_says_what_it_freed(files: StudyFiles, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_says_what_it_freed(files, capsys):
     claim = files.claim()
     old, _ = files.write(claim, 1, 2)
     files.repository.finish(claim.token, Ending("interrupted"))
@@ -166,7 +161,7 @@ def test_the_verb_says_what_it_freed(files: StudyFiles, capsys: pytest.CaptureFi
     assert main(["gc", "nosuch", *where]) == 2
 
 
-def killed_after_writing(files: StudyFiles, *steps: int) -> list[Path]:
+def killed_after_writing(files, *steps):
     """A trial whose worker is gone, as after SIGKILL: its attempt is open in the database."""
     gone = replace(WorkerIdentity.here(), pid=2**22 + 1)
     claim = files.repository.claim("digits", gone, lambda number: number)
@@ -174,7 +169,7 @@ def killed_after_writing(files: StudyFiles, *steps: int) -> list[Path]:
     return files.write(claim, *steps)
 
 
-def test_a_trial_whose_process_was_killed_is_not_called_running(files: StudyFiles) -> None:
+def test_a_trial_whose_process_was_killed_is_not_called_running(files):
     old, newest = killed_after_writing(files, 1, 2)
     assert [item.path for item in files.collect(dry_run=True)] == [old]
     assert [item.path for item in files.collect()] == [old]
@@ -182,9 +177,7 @@ def test_a_trial_whose_process_was_killed_is_not_called_running(files: StudyFile
     assert files.collect() == ()
 
 
-def test_what_has_gone_is_said_also_where_the_next_study_ends_with_an_error(
-    files: StudyFiles, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_has_gone_is_said_also_where_the_next_study_ends_with_an_error(files, capsys):
     old, _ = killed_after_writing(files, 1, 2)
     other = replace(files.repository.study("digits"), name="letters", source=None)
     files.repository.create_or_open(other)
@@ -195,7 +188,7 @@ def test_what_has_gone_is_said_also_where_the_next_study_ends_with_an_error(
     assert "belongs to study 'letters' (identity 22222222, seed 7, since" in printed.err
 
 
-def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(files: StudyFiles) -> None:
+def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(files):
     """As where two databases have filled one directory before there were markers."""
     claim = files.claim()
     directory = files.write(claim, 1)[0].parent
@@ -207,7 +200,7 @@ def test_the_checkpoints_of_another_study_are_no_garbage_of_this_one(files: Stud
     assert all(path.is_dir() for path in paths)
 
 
-def test_links_to_other_directories_are_not_emptied(files: StudyFiles, tmp_path: Path) -> None:
+def test_links_to_other_directories_are_not_emptied(files, tmp_path):
     claim = files.claim()
     (path,) = files.write(claim, 1)
     files.repository.finish(claim.token, Ending("interrupted"))
@@ -222,7 +215,7 @@ def test_links_to_other_directories_are_not_emptied(files: StudyFiles, tmp_path:
     assert len(list((outside / "checkpoints").iterdir())) == 3
 
 
-def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files: StudyFiles) -> None:
+def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files):
     claim = files.claim()
     files.write(claim, 8, 9)
     files.repository.finish(claim.token, Ending("failed", error="KeyError: 'x'"))
@@ -239,9 +232,7 @@ def test_what_ran_before_a_trial_began_anew_goes_and_displaces_nothing(files: St
     assert [c.path for c in files.repository.trial("digits", 0).checkpoints] == [str(now)]
 
 
-def test_a_copied_database_has_the_same_studies_and_is_copied_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_copied_database_has_the_same_studies_and_is_copied_once(tmp_path, capsys):
     source, target = (f"sqlite:///{tmp_path / name}.db" for name in ("laptop", "cluster"))
     with Database.open(source, create=True) as database:
         Repository(database).create_or_open(

@@ -1,14 +1,10 @@
 """``init`` writes a file that runs as it is, overwrites nothing, and says what to type next."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from cli_fakes import Call
 from forked_programs import PROGRAM
 
 from sweeper.cli.keeping import TEMPLATES
@@ -19,9 +15,7 @@ from sweeper.definition.loading import load_definition
     "template",
     [pytest.param(t, marks=[pytest.mark.whole] * (t != "tf-data")) for t in TEMPLATES],
 )
-def test_a_template_trains_as_its_last_lines_say(
-    call: Call, bare_directory: Path, template: str
-) -> None:
+def test_a_template_trains_as_its_last_lines_say(call, bare_directory, template):
     """One trial of one epoch, by ``python FILE``: what stands under its guard runs, too."""
     file = bare_directory / f"written_by_{template.replace('-', '_')}.py"
     answer = call("init", str(file), "--template", template)
@@ -45,7 +39,7 @@ def test_a_template_trains_as_its_last_lines_say(
     assert line.endswith(", 1 epoch, 1 attempt")
 
 
-def test_what_init_says_next_is_a_run_that_ends_well(call: Call, bare_directory: Path) -> None:
+def test_what_init_says_next_is_a_run_that_ends_well(call, bare_directory):
     answer = call("init")
     assert answer.code == 0
     assert answer.out.splitlines() == [
@@ -67,9 +61,7 @@ def test_what_init_says_next_is_a_run_that_ends_well(call: Call, bare_directory:
     assert (bare_directory / "runs" / "first-study").is_dir()
 
 
-def test_a_file_that_is_there_is_not_overwritten_unless_asked(
-    call: Call, bare_directory: Path
-) -> None:
+def test_a_file_that_is_there_is_not_overwritten_unless_asked(call, bare_directory):
     (bare_directory / "study.py").write_text("mine\n")
     answer = call("init")
     assert (answer.code, answer.out) == (2, "")
@@ -82,5 +74,5 @@ def test_a_file_that_is_there_is_not_overwritten_unless_asked(
 @pytest.mark.parametrize(
     ("file", "name"), [("a b_c.py", "a-b-c"), ("étude.py", "tude"), ("_.py", "first-study")]
 )
-def test_the_study_is_called_as_its_file(call: Call, file: str, name: str) -> None:
+def test_the_study_is_called_as_its_file(call, file, name):
     assert f"the study {name!r}" in call("init", file).out

@@ -1,14 +1,10 @@
 """The command itself: what it imports, its help, its version, and that it knows every verb."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-from cli_fakes import Call
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
@@ -17,7 +13,7 @@ from sweeper.spec.space import Categorical, FloatRange, IntRange
 HEAVY = ["tensorflow", "keras", "optuna", "sqlalchemy", "pandas", "numpy", "pydantic_settings"]
 
 
-def modules_after(statement: str) -> list[str]:
+def modules_after(statement):
     """Run ``statement`` in a fresh Python and return which heavy modules it has imported."""
     program = (
         "import json, sys\n"
@@ -32,21 +28,20 @@ def modules_after(statement: str) -> list[str]:
         check=True,
         env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
     )
-    found: list[str] = json.loads(done.stderr.splitlines()[-1])
-    return found
+    return json.loads(done.stderr.splitlines()[-1])
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"], ["nope"]])
-def test_help_imports_nothing_heavy(words: list[str]) -> None:
+def test_help_imports_nothing_heavy(words):
     assert modules_after(f"main({words!r})") == []
 
 
-def test_the_import_check_sees_an_import() -> None:
+def test_the_import_check_sees_an_import():
     assert modules_after("main(['--help']); import numpy") == ["numpy"]
 
 
 @pytest.mark.parametrize("word", ["--help", "-h"])
-def test_help_names_every_verb(call: Call, word: str) -> None:
+def test_help_names_every_verb(call, word):
     answer = call(word)
     assert answer.code == 0
     verbs = {"run", "resume", "ls", "status", "show", "best", "logs", "dashboard"}
@@ -56,17 +51,17 @@ def test_help_names_every_verb(call: Call, word: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["ls", "status", "show", "best", "logs", "run", "resume"])
-def test_every_reading_verb_takes_json(call: Call, verb: str) -> None:
+def test_every_reading_verb_takes_json(call, verb):
     assert "--json" in call(verb, "--help").out
 
 
-def test_the_version_is_on_stdout(call: Call) -> None:
+def test_the_version_is_on_stdout(call):
     answer = call("--version")
     assert answer.code == 0
     assert answer.out.startswith("sweeper ")
 
 
-def test_python_dash_m_is_the_command() -> None:
+def test_python_dash_m_is_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "sweeper", "--version"],
         capture_output=True,
@@ -86,7 +81,7 @@ print(code, *sorted({"alembic", "optuna", "numpy", "scipy", "tensorflow", *sys.a
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
+def storage(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('read')}/sweeper.db"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
@@ -110,9 +105,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("ls", "sqlalchemy"),
     ],
 )
-def test_a_verb_that_reads_imports_nothing_that_trains(
-    storage: str, words: str, control: str, tmp_path: Path
-) -> None:
+def test_a_verb_that_reads_imports_nothing_that_trains(storage, words, control, tmp_path):
     ran = subprocess.run(
         [sys.executable, "-c", PROGRAM, control, *words.split(), "--storage", storage],
         text=True,

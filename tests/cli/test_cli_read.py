@@ -1,7 +1,5 @@
 """The reading verbs: JSON exactly as the contract has it, tables for people, names made safe."""
 
-from __future__ import annotations
-
 import csv
 import io
 import math
@@ -9,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_fakes import Call, FakeReader, status_of, trial_record
+from cli_fakes import status_of, trial_record
 
 from sweeper.db.database import Database
 from sweeper.records.printing import finite_json
-from sweeper.records.results import EpochRecord, StudyResults
+from sweeper.records.results import EpochRecord
 from sweeper.support.paths import RunPaths
 
 STATUS_KEYS = [
@@ -31,8 +29,7 @@ ATTEMPT_KEYS = [
 ]  # fmt: skip
 
 
-def test_status_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_status_json_is_the_contracts(call, reader):
     answer = call("status", "digits", "--json")
     assert answer.code == 0
     assert list(answer.json) == STATUS_KEYS
@@ -43,13 +40,11 @@ def test_status_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
     }
 
 
-def test_ls_json_is_a_list_of_statuses(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_ls_json_is_a_list_of_statuses(call, reader):
     assert call("ls", "--json").json == [call("status", "digits", "--json").json]
 
 
-def test_show_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_show_json_is_the_contracts(call, reader):
     shown = call("show", "digits", "0", "--json").json
     assert list(shown) == SHOW_KEYS
     assert shown["epochs"] == [{"epoch": 0, "loss": 0.5, "val_accuracy": 0.9}]
@@ -58,13 +53,12 @@ def test_show_json_is_the_contracts(call: Call, reader: FakeReader) -> None:
     assert list(shown["checkpoints"][0]) == ["step", "epoch", "digest", "bytes", "path"]
 
 
-def test_best_json_is_what_show_prints_of_that_trial(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_best_json_is_what_show_prints_of_that_trial(call, reader):
     best, shown = call("best", "digits", "--json").json, call("show", "digits", "1", "--json").json
     assert best == {**shown, "configurations": [], "confirmed": []}
 
 
-def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> None:
+def test_numbers_that_json_lacks_are_null(call, reader):
     metrics = {"loss": math.nan, "val_loss": math.inf, "accuracy": 0.5}
     reader.trial_records = (trial_record(0, epochs=(EpochRecord(0, metrics),), value=-math.inf),)
     shown = call("show", "digits", "0", "--json").json
@@ -72,17 +66,16 @@ def test_numbers_that_json_lacks_are_null(call: Call, reader: FakeReader) -> Non
     assert shown["value"] is None
 
 
-def test_strict_leaves_what_json_has() -> None:
+def test_strict_leaves_what_json_has():
     value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
     assert finite_json(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
 
 
-def rows(text: str) -> list[dict[str, str]]:
+def rows(text):
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_csv_has_what_json_has_a_column_a_value(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_csv_has_what_json_has_a_column_a_value(call, reader):
     [study] = rows(call("ls", "--csv").out)
     assert (study["objective"], study["direction"], study["complete"]) == (
         "val_accuracy", "maximize", "2",
@@ -100,9 +93,7 @@ def test_csv_has_what_json_has_a_column_a_value(call: Call, reader: FakeReader) 
     assert best["metrics_val_accuracy"] == "0.91"
 
 
-def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(
-    call: Call, reader: FakeReader
-) -> None:
+def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(call, reader):
     trials = (
         trial_record(0, params={"a,b": 'x"y\nz'}, value=None),
         trial_record(1, params={"c": None}, value=math.nan),
@@ -113,8 +104,7 @@ def test_csv_leaves_empty_what_there_is_not_and_quotes_what_needs_it(
     assert (second["value"], second["params_c"]) == ("nan", "")
 
 
-def test_compare_shows_trials_side_by_side_in_three_forms(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_compare_shows_trials_side_by_side_in_three_forms(call, reader):
     text = call("compare", "digits", "0", "1").out
     assert ["*", "learning_rate", "0.01", "0.02"] in [line.split() for line in text.splitlines()]
     found = call("compare", "digits", "1", "0", "--json").json
@@ -125,8 +115,7 @@ def test_compare_shows_trials_side_by_side_in_three_forms(call: Call, reader: Fa
     assert [row["number"] for row in table] == ["1", "0"]
 
 
-def test_tables_hold_what_people_look_for(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_tables_hold_what_people_look_for(call, reader):
     assert "digits" in call("ls").out
     assert "2/2" in call("ls").out
     status = call("status", "digits").out
@@ -139,31 +128,26 @@ def test_tables_hold_what_people_look_for(call: Call, reader: FakeReader) -> Non
     assert "Trial 1 of digits" in call("best", "digits").out
 
 
-def test_a_users_text_is_never_read_as_markup(
-    call: Call, reader: FakeReader, failed_results: StudyResults
-) -> None:
+def test_a_users_text_is_never_read_as_markup(call, reader, failed_results):
     reader.status_record, reader.trial_records = failed_results.status, failed_results.trials
     assert "no such [bold] layer" in call("show", "digits", "1").out
 
 
 @pytest.mark.parametrize("verb", ["status", "best", "resume"])
 @pytest.mark.parametrize("name", ["../secrets", "a/b", "..", "", "-x/..", "a\x00b"])
-def test_a_name_that_leads_out_of_the_runs_is_refused(
-    call: Call, reader: FakeReader, verb: str, name: str
-) -> None:
-    del reader
+def test_a_name_that_leads_out_of_the_runs_is_refused(call, reader, verb, name):
     answer = call(verb, "--", name)
     assert (answer.code, answer.out) == (2, "")
 
 
-def write_log(runs: Path, attempt: int, text: str) -> Path:
+def write_log(runs, attempt, text):
     path = RunPaths(runs, "digits").log(0, attempt)
     path.parent.mkdir(parents=True)
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_logs_prints_the_newest_attempts_log(call: Call, reader: FakeReader) -> None:
+def test_logs_prints_the_newest_attempts_log(call, reader):
     attempt = reader.trial_records[0].attempts[0]
     newer = type(attempt)(2, None, 45, None, "host-a", 1, attempt.started_at, None)
     reader.trial_records = (trial_record(0, attempts=(newer, attempt)),)
@@ -179,9 +163,7 @@ def test_logs_prints_the_newest_attempts_log(call: Call, reader: FakeReader) -> 
     }
 
 
-def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(
-    call: Call, reader: FakeReader
-) -> None:
+def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(call, reader):
     attempt = reader.trial_records[0].attempts[0]
     newer = type(attempt)(2, None, 45, None, "host-a", 1, attempt.started_at, None)
     reader.trial_records = (trial_record(0, attempts=(attempt, newer)),)
@@ -196,15 +178,14 @@ def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(
     assert "has attempts 1 to 2" in answer.err
 
 
-def test_a_log_that_is_elsewhere_is_named_with_its_host(call: Call, reader: FakeReader) -> None:
-    del reader
+def test_a_log_that_is_elsewhere_is_named_with_its_host(call, reader):
     answer = call("logs", "digits", "0")
     assert (answer.code, answer.out) == (1, "")
     assert "attempt-01/log.txt" in answer.err
     assert "host-a" in answer.err
 
 
-def test_a_trial_that_has_not_begun_has_no_log(call: Call, reader: FakeReader) -> None:
+def test_a_trial_that_has_not_begun_has_no_log(call, reader):
     reader.trial_records = (trial_record(0, state="waiting", attempts=()),)
     answer = call("logs", "digits", "0")
     assert answer.code == 1
@@ -212,14 +193,14 @@ def test_a_trial_that_has_not_begun_has_no_log(call: Call, reader: FakeReader) -
 
 
 @pytest.fixture
-def empty_database(bare_directory: Path) -> Path:
+def empty_database(bare_directory):
     """Make the default database, without a study in it."""
     (bare_directory / "runs").mkdir()
     Database.open("sqlite:///runs/sweeper.db", create=True).close()
     return bare_directory / "runs" / "sweeper.db"
 
 
-def test_an_empty_database_lists_no_studies(call: Call, empty_database: Path) -> None:
+def test_an_empty_database_lists_no_studies(call, empty_database):
     assert empty_database.exists()
     assert call("ls", "--json").json == []
     assert "sweeper run FILE" in call("ls").out
@@ -228,9 +209,7 @@ def test_an_empty_database_lists_no_studies(call: Call, empty_database: Path) ->
 @pytest.mark.parametrize(
     "words", [("ls",), ("status", "s"), ("show", "s", "0"), ("best", "s"), ("dashboard",)]
 )
-def test_reading_makes_no_database(
-    call: Call, bare_directory: Path, words: tuple[str, ...]
-) -> None:
+def test_reading_makes_no_database(call, bare_directory, words):
     answer = call(*words)
     assert (answer.code, answer.out) == (1, "")
     assert "sweeper.db" in answer.err
@@ -238,8 +217,8 @@ def test_reading_makes_no_database(
 
 
 def test_runs_dir_and_storage_lead_to_other_databases(
-    call: Call, empty_database: Path, bare_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    call, empty_database, bare_directory, monkeypatch
+):
     empty_database.parent.rename(bare_directory / "moved")
     assert call("ls").code == 1
     assert call("ls", "--runs-dir", "moved", "--json").json == []

@@ -1,30 +1,24 @@
 """``run`` and ``resume``: what reaches the sweep, what is printed where, and every exit code."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path
 
 import pytest
-from cli_fakes import Call, FakeSweep
 
 from sweeper import errors
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
 from sweeper.records.events import (
     AttemptEnded,
     CheckpointKept,
-    Event,
     Notice,
 )
-from sweeper.records.results import StudyResults
-from sweeper.run.options import RunRequest
 
 BEGINNING = "importing TensorFlow and s.py ...\n"
 """What `sweeper run s.py` says first."""
 
 
-def test_what_is_typed_reaches_the_sweep(call: Call, sweep: FakeSweep) -> None:
+def test_what_is_typed_reaches_the_sweep(call, sweep):
     answer = call(
         "run", "s.py:study", "--workers", "3", "--trials", "5", "--engine", "dask",
         "--isolation", "inline", "--storage", "sqlite:///x.db", "--runs-dir", "r",
@@ -37,15 +31,14 @@ def test_what_is_typed_reaches_the_sweep(call: Call, sweep: FakeSweep) -> None:
     assert (request.options.storage, request.options.runs_dir) == ("sqlite:///x.db", Path("r"))
 
 
-def test_resume_names_the_study_and_no_source(call: Call, sweep: FakeSweep) -> None:
+def test_resume_names_the_study_and_no_source(call, sweep):
     assert call("resume", "digits").code == 0
     (request,) = sweep.requests
     assert (request.source, request.study, request.trials) == (None, "digits", None)
     assert request.options.storage == "sqlite:///runs/sweeper.db"
 
 
-def test_the_summary_is_on_stdout_and_the_progress_on_stderr(call: Call, sweep: FakeSweep) -> None:
-    del sweep
+def test_the_summary_is_on_stdout_and_the_progress_on_stderr(call, sweep):
     answer = call("run", "s.py")
     assert "study digits: 0/2 done, 1 worker" in answer.err
     assert "study digits" not in answer.out
@@ -56,14 +49,12 @@ def test_the_summary_is_on_stdout_and_the_progress_on_stderr(call: Call, sweep: 
     assert "sweeper show digits 1" in answer.out
 
 
-def test_with_json_stdout_is_the_status_alone(call: Call, sweep: FakeSweep) -> None:
+def test_with_json_stdout_is_the_status_alone(call, sweep):
     answer = call("run", "s.py", "--json")
     assert answer.json == sweep.results.status.to_json()
 
 
-def test_failed_trials_exit_3_with_their_error_and_how_to_see_it(
-    call: Call, sweep: FakeSweep, failed_results: StudyResults
-) -> None:
+def test_failed_trials_exit_3_with_their_error_and_how_to_see_it(call, sweep, failed_results):
     sweep.results = failed_results
     answer = call("run", "s.py", "--runs-dir", "r")
     assert answer.code == 3
@@ -74,9 +65,7 @@ def test_failed_trials_exit_3_with_their_error_and_how_to_see_it(
     assert (as_json.code, as_json.json["failed"]) == (3, 1)
 
 
-def test_an_interruption_exits_130_with_the_command_that_goes_on(
-    call: Call, sweep: FakeSweep
-) -> None:
+def test_an_interruption_exits_130_with_the_command_that_goes_on(call, sweep):
     sweep.error = Interrupted("stopped by SIGINT")
     answer = call("run", "s.py", "--workers", "2", "--storage", "sqlite:///my runs.db")
     assert (answer.code, answer.out) == (130, "")
@@ -87,32 +76,26 @@ def test_an_interruption_exits_130_with_the_command_that_goes_on(
     assert default.err.splitlines()[-1] == "  sweeper resume digits"
 
 
-def test_an_interruption_before_the_study_is_known_says_to_run_again(
-    call: Call, sweep: FakeSweep
-) -> None:
+def test_an_interruption_before_the_study_is_known_says_to_run_again(call, sweep):
     sweep.error, sweep.opens = Interrupted("stopped by SIGTERM"), None
     assert call("run", "s.py").err.splitlines()[-1] == "  sweeper run s.py"
 
 
-def test_ctrl_c_before_the_sweep_listens_for_it_is_an_interruption_too(
-    call: Call, sweep: FakeSweep
-) -> None:
+def test_ctrl_c_before_the_sweep_listens_for_it_is_an_interruption_too(call, sweep):
     sweep.error, sweep.opens = KeyboardInterrupt(), None
     answer = call("run", "s.py")
     assert (answer.code, answer.out) == (130, "")
     assert answer.err == f"{BEGINNING}interrupted\nresume with:\n  sweeper run s.py\n"
 
 
-def every_error() -> list[type[SweeperError]]:
+def every_error():
     """Return each error of the tree."""
     kinds = inspect.getmembers(errors, inspect.isclass)
     return [kind for _, kind in kinds if issubclass(kind, SweeperError)]
 
 
 @pytest.mark.parametrize("kind", every_error())
-def test_each_error_ends_in_its_own_exit_code_and_one_message(
-    call: Call, sweep: FakeSweep, kind: type[SweeperError]
-) -> None:
+def test_each_error_ends_in_its_own_exit_code_and_one_message(call, sweep, kind):
     sweep.error = kind("seen this, expected that")
     answer = call("run", "s.py")
     expected = {errors.UsageError: 2, errors.StudyFileError: 2, errors.UnknownStudyError: 2}
@@ -124,9 +107,7 @@ def test_each_error_ends_in_its_own_exit_code_and_one_message(
     assert answer.out == ""
 
 
-def test_a_module_that_fails_shows_the_users_traceback_once_before_the_message(
-    call: Call, sweep: FakeSweep
-) -> None:
+def test_a_module_that_fails_shows_the_users_traceback_once_before_the_message(call, sweep):
     traceback = 'Traceback (most recent call last):\n  File "s.py", line 3\nZeroDivisionError: x\n'
     sweep.error, sweep.opens = StudyImportError("s.py cannot be imported", traceback), None
     answer = call("run", "s.py")
@@ -134,7 +115,7 @@ def test_a_module_that_fails_shows_the_users_traceback_once_before_the_message(
     assert answer.err == f"{BEGINNING}{traceback}error: s.py cannot be imported\n"
 
 
-def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call: Call, sweep: FakeSweep) -> None:
+def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call, sweep):
     sweep.error, sweep.opens = RuntimeError("odd\nthing"), None
     answer = call("run", "s.py")
     assert answer.code == 1
@@ -143,15 +124,13 @@ def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call: Call, sweep: 
 
 
 @pytest.mark.parametrize("words", [("--debug", "run", "s.py"), ("run", "s.py", "--debug")])
-def test_debug_shows_the_traceback(call: Call, sweep: FakeSweep, words: tuple[str, ...]) -> None:
+def test_debug_shows_the_traceback(call, sweep, words):
     sweep.error, sweep.opens = RuntimeError("odd"), None
     assert "Traceback" in call(*words).err
     assert "Traceback" not in call("run", "s.py").err
 
 
-def test_the_debug_variable_shows_the_traceback(
-    call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_debug_variable_shows_the_traceback(call, sweep, monkeypatch):
     sweep.error, sweep.opens = RuntimeError("odd"), None
     monkeypatch.setenv("SWEEPER_DEBUG", "1")
     assert "Traceback" in call("run", "s.py").err
@@ -159,7 +138,7 @@ def test_the_debug_variable_shows_the_traceback(
     assert "Traceback" not in call("run", "s.py").err
 
 
-EVENTS: list[Event] = [
+EVENTS = [
     CheckpointKept(0, 20, 1000, 0.1, 0.0),
     AttemptEnded(0, 1, "complete", 0.5),
     AttemptEnded(1, 1, "failed", None, "ValueError: no"),
@@ -168,10 +147,10 @@ EVENTS: list[Event] = [
 
 
 @pytest.fixture
-def busy(sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
+def busy(sweep, monkeypatch):
     """A run in which something happens."""
 
-    def run_sweep(request: RunRequest) -> StudyResults:
+    def run_sweep(request):
         results = sweep(request)
         for event in EVENTS:
             request.listener(event)
@@ -181,7 +160,7 @@ def busy(sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch) -> FakeSweep:
     return sweep
 
 
-def told(err: str) -> list[str]:
+def told(err):
     lines = [line for line in err.splitlines() if not line.endswith(" ...")]
     return [" ".join(line.split()[:5]) for line in lines]
 
@@ -198,10 +177,7 @@ ENDED = ["trial 0 attempt 1 complete", "trial 1 attempt 1 failed", "notice: wort
     ],
 )
 @pytest.mark.parametrize("verb", [("run", "s.py"), ("resume", "digits")])
-def test_as_much_is_told_as_was_asked_for(
-    call: Call, busy: FakeSweep, verb: tuple[str, str], flags: tuple[str, ...], lines: list[str]
-) -> None:
-    del busy
+def test_as_much_is_told_as_was_asked_for(call, busy, verb, flags, lines):
     answer = call(*verb, *flags)
     assert told(answer.err) == lines
     quiet = "-q" in flags
@@ -219,18 +195,10 @@ def test_as_much_is_told_as_was_asked_for(
         ("worker", "sweeper.run.cluster.host.run_worker"),
     ],
 )
-def test_what_is_imported_is_said_before_it_is(
-    verb: str,
-    imported: str,
-    call: Call,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    *,
-    quiet: bool,
-) -> None:
-    said: list[str] = []
+def test_what_is_imported_is_said_before_it_is(verb, imported, call, monkeypatch, capsys, *, quiet):
+    said = []
 
-    def slow(*_arguments: object) -> None:
+    def slow(*_arguments):
         said.append(capsys.readouterr().err)
         msg = "it was only to be called"
         raise SweeperError(msg)

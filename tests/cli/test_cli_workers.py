@@ -1,19 +1,14 @@
 """``worker``, ``stop`` and ``retry``, and what ``run`` says of engines and GPUs: words to requests."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli_fakes import Call, FakeSweep
 
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.errors import Interrupted
-from sweeper.records.events import Listener
 from sweeper.records.results import StudyStatus
 from sweeper.run.cluster import host as worker_host
 from sweeper.run.cluster.host import write_spec
@@ -25,12 +20,11 @@ URL = "sqlite:///runs/sweeper.db"
 
 
 @pytest.fixture
-def hosts(monkeypatch: pytest.MonkeyPatch) -> list[HostSpec]:
+def hosts(monkeypatch):
     """Put a worker that runs nothing where the real one is; what it was asked for."""
-    specs: list[HostSpec] = []
+    specs = []
 
-    def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
-        del listener
+    def run_worker(spec, listener):
         specs.append(spec)
         return StudyStatus("digits", 4, complete=3, failed=1)
 
@@ -39,19 +33,17 @@ def hosts(monkeypatch: pytest.MonkeyPatch) -> list[HostSpec]:
 
 
 @pytest.fixture
-def stored(bare_directory: Path) -> Repository:
+def stored(bare_directory):
     """A database with one study, whose only trial has failed."""
     (bare_directory / "runs").mkdir()
     repository = Repository(Database.open(URL, create=True))
     repository.create_or_open(StudyRow("digits", {}, "loss", "minimize", 1, None, 0))
-    claim: Any = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
+    claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
     repository.finish(claim.token, Ending("failed", error="no such layer"))
     return repository
 
 
-def test_run_passes_on_where_and_on_what_trials_run(
-    call: Call, sweep: FakeSweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_run_passes_on_where_and_on_what_trials_run(call, sweep, monkeypatch):
     monkeypatch.setenv("SWEEPER_ENGINE_ADDRESS", "tcp://10.0.0.1:8786")
     monkeypatch.setenv("SWEEPER_LEASE_SECONDS", "90")
     words = ("--engine", "dask", "--gpus", "0,1", "--trials-per-gpu", "2", "--gpu-memory", "512")
@@ -64,7 +56,7 @@ def test_run_passes_on_where_and_on_what_trials_run(
     assert (options.fail_fast, options.grace, options.lease_seconds) == (True, 20.0, 90.0)
 
 
-def test_the_command_to_go_on_with_names_cluster_and_gpus(call: Call, sweep: FakeSweep) -> None:
+def test_the_command_to_go_on_with_names_cluster_and_gpus(call, sweep):
     sweep.error = Interrupted()
     words = ("--engine", "ray", "--engine-address", "auto", "--gpus", "all", "--fail-fast")
     answer = call("run", "s.py", *words)
@@ -73,7 +65,7 @@ def test_the_command_to_go_on_with_names_cluster_and_gpus(call: Call, sweep: Fak
     assert command == "sweeper resume digits --engine ray --engine-address auto --gpus all"
 
 
-def test_a_worker_is_asked_for_with_its_defaults(call: Call, hosts: list[HostSpec]) -> None:
+def test_a_worker_is_asked_for_with_its_defaults(call, hosts):
     answer = call("worker", "digits", "--slots", "3", "--storage", "postgresql://me:secret@h/d")
     assert answer.code == 0, answer.err
     assert "4 of 4 trials finished, 1 of them failed" in answer.err
@@ -84,13 +76,7 @@ def test_a_worker_is_asked_for_with_its_defaults(call: Call, hosts: list[HostSpe
 
 
 @pytest.mark.parametrize(("words", "slots"), [((), "cores"), (("--gpus", "all"), None)])
-def test_slots_come_from_the_cores_or_from_the_gpus(
-    call: Call,
-    hosts: list[HostSpec],
-    monkeypatch: pytest.MonkeyPatch,
-    words: tuple[str, ...],
-    slots: str | None,
-) -> None:
+def test_slots_come_from_the_cores_or_from_the_gpus(call, hosts, monkeypatch, words, slots):
     from sweeper.spec.settings import available_cores
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
@@ -98,10 +84,8 @@ def test_slots_come_from_the_cores_or_from_the_gpus(
     assert hosts[0].options.slots == (available_cores() if slots == "cores" else None)
 
 
-def test_an_interrupted_worker_ends_with_130_and_says_how_to_start_again(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
+def test_an_interrupted_worker_ends_with_130_and_says_how_to_start_again(call, monkeypatch):
+    def run_worker(spec, listener):
         msg = "study 'digits' has 1 of 4"
         raise Interrupted(msg)
 
@@ -112,9 +96,7 @@ def test_an_interrupted_worker_ends_with_130_and_says_how_to_start_again(
     assert answer.err.strip().endswith("sweeper worker digits --storage 'postgresql://me:***@h/d'")
 
 
-def test_an_order_comes_over_standard_input_with_all_that_it_says(
-    call: Call, hosts: list[HostSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_order_comes_over_standard_input_with_all_that_it_says(call, hosts, monkeypatch):
     bucket = parse_location("s3://bucket/prefix")
     options = WorkerOptions(
         2, "postgresql://me:secret@h/d", Path("/runs"), bucket, lease_seconds=45.0, grace=9
@@ -128,16 +110,14 @@ def test_an_order_comes_over_standard_input_with_all_that_it_says(
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"study": "digits"}'])
-def test_an_order_that_is_none_is_refused(
-    call: Call, hosts: list[HostSpec], monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
+def test_an_order_that_is_none_is_refused(call, hosts, monkeypatch, text):
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     answer = call("worker", "digits", "--ordered")
     assert (answer.code, hosts) == (2, [])
     assert "--ordered is for `sweeper run --engine`" in answer.err
 
 
-def test_stop_asks_waits_for_nobody_and_says_how_to_go_on(call: Call, stored: Repository) -> None:
+def test_stop_asks_waits_for_nobody_and_says_how_to_go_on(call, stored):
     stored.set_target("digits", 3)
     answer = call("stop", "digits")
     assert answer.code == 0, answer.err
@@ -148,7 +128,7 @@ def test_stop_asks_waits_for_nobody_and_says_how_to_go_on(call: Call, stored: Re
     assert stored.stop_requested("digits") == "kill"
 
 
-def test_stop_says_who_is_left_when_its_patience_ends(call: Call, stored: Repository) -> None:
+def test_stop_says_who_is_left_when_its_patience_ends(call, stored):
     here = WorkerIdentity.here()
     stored.join("digits", here, key="k" * 32)
     answer = call("stop", "digits", "--wait", "0")
@@ -157,7 +137,7 @@ def test_stop_says_who_is_left_when_its_patience_ends(call: Call, stored: Reposi
     assert "sweeper stop digits --now" in answer.err
 
 
-def test_retry_opens_a_failed_trial_again_and_no_other(call: Call, stored: Repository) -> None:
+def test_retry_opens_a_failed_trial_again_and_no_other(call, stored):
     answer = call("retry", "digits", "0")
     assert answer.code == 0, answer.err
     assert answer.err.strip() == "sweeper resume digits"

@@ -1,7 +1,5 @@
 """An empty SQLite database to copy, which is faster than creating one a test."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -11,7 +9,7 @@ from sweeper.db.database import Database
 
 
 @pytest.fixture(scope="session")
-def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty_file(tmp_path_factory):
     """A database without a study; not to be written to."""
     path = tmp_path_factory.mktemp("empty") / "sweeper.db"
     Database.open(f"sqlite:///{path}", create=True).close()
@@ -19,6 +17,6 @@ def empty_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def file(empty_file: Path, tmp_path: Path) -> Path:
+def file(empty_file, tmp_path):
     """A test's own database, without a study, in its ``tmp_path``."""
     return Path(shutil.copy(empty_file, tmp_path / "sweeper.db"))

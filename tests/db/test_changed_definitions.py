@@ -1,8 +1,5 @@
 """A changed definition: refused, accepted and ranked apart, or taken while nothing has a value."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,7 +25,7 @@ from sweeper.support.paths import RunPaths
 ME = WorkerIdentity.here()
 
 
-def code(**digests: str) -> CodeFingerprint:
+def code(**digests):
     return CodeFingerprint(
         {n: CodePart(digest, "study.py", 3, 5, ((4, digest),)) for n, digest in digests.items()}
     )
@@ -49,20 +46,20 @@ EDITED = replace(ROW, code=code(build_model="b"))
 
 
 @pytest.fixture
-def repository(file: Path) -> Iterator[Repository]:
+def repository(file):
     with Database.open(f"sqlite:///{file}", create=False) as database:
         repository = Repository(database)
         repository.create_or_open(ROW)
         yield repository
 
 
-def take(repository: Repository, **given: str) -> Claim:
+def take(repository, **given):
     claim = repository.claim("digits", ME, lambda number: 1000 + number, **given)
     assert isinstance(claim, Claim), claim
     return claim
 
 
-def finish(repository: Repository, value: float) -> int:
+def finish(repository, value):
     claim = take(repository)
     repository.record_process(claim.token, 1, "fork", 0)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": value})])
@@ -70,7 +67,7 @@ def finish(repository: Repository, value: float) -> int:
     return claim.number
 
 
-def fail(repository: Repository, error: str = "KeyError: 'val_acc'") -> int:
+def fail(repository, error="KeyError: 'val_acc'"):
     claim = take(repository)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
     repository.record_process(claim.token, 1, "fork", 0)
@@ -82,19 +79,17 @@ def fail(repository: Repository, error: str = "KeyError: 'val_acc'") -> int:
     return claim.number
 
 
-def restart(repository: Repository, row: StudyRow) -> tuple[tuple[str, ...], int]:
+def restart(repository, row):
     return repository.accept_while_nothing_has_a_value(row, lambda number: 2000 + number)
 
 
-def test_the_same_code_elsewhere_in_its_file_is_the_same_study(repository: Repository) -> None:
+def test_the_same_code_elsewhere_in_its_file_is_the_same_study(repository):
     moved = CodeFingerprint({"build_model": CodePart("a", "study.py", 30, 50, ((40, "a"),))})
     repository.create_or_open(replace(ROW, code=moved))
     assert repository.study("digits").code == moved
 
 
-def test_a_study_from_before_there_were_fingerprints_takes_the_first_that_it_sees(
-    repository: Repository,
-) -> None:
+def test_a_study_from_before_there_were_fingerprints_takes_the_first_that_it_sees(repository):
     older = replace(ROW, name="older", code=None)
     repository.create_or_open(older)
     repository.create_or_open(replace(older, code=ROW.code))
@@ -102,7 +97,7 @@ def test_a_study_from_before_there_were_fingerprints_takes_the_first_that_it_see
         repository.create_or_open(replace(older, code=EDITED.code))
 
 
-def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository: Repository) -> None:
+def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository):
     first = take(repository)
     repository.record_process(first.token, 1, "fork", 0)
     repository.finish(first.token, Ending("interrupted", end_step=20))
@@ -113,12 +108,11 @@ def test_a_trial_gone_on_with_under_another_code_is_of_neither(repository: Repos
     repository.finish(second.token, Ending("complete", value=0.5, digest="d"))
     finish(repository, 3.0)
     status = repository.status("digits")
-    assert status.best is not None
     assert status.best.number == 1
     assert "+" in (repository.trial("digits", 0).code or "")
 
 
-def test_a_worker_with_another_definition_begins_nothing(repository: Repository) -> None:
+def test_a_worker_with_another_definition_begins_nothing(repository):
     take(repository, fingerprint=ROW.fingerprint)
     repository.accept_definition(EDITED)
     with pytest.raises(DefinitionChangedError, match="another run has accepted"):
@@ -126,8 +120,8 @@ def test_a_worker_with_another_definition_begins_nothing(repository: Repository)
     take(repository, fingerprint=EDITED.fingerprint)
 
 
-def test_policy_and_search_are_no_part_of_what_a_result_depends_on() -> None:
-    def given(**more: object) -> str:
+def test_policy_and_search_are_no_part_of_what_a_result_depends_on():
+    def given(**more):
         return replace(ROW, definition={**ROW.definition, **more}).fingerprint
 
     same = {
@@ -142,9 +136,7 @@ def test_policy_and_search_are_no_part_of_what_a_result_depends_on() -> None:
     assert EDITED.fingerprint != ROW.fingerprint
 
 
-def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_anew(
-    repository: Repository,
-) -> None:
+def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_anew(repository):
     fail(repository)
     fail(repository)
     changes, anew = restart(repository, replace(EDITED, seed=8))
@@ -168,9 +160,7 @@ def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_an
 
 
 @pytest.mark.parametrize("state", ["complete", "pruned", "running", "trained"])
-def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(
-    repository: Repository, state: str
-) -> None:
+def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(repository, state):
     fail(repository)
     claim = take(repository)
     repository.record_process(claim.token, 1, "fork", 0)
@@ -183,9 +173,7 @@ def test_a_change_is_not_taken_where_a_trial_has_a_value_or_is_on_its_way(
     assert repository.study("digits").code == ROW.code
 
 
-def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another(
-    repository: Repository,
-) -> None:
+def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another(repository):
     fail(repository)
     assert repository.retry_failed("digits") == (0,)
     claim = take(repository)
@@ -199,7 +187,7 @@ def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another
     assert (claim.anew_after, claim.params) == (2, {})
 
 
-def test_trials_that_fail_alike_are_distinguished_from_others(repository: Repository) -> None:
+def test_trials_that_fail_alike_are_distinguished_from_others(repository):
     fail(repository, "ValueError: 37 units are too many")
     fail(repository, "ValueError: 51 units are too many")
     assert repository.failing_alike("digits", 3) is None
@@ -209,7 +197,7 @@ def test_trials_that_fail_alike_are_distinguished_from_others(repository: Reposi
     assert repository.failing_alike("digits", 3) is None
 
 
-def test_one_good_trial_or_the_last_one_ends_that(repository: Repository) -> None:
+def test_one_good_trial_or_the_last_one_ends_that(repository):
     for _ in range(3):
         fail(repository)
     repository.set_target("digits", 3)
@@ -220,7 +208,7 @@ def test_one_good_trial_or_the_last_one_ends_that(repository: Repository) -> Non
     assert repository.failing_alike("digits", 3) is None
 
 
-def files_of(repository: Repository, runs: Path, text: str) -> Path:
+def files_of(repository, runs, text):
     """Give trial 0 a checkpoint with a file in it."""
     path = runs / "digits" / "trial-00000" / "attempt-01" / "checkpoints" / "step-000000020"
     path.mkdir(parents=True)
@@ -231,9 +219,7 @@ def files_of(repository: Repository, runs: Path, text: str) -> Path:
     return path
 
 
-def test_a_link_to_elsewhere_is_removed_and_not_followed(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_link_to_elsewhere_is_removed_and_not_followed(repository, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "kept").write_text("mine")
@@ -244,9 +230,7 @@ def test_a_link_to_elsewhere_is_removed_and_not_followed(
 
 
 @pytest.mark.parametrize("what", ["trial", "worker"])
-def test_a_study_at_work_is_neither_removed_nor_set_aside(
-    repository: Repository, tmp_path: Path, what: str
-) -> None:
+def test_a_study_at_work_is_neither_removed_nor_set_aside(repository, tmp_path, what):
     path = files_of(repository, tmp_path, "one")
     if what == "trial":
         take(repository)
@@ -260,9 +244,7 @@ def test_a_study_at_work_is_neither_removed_nor_set_aside(
     assert repository.study("digits")
 
 
-def test_a_study_that_is_set_aside_keeps_its_files_and_leaves_its_name_free(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_study_that_is_set_aside_keeps_its_files_and_leaves_its_name_free(repository, tmp_path):
     files_of(repository, tmp_path, "one")
     assert set_aside(repository, RunPaths(tmp_path, "digits")) == "digits~1"
     repository.create_or_open(EDITED)
@@ -279,8 +261,8 @@ def test_a_study_that_is_set_aside_keeps_its_files_and_leaves_its_name_free(
 
 
 def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    repository, tmp_path, monkeypatch
+):
     path = files_of(repository, tmp_path, "one")
     monkeypatch.setattr(
         Repository,
@@ -293,9 +275,7 @@ def test_a_study_whose_directory_cannot_be_renamed_stays_as_it_is(
     assert repository.study_names() == ("digits",)
 
 
-def test_checkpoints_in_an_object_store_are_not_set_aside(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_checkpoints_in_an_object_store_are_not_set_aside(repository, tmp_path):
     claim = take(repository)
     path = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000020"
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, path))
@@ -306,8 +286,8 @@ def test_checkpoints_in_an_object_store_are_not_set_aside(
 
 @pytest.mark.parametrize("take_away", [remove_study, set_aside])
 def test_the_directory_of_another_database_s_study_is_neither_removed_nor_renamed(
-    repository: Repository, tmp_path: Path, take_away: Callable[[Repository, RunPaths], object]
-) -> None:
+    repository, tmp_path, take_away
+):
     paths = RunPaths(tmp_path, "digits")
     finish(repository, 1.0)
     claim_directory(paths.study_directory, Marker("digits", "2" * 32, 7, "f"))
@@ -319,8 +299,8 @@ def test_the_directory_of_another_database_s_study_is_neither_removed_nor_rename
 
 
 def test_what_is_removed_leaves_its_name_free_wherever_its_checkpoints_were_to_go(
-    repository: Repository, tmp_path: Path
-) -> None:
+    repository, tmp_path
+):
     paths = RunPaths(tmp_path, "digits", tmp_path / "apart")
     claim_directories(paths, repository.study("digits"), begun=False)
     remove_study(repository, paths)
@@ -329,8 +309,8 @@ def test_what_is_removed_leaves_its_name_free_wherever_its_checkpoints_were_to_g
 
 
 def test_a_study_that_is_set_aside_still_owns_its_directory_and_not_the_next_one(
-    repository: Repository, tmp_path: Path
-) -> None:
+    repository, tmp_path
+):
     paths = RunPaths(tmp_path, "digits")
     claim_directories(paths, repository.study("digits"), begun=False)
     new = RunPaths(tmp_path, set_aside(repository, paths))
@@ -342,7 +322,7 @@ def test_a_study_that_is_set_aside_still_owns_its_directory_and_not_the_next_one
         check_directories(paths.study_directories, repository.study(new.study), begun=False)
 
 
-def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository: Repository) -> None:
+def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository):
     claim = take(repository)
     stored = repository.study("digits")
     assert claim.definition == stored.fingerprint == ROW.fingerprint != EDITED.fingerprint
@@ -353,9 +333,7 @@ def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository: Reposi
     assert (again.definition, again.former) == (EDITED.fingerprint, (ROW.fingerprint,))
 
 
-def test_what_lies_on_the_disk_of_before_a_trial_began_anew_is_not_listed_again(
-    repository: Repository,
-) -> None:
+def test_what_lies_on_the_disk_of_before_a_trial_began_anew_is_not_listed_again(repository):
     fail(repository)
     assert restart(repository, EDITED)[1] == 1
     found = [

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -124,7 +123,7 @@ class Processes:
     process: subprocess.Popen[str]
     errors: Path
 
-    def run(self, scripts: list[tuple[object, ...]], seconds: float) -> list[str]:
+    def run(self, scripts, seconds):
         """Let processes, a script and its words each, begin together; what each said, and no error."""
         given, said_of_all = self.process.stdin, self.process.stdout
         assert given is not None
@@ -148,7 +147,7 @@ class Processes:
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
+def processes(tmp_path_factory):
     errors = tmp_path_factory.mktemp("processes") / "errors.txt"
     with (
         errors.open("w") as said,
@@ -165,7 +164,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     assert process.returncode == 0, errors.read_text()
 
 
-def steady_load(processes: Processes, path: Path, seconds: float) -> None:
+def steady_load(processes, path, seconds):
     url = f"sqlite:///{path / 'sweeper.db'}"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
@@ -181,20 +180,16 @@ def steady_load(processes: Processes, path: Path, seconds: float) -> None:
         assert min(counts) > 0
 
 
-def test_four_workers_and_two_readers_share_a_sqlite_file(
-    processes: Processes, tmp_path: Path
-) -> None:
+def test_four_workers_and_two_readers_share_a_sqlite_file(processes, tmp_path):
     steady_load(processes, tmp_path, 1)
 
 
 @pytest.mark.soak
-def test_four_workers_and_two_readers_share_a_sqlite_file_for_two_minutes(
-    processes: Processes, tmp_path: Path
-) -> None:
+def test_four_workers_and_two_readers_share_a_sqlite_file_for_two_minutes(processes, tmp_path):
     steady_load(processes, tmp_path, 120)
 
 
-def race(processes: Processes, rounds: int) -> None:
+def race(processes, rounds):
     """With a window of 1 there is one trial to be had at a time, and both ask for it."""
     with (
         postgresql_database() as server,
@@ -209,14 +204,10 @@ def race(processes: Processes, rounds: int) -> None:
         assert min(map(len, won)) > 10, "they did not race"
 
 
-def test_in_a_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(
-    processes: Processes,
-) -> None:
+def test_in_a_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(processes):
     race(processes, 100)
 
 
 @pytest.mark.chaos
-def test_in_a_thousand_races_of_two_workers_for_one_trial_each_has_one_winner(
-    processes: Processes,
-) -> None:
+def test_in_a_thousand_races_of_two_workers_for_one_trial_each_has_one_winner(processes):
     race(processes, 1000)

@@ -1,7 +1,5 @@
 """A database is created once, opened quickly, and refused in one clear sentence."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
@@ -31,34 +29,34 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parents[1])}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "runs" / "sweeper.db"
 
 
 @pytest.fixture
-def url(path: Path) -> str:
+def url(path):
     return f"sqlite:///{path}"
 
 
 @pytest.fixture
-def made(path: Path, empty_file: Path) -> None:
+def made(path, empty_file):
     """The database is there already."""
     path.parent.mkdir()
     shutil.copy(empty_file, path)
 
 
-def one(database: Database, statement: str) -> object:
+def one(database, statement):
     return database.read(lambda c: c.exec_driver_sql(statement).scalar())
 
 
-def stamp(path: Path, revision: str) -> None:
+def stamp(path, revision):
     connection = sqlite3.connect(path)
     connection.execute("UPDATE sweeper_alembic_version SET version_num = ?", (revision,))
     connection.commit()
     connection.close()
 
 
-def test_creating_makes_the_directory_and_a_file_in_wal_mode(path: Path, url: str) -> None:
+def test_creating_makes_the_directory_and_a_file_in_wal_mode(path, url):
     with Database.open(url, create=True) as database:
         assert one(database, "PRAGMA journal_mode") == "wal"
         assert one(database, "PRAGMA synchronous") == 1
@@ -100,9 +98,7 @@ sys.exit(any([os.waitpid(each, 0)[1] for each in creating]))
 """
 
 
-def test_several_processes_that_create_one_database_at_once_all_succeed(
-    path: Path, url: str
-) -> None:
+def test_several_processes_that_create_one_database_at_once_all_succeed(path, url):
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", CREATING, url],
         env=ENVIRONMENT,
@@ -111,7 +107,6 @@ def test_several_processes_that_create_one_database_at_once_all_succeed(
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
     assert [process.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
     assert not path.exists()
     _, err = process.communicate("go\n", timeout=60)
@@ -122,10 +117,8 @@ def test_several_processes_that_create_one_database_at_once_all_succeed(
 
 
 @pytest.mark.parametrize("cut_off", ["before Optuna's tables", "before ours"])
-def test_a_creation_that_was_cut_off_is_finished_by_the_next(
-    url: str, monkeypatch: pytest.MonkeyPatch, cut_off: str
-) -> None:
-    def die(*_arguments: object, **_options: object) -> None:
+def test_a_creation_that_was_cut_off_is_finished_by_the_next(url, monkeypatch, cut_off):
+    def die(*_arguments, **_options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -141,13 +134,13 @@ def test_a_creation_that_was_cut_off_is_finished_by_the_next(
 
 
 @pytest.mark.usefixtures("made")
-def test_opening_an_existing_database_is_one_look(url: str, tmp_path: Path) -> None:
+def test_opening_an_existing_database_is_one_look(url, tmp_path):
     """Every command begins with it."""
 
-    def said(database: str) -> list[str]:
-        statements: list[str] = []
+    def said(database):
+        statements = []
 
-        def note(_connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+        def note(_connection, _cursor, statement, *_rest):
             statements.append(statement)
 
         sa.event.listen(sa.Engine, "before_cursor_execute", note)
@@ -165,7 +158,7 @@ def test_opening_an_existing_database_is_one_look(url: str, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("made")
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path, url: str) -> None:
+def test_a_database_of_a_newer_version_is_refused_and_left_alone(path, url):
     stamp(path, "9999")
     for create in (True, False):
         with pytest.raises(DatabaseVersionError, match=r"9999.*install the newer sweeper"):
@@ -180,14 +173,14 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(path: Path, url
 
 
 @pytest.mark.usefixtures("made")
-def test_upgrading_runs_the_migrations_and_says_from_where_to_where(url: str) -> None:
+def test_upgrading_runs_the_migrations_and_says_from_where_to_where(url):
     assert Database.upgrade(url) == (schema.REVISIONS[-1], schema.REVISIONS[-1])
     with pytest.raises(DatabaseUnavailableError, match="there is no database"):
         Database.upgrade(url.replace("sweeper.db", "other.db"))
 
 
 @pytest.mark.usefixtures("made")
-def test_a_database_of_another_optuna_is_refused(path: Path, url: str) -> None:
+def test_a_database_of_another_optuna_is_refused(path, url):
     connection = sqlite3.connect(path)
     connection.execute("UPDATE alembic_version SET version_num = 'v9.0.0.a'")
     connection.commit()
@@ -196,7 +189,7 @@ def test_a_database_of_another_optuna_is_refused(path: Path, url: str) -> None:
         Database.open(url, create=False)
 
 
-def test_the_known_revisions_are_those_of_the_migrations_and_of_the_installed_optuna() -> None:
+def test_the_known_revisions_are_those_of_the_migrations_and_of_the_installed_optuna():
     config = Config()
     config.set_main_option("script_location", str(PACKAGE / "migrations"))
     config.set_main_option("path_separator", "os")
@@ -208,11 +201,11 @@ def test_the_known_revisions_are_those_of_the_migrations_and_of_the_installed_op
     storage.engine.dispose()
 
 
-def differences(database: Database, metadata: sa.MetaData) -> list[object]:
-    def ours(_object: object, name: str | None, kind: str, *_rest: object) -> bool:
+def differences(database, metadata):
+    def ours(_object, name, kind, *_rest):
         return kind != "table" or str(name).startswith("sweeper_")
 
-    def compare(connection: sa.Connection) -> list[object]:
+    def compare(connection):
         context = MigrationContext.configure(
             connection,
             opts={"include_object": ours, "version_table": schema.VERSION_TABLE},
@@ -222,7 +215,7 @@ def differences(database: Database, metadata: sa.MetaData) -> list[object]:
     return database.read(compare)
 
 
-def test_the_migrations_make_the_tables_that_the_code_declares(url: str) -> None:
+def test_the_migrations_make_the_tables_that_the_code_declares(url):
     other = sa.MetaData()
     sa.Table("sweeper_more", other, sa.Column("id", sa.Integer, primary_key=True))
     with Database.open(url, create=True) as database:
@@ -234,9 +227,7 @@ def test_the_migrations_make_the_tables_that_the_code_declares(url: str) -> None
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_a_file_that_is_no_database_is_named_and_left_alone(
-    path: Path, url: str, *, create: bool
-) -> None:
+def test_a_file_that_is_no_database_is_named_and_left_alone(path, url, *, create):
     path.parent.mkdir()
     path.write_text("notes to myself\n" * 100)
     with pytest.raises(DatabaseUnavailableError, match=r"sweeper\.db.*not a database"):
@@ -244,7 +235,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(
     assert path.read_text() == "notes to myself\n" * 100
 
 
-def test_reading_creates_nothing(path: Path, url: str) -> None:
+def test_reading_creates_nothing(path, url):
     with pytest.raises(DatabaseUnavailableError, match=r"there is no database at sqlite:///.*run"):
         Database.open(url, create=False)
     assert not path.parent.exists()
@@ -255,7 +246,7 @@ def test_reading_creates_nothing(path: Path, url: str) -> None:
     assert path.stat().st_size == 0
 
 
-def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path: Path) -> None:
+def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path):
     with pytest.raises(DatabaseUnavailableError, match="is a directory"):
         Database.open(f"sqlite:///{tmp_path}", create=True)
     (tmp_path / "file").touch()
@@ -263,12 +254,12 @@ def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path: Path) -> No
         Database.open(f"sqlite:///{tmp_path}/file/sweeper.db", create=True)
 
 
-def test_the_url_of_a_hosting_service_is_that_of_a_server() -> None:
+def test_the_url_of_a_hosting_service_is_that_of_a_server():
     for scheme in ("postgres", "postgresql", "postgresql+psycopg"):
         assert parse_url(f"{scheme}://me@host/sweeps").drivername == "postgresql+psycopg"
 
 
-def test_an_unreachable_server_is_named_without_its_password() -> None:
+def test_an_unreachable_server_is_named_without_its_password():
     with pytest.raises(DatabaseUnavailableError, match="cannot be opened") as raised:
         Database.open("postgresql://me:s3cret@127.0.0.1:1/sweeps", create=True)
     assert "s3cret" not in str(raised.value)
@@ -277,15 +268,15 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_only_passing_faults_are_retried(url: str) -> None:
+def test_only_passing_faults_are_retried(url):
     runs = []
 
-    def faulty(error: Exception) -> None:
+    def faulty(error):
         runs.append(error)
         if len(runs) == 1:
             raise error
 
-    def fault(kind: type[sa.exc.DBAPIError], code: int) -> sa.exc.DBAPIError:
+    def fault(kind, code):
         original = sqlite3.OperationalError("fault")
         original.sqlite_errorcode = code
         return kind("select", {}, original)
@@ -300,7 +291,7 @@ def test_only_passing_faults_are_retried(url: str) -> None:
         ]:
             runs.clear()
             with pytest.raises(raised):
-                database.write(lambda _c, error=lasting: faulty(error))  # type: ignore[misc]
+                database.write(lambda _c, error=lasting: faulty(error))
             assert len(runs) == 1
 
 
@@ -317,7 +308,7 @@ def test_only_passing_faults_are_retried(url: str) -> None:
         ("28P01", False),
     ],
 )
-def test_postgresqls_passing_faults_are_known_by_their_states(state: str, *, passing: bool) -> None:
+def test_postgresqls_passing_faults_are_known_by_their_states(state, *, passing):
     class FaultError(Exception):
         sqlstate = state
 
@@ -343,16 +334,14 @@ def test_postgresqls_passing_faults_are_known_by_their_states(state: str, *, pas
         ("fe_sendauth: no password supplied", False),
     ],
 )
-def test_a_refused_connection_is_known_by_what_the_server_said(said: str, *, passing: bool) -> None:
+def test_a_refused_connection_is_known_by_what_the_server_said(said, *, passing):
     """psycopg gives such errors no state."""
     error = sa.exc.OperationalError("connect", {}, Exception(said))
     assert is_passing(error) is passing
     assert unavailable(sa.make_url("postgresql://h/d"), error).passing is passing
 
 
-def test_a_database_of_an_earlier_revision_is_refused_until_it_is_upgraded(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_of_an_earlier_revision_is_refused_until_it_is_upgraded(url, monkeypatch):
     Database.open(url, create=True).close()
     with monkeypatch.context() as patched:
         patched.setattr(schema, "REVISIONS", ("0001", "0002"))
@@ -363,7 +352,7 @@ def test_a_database_of_an_earlier_revision_is_refused_until_it_is_upgraded(
         assert differences(database, Base.metadata) == []
 
 
-def test_many_threads_share_a_few_connections_to_a_server() -> None:
+def test_many_threads_share_a_few_connections_to_a_server():
     with (
         postgresql_database() as server,
         Database.open(server.url, create=False) as database,
@@ -373,13 +362,11 @@ def test_many_threads_share_a_few_connections_to_a_server() -> None:
             f"SELECT count(*) FROM pg_stat_activity, pg_sleep(0.01) WHERE datname = '{server.name}'"
         )
         counts = list(pool.map(lambda _n: one(database, query), range(60)))
-    assert 1 < max(map(int, counts)) <= database_module._MOST_CONNECTIONS  # type: ignore[call-overload]
+    assert 1 < max(map(int, counts)) <= database_module._MOST_CONNECTIONS
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["ended by the server", "left alone"])
-def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(
-    monkeypatch: pytest.MonkeyPatch, *, ended: bool
-) -> None:
+def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(monkeypatch, *, ended):
     """Its locks would keep others from taking its trials, for as long as it is stopped."""
     monkeypatch.setattr(database_module, "_LONGEST_IDLE_MS", 100 if ended else 0)
     statement = "LOCK TABLE sweeper_studies IN ACCESS EXCLUSIVE MODE NOWAIT"
@@ -401,8 +388,8 @@ def test_a_process_stopped_in_a_transaction_holds_nobody_up_for_long(
 
 
 @pytest.mark.usefixtures("made")
-def test_what_a_failed_transaction_wrote_is_undone(url: str) -> None:
-    def fail(connection: sa.Connection) -> None:
+def test_what_a_failed_transaction_wrote_is_undone(url):
+    def fail(connection):
         connection.exec_driver_sql("UPDATE sweeper_alembic_version SET version_num = 'x'")
         raise LookupError
 

@@ -1,10 +1,6 @@
 """What is known of an attempt whose worker is gone: it ended at its newest checkpoint."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -26,20 +22,20 @@ ROW = StudyRow(
 
 
 @pytest.fixture
-def repository(file: Path) -> Iterator[Repository]:
+def repository(file):
     with Database.open(f"sqlite:///{file}", create=False) as database:
         repository = Repository(database)
         repository.create_or_open(ROW)
         yield repository
 
 
-def take(repository: Repository, worker: WorkerIdentity) -> Claim:
+def take(repository, worker):
     claimed = repository.claim("digits", worker, lambda number: number)
     assert isinstance(claimed, Claim)
     return claimed
 
 
-def commit(repository: Repository, claimed: Claim, *steps: int) -> None:
+def commit(repository, claimed, *steps):
     for step in steps:
         path = f"trial-{claimed.number}/attempt-{claimed.attempt}/step-{step}"
         repository.record_checkpoint(
@@ -48,11 +44,11 @@ def commit(repository: Repository, claimed: Claim, *steps: int) -> None:
         )
 
 
-def ends(repository: Repository, trial: int) -> list[tuple[str | None, int | None]]:
+def ends(repository, trial):
     return [(a.outcome, a.end_step) for a in repository.trial("digits", trial).attempts]
 
 
-def test_a_lost_attempt_ended_at_the_newest_of_its_own_checkpoints(repository: Repository) -> None:
+def test_a_lost_attempt_ended_at_the_newest_of_its_own_checkpoints(repository):
     first = take(repository, GONE)
     commit(repository, first, 20, 60, 40)
     other = take(repository, GONE)
@@ -68,9 +64,7 @@ def test_a_lost_attempt_ended_at_the_newest_of_its_own_checkpoints(repository: R
     assert ends(repository, 0) == [("lost", 60), ("lost", 50)], "none of another attempt's"
 
 
-def test_of_a_lost_attempt_without_checkpoints_no_last_step_is_known(
-    repository: Repository,
-) -> None:
+def test_of_a_lost_attempt_without_checkpoints_no_last_step_is_known(repository):
     take(repository, GONE)
     repository.release_lost("digits")
     assert ends(repository, 0) == [("lost", None)]
@@ -78,7 +72,7 @@ def test_of_a_lost_attempt_without_checkpoints_no_last_step_is_known(
     assert (attempt.error or "").startswith("its worker was killed")
 
 
-def test_an_attempt_that_is_not_lost_is_given_no_last_step(repository: Repository) -> None:
+def test_an_attempt_that_is_not_lost_is_given_no_last_step(repository):
     commit(repository, take(repository, ME), 60)
     assert repository.release_lost("digits") == ()
     assert ends(repository, 0) == [(None, None)]

@@ -1,7 +1,5 @@
 """The columns of Optuna's tables that sweeper reads and writes without importing Optuna."""
 
-from __future__ import annotations
-
 import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
@@ -11,7 +9,7 @@ from sweeper.db import optuna_rows
 OURS = optuna_rows._metadata.tables
 
 
-def differences(table: sa.Table) -> list[str]:
+def differences(table):
     """What a table of ours has otherwise than Optuna's of the same name."""
     theirs = models.BaseModel.metadata.tables[table.name]
     found = []
@@ -20,7 +18,7 @@ def differences(table: sa.Table) -> list[str]:
         if other is None or column.primary_key != other.primary_key:
             found.append(column.name)
         elif isinstance(column.type, sa.Enum) or isinstance(other.type, sa.Enum):
-            kinds = [(kind.name, sorted(kind.enums)) for kind in (column.type, other.type)]  # type: ignore[attr-defined]
+            kinds = [(kind.name, sorted(kind.enums)) for kind in (column.type, other.type)]
             found += [column.name] * (kinds[0] != kinds[1])
         elif column.type._type_affinity is not other.type._type_affinity:
             found.append(column.name)
@@ -28,11 +26,11 @@ def differences(table: sa.Table) -> list[str]:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_each_column_is_optunas(name: str) -> None:
+def test_each_column_is_optunas(name):
     assert differences(OURS[name]) == []
 
 
-def test_a_column_that_optuna_changes_is_found() -> None:
+def test_a_column_that_optuna_changes_is_found():
     changed = sa.Table(
         "trials",
         sa.MetaData(),

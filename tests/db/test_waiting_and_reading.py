@@ -1,7 +1,5 @@
 """Nobody waits for longer than their patience, and what may not be written can be read."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
@@ -12,7 +10,6 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -27,7 +24,7 @@ NOBODY = 65534
 
 
 @contextlib.contextmanager
-def written_elsewhere(path: Path) -> Iterator[None]:
+def written_elsewhere(path):
     """Another process's writing, which goes on."""
     other = sqlite3.connect(path, isolation_level=None)
     try:
@@ -37,7 +34,7 @@ def written_elsewhere(path: Path) -> Iterator[None]:
         other.close()
 
 
-def seconds_of(work: Callable[[], object]) -> float:
+def seconds_of(work):
     began = time.monotonic()
     with pytest.raises(DatabaseUnavailableError) as caught:
         work()
@@ -45,14 +42,14 @@ def seconds_of(work: Callable[[], object]) -> float:
     return time.monotonic() - began
 
 
-def test_a_patience_of_half_a_second_is_half_a_second(file: Path) -> None:
+def test_a_patience_of_half_a_second_is_half_a_second(file):
     with Database.open(f"sqlite:///{file}", create=False) as database, written_elsewhere(file):
         impatient = database.with_patience(0.5)
         assert 0.3 < seconds_of(lambda: impatient.write(lambda c: None)) < 3
         assert impatient.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
 
 
-def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file: Path) -> None:
+def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file):
     """A patient writer of the same process waits for a second process; an impatient one does not."""
     with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
         done = threading.Event()
@@ -66,9 +63,9 @@ def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file: P
         assert done.is_set(), "patience was for something"
 
 
-def test_a_writer_gets_its_turn_while_another_one_waits(file: Path) -> None:
+def test_a_writer_gets_its_turn_while_another_one_waits(file):
     with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
-        turns: list[str] = []
+        turns = []
         with written_elsewhere(file):
             writers = [
                 threading.Thread(target=lambda n=n: database.write(lambda c: turns.append(n)))
@@ -82,14 +79,14 @@ def test_a_writer_gets_its_turn_while_another_one_waits(file: Path) -> None:
         assert sorted(turns) == ["one", "three", "two"]
 
 
-def answer(words: list[str]) -> tuple[int, str]:
+def answer(words):
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = main(words)
     return code, out.getvalue()
 
 
-def as_nobody(work: Callable[[], str]) -> str:
+def as_nobody(work):
     """Run ``work`` in a fork that has no rights to what is not everybody's, and return its text."""
     reading, writing = os.pipe()
     child = os.fork()
@@ -112,7 +109,7 @@ def as_nobody(work: Callable[[], str]) -> str:
 
 
 @pytest.fixture
-def others(empty_file: Path) -> Iterator[Path]:
+def others(empty_file):
     """Another user's runs directory with a study in it, which everybody may read."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
@@ -136,7 +133,7 @@ VERBS = (["ls"], ["status", "theirs"], ["show", "theirs", "0"], ["best", "theirs
 
 @pytest.mark.skipif(sys.platform == "win32", reason="another user's rights are made with setuid")
 @pytest.mark.parametrize("state", ["closed", "being written", "its writer was killed"])
-def test_another_users_database_can_be_read_and_is_left_as_it_was(others: Path, state: str) -> None:
+def test_another_users_database_can_be_read_and_is_left_as_it_was(others, state):
     words = [[*verb, "--json", "--runs-dir", str(others)] for verb in VERBS]
     expected = [answer(each) for each in words]
     assert [code for code, _ in expected] == [0] * len(VERBS), expected

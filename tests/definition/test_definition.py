@@ -1,9 +1,6 @@
 """A definition is checked when it is written down: each bad argument is named with what it was."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import keras
 import pytest
@@ -24,14 +21,14 @@ from sweeper.spec.repeating import ConfirmRequest, Numbering
 from sweeper.train.randomness.seeds import TrialSeeds
 
 
-def factory(trial: object) -> None: ...
+def factory(trial): ...
 
 
 TWO = {"objective": ["loss", "accuracy"], "direction": ["minimize", "maximize"]}
 GOOD = {"name": "s", "model": factory, "data": factory, "epochs": 3, "trials": 4}
 
 
-def defined(**changes: object) -> StudyDefinition:
+def defined(**changes):
     return StudyDefinition(**{**GOOD, **changes})
 
 
@@ -88,29 +85,29 @@ def defined(**changes: object) -> StudyDefinition:
         ({"threads": 0}, "threads=0"),
     ],
 )
-def test_a_bad_argument_is_named(changes: dict[str, object], message: str) -> None:
+def test_a_bad_argument_is_named(changes, message):
     with pytest.raises(DefinitionError, match=message):
         defined(**changes)
 
 
-def test_a_keras_object_instead_of_a_factory_is_refused_with_why_that_cannot_be() -> None:
+def test_a_keras_object_instead_of_a_factory_is_refused_with_why_that_cannot_be():
     optimizer = keras.optimizers.Adam()
     with pytest.raises(DefinitionError, match=r"two trials would share .* model=lambda trial: …"):
         defined(model=optimizer)
 
 
-def test_a_model_can_be_called_and_is_no_factory_all_the_same() -> None:
+def test_a_model_can_be_called_and_is_no_factory_all_the_same():
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     with pytest.raises(DefinitionError, match=r"model=lambda trial: …"):
         defined(model=model)
 
 
-def test_one_and_true_are_two_points() -> None:
+def test_one_and_true_are_two_points():
     grid = {"x": [1, True, 1.0, "1", None]}
     assert defined(sampler="grid", grid=grid).settings().grid == {"x": tuple(grid["x"])}
 
 
-def test_settings_go_through_json_unchanged() -> None:
+def test_settings_go_through_json_unchanged():
     definition = defined(
         objective="val_accuracy",
         direction="maximize",
@@ -128,20 +125,20 @@ def test_settings_go_through_json_unchanged() -> None:
     assert again.audit == "all"
 
 
-def test_threads_are_resolved_once_from_the_machine_and_the_concurrency() -> None:
+def test_threads_are_resolved_once_from_the_machine_and_the_concurrency():
     assert defined(threads=3, concurrency=64).settings().threads == 3
     assert defined(concurrency=10_000).settings().threads == 1
 
 
-def test_a_custom_sampler_is_known_by_its_name() -> None:
-    def mine(seed: int) -> None: ...
+def test_a_custom_sampler_is_known_by_its_name():
+    def mine(seed): ...
 
     message = defined(sampler=mine).settings().sampler
     assert message.startswith("custom:")
     assert message.endswith("mine")
 
 
-def test_objectives_enqueued_values_and_pruner_come_back_from_the_database() -> None:
+def test_objectives_enqueued_values_and_pruner_come_back_from_the_database():
     settings = defined(enqueue=[{"x": 1, "kind": None}], **TWO).settings()
     stored = json.loads(json.dumps(settings.to_json()))
     assert StudySettings.from_json(stored) == settings
@@ -153,16 +150,16 @@ def test_objectives_enqueued_values_and_pruner_come_back_from_the_database() -> 
 
 
 class OwnPruner:
-    def __init__(self, limit: float, table: object) -> None:
+    def __init__(self, limit, table):
         self.limit = limit
         self._table = table
 
-    def prune(self, study: object, trial: object) -> bool:
+    def prune(self, study, trial):
         return False
 
 
-def test_a_pruner_is_described_by_what_it_was_made_with() -> None:
-    def described(pruner: object) -> object:
+def test_a_pruner_is_described_by_what_it_was_made_with():
+    def described(pruner):
         return json.loads(json.dumps(defined(pruner=pruner).settings().to_json()["pruner"]))
 
     assert described(MedianPruner(n_startup_trials=3)) == {
@@ -188,11 +185,11 @@ def test_a_pruner_is_described_by_what_it_was_made_with() -> None:
     }
 
 
-def _never(_trial: Any) -> Any:
+def _never(_trial):
     raise AssertionError
 
 
-def _study(**given: Any) -> StudyDefinition:
+def _study(**given):
     arguments = {"name": "s", "model": _never, "data": _never, "epochs": 4, "trials": 12, **given}
     return StudyDefinition(**arguments)
 
@@ -215,12 +212,12 @@ def _study(**given: Any) -> StudyDefinition:
         ),
     ],
 )
-def test_impossible_repeats_are_refused(given: dict[str, Any], said: str) -> None:
+def test_impossible_repeats_are_refused(given, said):
     with pytest.raises(DefinitionError, match=said):
         _study(**given)
 
 
-def test_one_repeat_changes_neither_the_stored_definition_nor_its_fingerprint() -> None:
+def test_one_repeat_changes_neither_the_stored_definition_nor_its_fingerprint():
     settings = _study().settings().to_json()
     assert "repeats" not in settings
     assert "confirm" not in settings
@@ -230,11 +227,11 @@ def test_one_repeat_changes_neither_the_stored_definition_nor_its_fingerprint() 
     assert StudySettings.from_json(repeated).numbering == Numbering(3)
 
 
-def test_one_repeat_keeps_every_trials_seed() -> None:
+def test_one_repeat_keeps_every_trials_seed():
     assert [Numbering().seed_position(n) for n in (0, 1, 17)] == [0, 1, 17]
 
 
-def test_repeats_are_paired_by_seed() -> None:
+def test_repeats_are_paired_by_seed():
     numbering = Numbering(3)
     found = [numbering.repeat_of(n) for n in range(6)]
     assert [(p.configuration, p.repeat) for p in found] == [
@@ -246,7 +243,7 @@ def test_repeats_are_paired_by_seed() -> None:
     assert len(set(seeds)) == 3
 
 
-def test_a_confirmations_seeds_are_paired_and_shared_with_no_trial_of_the_search() -> None:
+def test_a_confirmations_seeds_are_paired_and_shared_with_no_trial_of_the_search():
     numbering = Numbering(confirmed=2)
     seeds = [TrialSeeds(0, numbering.seed_position(n)).root for n in range(6)]
     assert seeds[0::2] == seeds[1::2]
@@ -259,7 +256,7 @@ def test_a_confirmations_seeds_are_paired_and_shared_with_no_trial_of_the_search
     ("concurrency", "repeats", "window"),
     [(4, 1, 7), (1, 1, 1), (1, 5, 1), (4, 5, 2), (4, 2, 4), (2, 5, 2), (8, 5, 3), (4, 100, 2)],
 )
-def test_the_window_counts_configurations(concurrency: int, repeats: int, window: int) -> None:
+def test_the_window_counts_configurations(concurrency, repeats, window):
     assert look_back(concurrency, repeats) == window
 
 
@@ -272,12 +269,12 @@ def test_the_window_counts_configurations(concurrency: int, repeats: int, window
         (ConfirmRequest(repeats=5, at_most=4), "at_most=4 is below repeats=5"),
     ],
 )
-def test_an_impossible_confirmation_is_refused(request_: ConfirmRequest, said: str) -> None:
+def test_an_impossible_confirmation_is_refused(request_, said):
     with pytest.raises(UsageError, match=said):
         request_.checked()
 
 
-def test_code_of_the_search_alone_is_not_in_the_fingerprint() -> None:
+def test_code_of_the_search_alone_is_not_in_the_fingerprint():
     parts = {"model": CodePart("a"), "sampler": CodePart("b")}
     both = CodeFingerprint(parts)
     marked = both.of_trials(CodeFingerprint({"model": CodePart("a")}))

@@ -1,12 +1,8 @@
 """A study is found where its target says, or the message says what is there instead."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +21,7 @@ study = Study(name={name!r}, model=model, data=data, epochs=1, trials=1)
 
 
 @pytest.fixture(autouse=True)
-def clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def clean_imports(monkeypatch, tmp_path):
     """Forget what a test imports, and stand in an empty directory."""
     before = set(sys.modules)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -36,7 +32,7 @@ def clean_imports(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[N
             del sys.modules[name]
 
 
-def write(path: Path, name: str = "one", more: str = "") -> Path:
+def write(path, name="one", more=""):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(STUDY.format(name=name) + more)
     return path
@@ -55,11 +51,11 @@ def write(path: Path, name: str = "one", more: str = "") -> Path:
         ("a.py:1", ("a.py:1", None)),
     ],
 )
-def test_a_target_is_split_at_its_name(target: str, parts: tuple[str, str | None]) -> None:
+def test_a_target_is_split_at_its_name(target, parts):
     assert split_target(target) == parts
 
 
-def test_the_only_study_needs_no_name_even_under_two(tmp_path: Path) -> None:
+def test_the_only_study_needs_no_name_even_under_two(tmp_path):
     file = write(tmp_path / "a.py", more="best = study\n")
     found = load_definition(str(file))
     assert found.name == "one"
@@ -68,7 +64,7 @@ def test_the_only_study_needs_no_name_even_under_two(tmp_path: Path) -> None:
     assert loaded_from(Study(name="x", model=print, data=print, epochs=1, trials=1)) is None
 
 
-def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> None:
+def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path):
     more = 'other = Study(name="two", model=model, data=data, epochs=1, trials=1)\n'
     file = write(tmp_path / "b.py", more=more)
     with pytest.raises(StudyFileError, match=r"holds 2 studies; name one: .*:study or .*:other"):
@@ -88,15 +84,13 @@ def test_of_several_studies_the_one_of_that_name_is_taken(tmp_path: Path) -> Non
         ("del study\n", "d.py", "holds no study"),
     ],
 )
-def test_what_is_there_instead_is_said(
-    tmp_path: Path, more: str, target: str, message: str
-) -> None:
+def test_what_is_there_instead_is_said(tmp_path, more, target, message):
     write(tmp_path / "d.py", more=more)
     with pytest.raises(StudyFileError, match=message):
         load_definition(target)
 
 
-def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path: Path) -> None:
+def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path):
     dashed = write(tmp_path / "my-study 2.py", "dashed")
     shadowing = write(tmp_path / "json.py", "shadowing")
     assert load_definition(str(dashed)).name == "dashed"
@@ -108,7 +102,7 @@ def test_files_that_no_import_would_find_are_loaded_all_the_same(tmp_path: Path)
     assert [load_definition(str(f)).name for f in (one, two)] == ["x", "y"]
 
 
-def edit_at_once(file: Path, text: str) -> None:
+def edit_at_once(file, text):
     """Within the second in which it was written, to a text as long."""
     before = file.stat()
     file.write_text(text)
@@ -118,8 +112,8 @@ def edit_at_once(file: Path, text: str) -> None:
 
 @pytest.mark.parametrize("target", ["edited.py", "edited"])
 def test_a_study_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
-) -> None:
+    tmp_path, monkeypatch, target
+):
     """So are the modules that it imports, also when its factories do that, later."""
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     monkeypatch.setattr(sys, "meta_path", [f for f in sys.meta_path if "Users" not in str(f)])
@@ -129,7 +123,7 @@ def test_a_study_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
     text = STUDY.replace("{name!r}", "helper.NAME + 'one'")
     (tmp_path / "edited.py").write_text(f"import helper\n{text}")
 
-    def found() -> list[str]:
+    def found():
         modules = [importlib.import_module(name) for name in ("later", "edited")]
         for name in ("edited", "helper", "later"):
             del sys.modules[name]
@@ -143,7 +137,7 @@ def test_a_study_is_loaded_as_it_stands_whatever_python_has_compiled_of_it(
     assert importlib.import_module("later").NAME == "two"
 
 
-def test_a_package_is_found_below_the_current_directory(tmp_path: Path) -> None:
+def test_a_package_is_found_below_the_current_directory(tmp_path):
     write(tmp_path / "mine" / "__init__.py", "in-init")
     write(tmp_path / "mine" / "deep.py", "deep")
     assert load_definition("mine").name == "in-init"
@@ -155,7 +149,7 @@ def test_a_package_is_found_below_the_current_directory(tmp_path: Path) -> None:
         load_definition("plain")
 
 
-def test_a_siblings_missing_import_is_the_modules_error(tmp_path: Path) -> None:
+def test_a_siblings_missing_import_is_the_modules_error(tmp_path):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("import not_installed_anywhere\n")
     with pytest.raises(StudyImportError, match="not_installed_anywhere") as failure:
@@ -172,9 +166,7 @@ def test_a_siblings_missing_import_is_the_modules_error(tmp_path: Path) -> None:
         ("def f(:", "raised SyntaxError"),
     ],
 )
-def test_a_module_that_fails_is_reported_with_its_line_and_can_be_mended(
-    tmp_path: Path, code: str, message: str
-) -> None:
+def test_a_module_that_fails_is_reported_with_its_line_and_can_be_mended(tmp_path, code, message):
     file = tmp_path / "e.py"
     file.write_text(f"\n{code}\n")
     with pytest.raises(StudyImportError, match=message) as failure:
@@ -186,12 +178,12 @@ def test_a_module_that_fails_is_reported_with_its_line_and_can_be_mended(
     assert load_definition(str(file)).name == "mended"
 
 
-def test_an_error_of_ours_is_passed_on_as_it_is(tmp_path: Path) -> None:
+def test_an_error_of_ours_is_passed_on_as_it_is(tmp_path):
     with pytest.raises(DefinitionError, match="'a/b' cannot be a study's name"):
         load_definition(str(write(tmp_path / "f.py", "a/b")))
 
 
-def test_a_bare_definition_cannot_be_run_from_python(tmp_path: Path) -> None:
+def test_a_bare_definition_cannot_be_run_from_python(tmp_path):
     file = tmp_path / "g.py"
     file.write_text(
         "from sweeper.definition.definition import StudyDefinition\n"
@@ -202,7 +194,7 @@ def test_a_bare_definition_cannot_be_run_from_python(tmp_path: Path) -> None:
         load_study(file)
 
 
-def test_a_file_is_read_up_to_the_line_that_runs_its_study(tmp_path: Path) -> None:
+def test_a_file_is_read_up_to_the_line_that_runs_its_study(tmp_path):
     file = tmp_path / "unguarded_study.py"
     line = "{0} = Study(name={0!r}, model=print, data=print, epochs=1, trials=1)\n"
     text = "from sweeper import Study\n" + line.format("first")
@@ -215,9 +207,7 @@ def test_a_file_is_read_up_to_the_line_that_runs_its_study(tmp_path: Path) -> No
         load_definition(str(file), study_name="second")
 
 
-def test_a_module_that_runs_its_study_is_read_up_to_there_by_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_runs_its_study_is_read_up_to_there_by_its_name(tmp_path, monkeypatch):
     package = tmp_path / "package_of_studies"
     package.mkdir()
     (package / "__init__.py").write_text("")

@@ -1,7 +1,5 @@
 """What a factory asks its trial, and what it is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,25 +7,25 @@ import pytest
 
 from sweeper.definition.trial import Trial
 from sweeper.errors import ParameterError
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 
 class Asked:
-    def __init__(self, answer: CategoricalChoice) -> None:
+    def __init__(self, answer):
         self.answer = answer
-        self.questions: list[tuple[str, Distribution]] = []
+        self.questions = []
 
-    def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
+    def __call__(self, name, distribution):
         self.questions.append((name, distribution))
         return self.answer
 
 
-def trial(answer: CategoricalChoice = 1) -> tuple[Trial, Asked]:
+def trial(answer=1):
     asked = Asked(answer)
     return Trial(number=3, seed=5, directory=Path("/files"), ask=asked), asked
 
 
-def test_each_question_is_asked_as_it_was_put() -> None:
+def test_each_question_is_asked_as_it_was_put():
     made, asked = trial()
     made.suggest_float("f", 0, 1, step=0.5)
     made.suggest_float("log", 1e-3, 1, log=True)
@@ -42,7 +40,7 @@ def test_each_question_is_asked_as_it_was_put() -> None:
     assert type(asked.questions[2][1].low) is int
 
 
-def test_a_parameter_asked_for_again_has_its_value_without_a_question() -> None:
+def test_a_parameter_asked_for_again_has_its_value_without_a_question():
     made, asked = trial(0.25)
     assert made.suggest_float("x", 0, 1) == made.suggest_float("x", 0.0, 1.0) == 0.25
     assert len(asked.questions) == 1
@@ -58,7 +56,7 @@ def test_a_parameter_asked_for_again_has_its_value_without_a_question() -> None:
         lambda t: t.suggest_categorical("x", [0, 1]),
     ],
 )
-def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) -> None:
+def test_a_parameter_asked_for_again_in_another_range_is_refused(again):
     made, asked = trial(0.25)
     made.suggest_float("x", 0, 1)
     with pytest.raises(ParameterError, match=r"'x' was suggested as .* and now as .*another name"):
@@ -80,14 +78,14 @@ def test_a_parameter_asked_for_again_in_another_range_is_refused(again: object) 
         (lambda t: t.suggest_float(1, 0, 1), "must be a string"),
     ],
 )
-def test_an_impossible_question_is_refused_before_it_is_asked(ask: object, message: str) -> None:
+def test_an_impossible_question_is_refused_before_it_is_asked(ask, message):
     made, asked = trial()
     with pytest.raises(ParameterError, match=message):
         ask(made)
     assert asked.questions == []
 
 
-def test_the_parameters_cannot_be_changed_from_outside() -> None:
+def test_the_parameters_cannot_be_changed_from_outside():
     made, _ = trial()
     made.suggest_int("i", 0, 3)
     with pytest.raises(TypeError):

@@ -1,14 +1,11 @@
 """The specification of a checkpoint is enough to read one, and to write one that sweeper reads."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -30,7 +27,7 @@ STATE = {"model": ["kernel", "bias"], "odd": [math.nan, -(2**80), {"$float": 1.5
 
 
 @pytest.fixture
-def written(tmp_path: Path) -> Path:
+def written(tmp_path):
     """A checkpoint that sweeper wrote."""
     kernel = np.arange(6, dtype="float32").reshape(2, 3)
     tensors = {"model/00000": kernel, "model/00001": np.float64(2.5), "seed": np.uint32([1, 2])}
@@ -41,13 +38,13 @@ def written(tmp_path: Path) -> Path:
     return path
 
 
-def read(directory: Path) -> Any:
-    names: dict[str, Any] = {"__name__": "read_checkpoint"}
+def read(directory):
+    names = {"__name__": "read_checkpoint"}
     exec(compile(READER, "read_checkpoint.py", "exec"), names)
     return names["read"](directory)
 
 
-def test_the_pages_reader_reads_what_sweeper_wrote(written: Path) -> None:
+def test_the_pages_reader_reads_what_sweeper_wrote(written):
     manifest, tensors, state = read(written)
     assert written.name == "step-000000420"
     assert (manifest["step"], manifest["epoch"], manifest["metrics"]) == (420, 2, {"loss": 0.5})
@@ -62,7 +59,7 @@ def test_the_pages_reader_reads_what_sweeper_wrote(written: Path) -> None:
     ]
 
 
-def test_the_pages_reader_needs_nothing_of_sweepers(written: Path, tmp_path: Path) -> None:
+def test_the_pages_reader_needs_nothing_of_sweepers(written, tmp_path):
     (tmp_path / "read_checkpoint.py").write_text(READER)
     code = (
         "import sys, pathlib, read_checkpoint as r; r.read(pathlib.Path(sys.argv[1]));"
@@ -77,7 +74,7 @@ def test_the_pages_reader_needs_nothing_of_sweepers(written: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "tensors.safetensors", "state.json"])
-def test_control_a_flipped_bit_is_found_by_the_pages_reader(written: Path, name: str) -> None:
+def test_control_a_flipped_bit_is_found_by_the_pages_reader(written, name):
     text = bytearray((written / name).read_bytes())
     text[-3] ^= 1
     (written / name).write_bytes(text)
@@ -85,15 +82,15 @@ def test_control_a_flipped_bit_is_found_by_the_pages_reader(written: Path, name:
         read(written)
 
 
-def compact(value: Any) -> bytes:
+def compact(value):
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def digest(data: bytes) -> str:
+def digest(data):
     return xxhash.xxh3_128_hexdigest(data)
 
 
-def test_what_is_written_by_the_specification_alone_is_read_by_sweeper(tmp_path: Path) -> None:
+def test_what_is_written_by_the_specification_alone_is_read_by_sweeper(tmp_path):
     directory = tmp_path / "step-000000010"
     directory.mkdir()
     # Larger elements first, as the page says.

@@ -1,10 +1,7 @@
 """The page of what ``--json`` prints names each field that there is, and no other."""
 
-from __future__ import annotations
-
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,16 +23,16 @@ MODULES = {
 }
 
 
-def documented(page: str, record: str) -> set[str]:
+def documented(page, record):
     table = re.search(rf"<!-- fields: {record} -->\n\n((?:\|.*\n)+)", page)
     assert table, f"no table for {record}"
     return set(re.findall(r"^\| `(\w+)`", table[1], re.MULTILINE))
 
 
-def printed(code: str, record: str) -> set[str]:
+def printed(code, record):
     """The keys of what ``record.to_json()`` returns, those of ``**`` and of `json_fields` included."""
     [cls] = [n for n in ast.parse(code).body if isinstance(n, ast.ClassDef) and n.name == record]
-    all_fields = {n.target.id for n in cls.body if isinstance(n, ast.AnnAssign)}  # type: ignore[attr-defined]
+    all_fields = {n.target.id for n in cls.body if isinstance(n, ast.AnnAssign)}
     methods = {n.name: n for n in cls.body if isinstance(n, ast.FunctionDef)}
     if "JsonRecord" in {getattr(base, "id", "") for base in cls.bases}:
         assert "to_json" not in methods, "it prints what its base prints"
@@ -48,13 +45,13 @@ def printed(code: str, record: str) -> set[str]:
     return found
 
 
-def _keys_returned(function: ast.FunctionDef, methods: dict[str, ast.FunctionDef]) -> Iterator[str]:
+def _keys_returned(function, methods):
     for node in ast.walk(function):
         if isinstance(node, ast.Return) and isinstance(node.value, ast.Dict):
             yield from _keys(node.value, methods)
 
 
-def _keys(found: ast.Dict, methods: dict[str, ast.FunctionDef]) -> Iterator[str]:
+def _keys(found, methods):
     for key, value in zip(found.keys, found.values, strict=True):
         if isinstance(key, ast.Constant):
             yield str(key.value)
@@ -67,12 +64,12 @@ def _keys(found: ast.Dict, methods: dict[str, ast.FunctionDef]) -> Iterator[str]
 
 
 @pytest.mark.parametrize("record", MODULES)
-def test_the_page_has_every_field_that_is_printed(record: str) -> None:
+def test_the_page_has_every_field_that_is_printed(record):
     code = (ROOT / "sweeper" / MODULES[record]).read_text()
     assert documented(PAGE, record) == printed(code, record)
 
 
-def test_control_a_field_that_the_page_lacks_is_found() -> None:
+def test_control_a_field_that_the_page_lacks_is_found():
     code = Path(ROOT / "sweeper" / "records/results.py").read_text()
     changed = code.replace("    bytes: int\n", "    bytes: int\n    more: int\n")
     assert printed(changed, "CheckpointRecord") - documented(PAGE, "CheckpointRecord") == {"more"}

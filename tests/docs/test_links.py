@@ -1,17 +1,14 @@
 """Every link of the texts beside the code leads to something that is there."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
 import subprocess
 import tomllib
-from pathlib import Path
 
 import pytest
 import yaml
-from doc_blocks import ROOT, SHELL, Block, all_pages, blocks, blocks_of
+from doc_blocks import ROOT, SHELL, all_pages, blocks, blocks_of
 from markdown.extensions.toc import slugify
 
 TEXTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
@@ -19,7 +16,7 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-def broken(text: str, beside: Path) -> list[str]:
+def broken(text, beside):
     """The links of ``text`` that lead nowhere, as files below ``beside``."""
     found = []
     for link in _LINK.findall(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
@@ -32,17 +29,17 @@ def broken(text: str, beside: Path) -> list[str]:
     return found
 
 
-def anchors(target: Path, text: str, name: str) -> set[str]:
+def anchors(target, text, name):
     headings = _HEADING.findall(target.read_text() if name else text)
     return {slugify(re.sub(r"[`*]", "", heading), "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", TEXTS)
-def test_every_link_leads_to_something(name: str) -> None:
+def test_every_link_leads_to_something(name):
     assert broken((ROOT / name).read_text(), ROOT) == []
 
 
-def test_control_a_link_to_nothing_is_found(tmp_path: Path) -> None:
+def test_control_a_link_to_nothing_is_found(tmp_path):
     (tmp_path / "there.md").write_text("# A heading\n")
     text = "[a](there.md) [b](there.md#a-heading) [c](gone.md) [d](there.md#gone)"
     assert broken(text, tmp_path) == ["gone.md", "there.md#gone"]
@@ -51,11 +48,11 @@ def test_control_a_link_to_nothing_is_found(tmp_path: Path) -> None:
 NAMED = re.compile(r"\b(?:studies|examples|benchmarks)/[\w./-]+\.(?:py|sbatch|yaml)\b")
 
 
-def files_that_are_not_there(text: str) -> list[str]:
+def files_that_are_not_there(text):
     return sorted({name for name in NAMED.findall(text) if not (ROOT / name).is_file()})
 
 
-def test_every_file_that_a_text_names_is_there() -> None:
+def test_every_file_that_a_text_names_is_there():
     kept = ("docs", "examples", "studies")
     texts = [
         *(ROOT / name for name in TEXTS),
@@ -70,7 +67,7 @@ def test_every_file_that_a_text_names_is_there() -> None:
     assert {path: names for path, names in missing.items() if names} == {}
 
 
-def test_control_a_named_file_that_is_not_there_is_found() -> None:
+def test_control_a_named_file_that_is_not_there_is_found():
     text = "sweeper run /shared/studies/digits.py; see examples/keras_aliasing.py"
     assert files_that_are_not_there(text) == ["studies/digits.py"]
 
@@ -78,7 +75,7 @@ def test_control_a_named_file_that_is_not_there_is_found() -> None:
 BLOCKS = [block for page in all_pages() for block in blocks(page)]
 
 
-def check_form(block: Block) -> None:
+def check_form(block):
     """Raise where the block is not what its language says."""
     if block.language == "python":
         ast.parse(block.text)
@@ -99,7 +96,7 @@ def check_form(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_a_block_is_what_its_language_says(block: Block) -> None:
+def test_a_block_is_what_its_language_says(block):
     check_form(block)
 
 
@@ -107,13 +104,13 @@ def test_a_block_is_what_its_language_says(block: Block) -> None:
     ("language", "text"),
     [("python", "x ="), ("bash", "if x; then"), ("json", "{"), ("toml", "a"), ("cobol", "")],
 )
-def test_control_a_block_that_is_something_else_is_refused(language: str, text: str) -> None:
+def test_control_a_block_that_is_something_else_is_refused(language, text):
     [block] = blocks_of(f"```{language}\n{text}\n```\n", "page.md")
     with pytest.raises((SyntaxError, ValueError)):
         check_form(block)
 
 
-def test_control_a_marker_is_read_with_its_reason() -> None:
+def test_control_a_marker_is_read_with_its_reason():
     text = "<!-- not run: needs a cluster -->\n```bash\nls\n```\n\n```bash\npwd\n```\n"
     first, second = blocks_of(text, "page.md")
     assert (first.marker, first.why, second.marker) == ("not run", "needs a cluster", "")

@@ -1,11 +1,8 @@
 """Every block of the pages and docstrings runs as a reader runs it, to its end, in the page's order."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from doc_blocks import (
@@ -42,13 +39,13 @@ FEWER = {
 """Of pages whose studies train fewer trials by default, what they say and what is run instead."""
 
 
-def pages_here() -> list[str]:
+def pages_here():
     names = [str(path.relative_to(ROOT)) for path in all_pages()]
     names = [name for name in names if name not in OWN_TESTS and runnable(ROOT / name)]
     return sorted(names, key=lambda name: (name != FIRST, name))
 
 
-def with_fewer_trials(page: str, found: list[Block]) -> list[Block]:
+def with_fewer_trials(page, found):
     """A page's blocks as they are run by default."""
     for said, instead in FEWER.get(page, {}).items():
         assert sum(block.text.count(said) for block in found) == 1, (page, said)
@@ -57,13 +54,13 @@ def with_fewer_trials(page: str, found: list[Block]) -> list[Block]:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def home(tmp_path_factory):
     """The empty directory of the tutorial."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture(scope="module")
-def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, str]:
+def failures(tmp_path_factory, home):
     """Of each page of the default run that failed, what it said last."""
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
@@ -78,7 +75,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory, home: Path) -> dict[str, 
 
 
 @pytest.fixture(scope="module")
-def failures_of_all(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def failures_of_all(tmp_path_factory):
     """As `failures`, of every page as it stands, and of the docstrings' examples."""
     directory = tmp_path_factory.mktemp("whole")
     place = checkout(directory / "checkout")
@@ -90,29 +87,27 @@ def failures_of_all(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.mark.pages
 @pytest.mark.parametrize("page", pages_here())
-def test_a_page_runs_as_it_stands_with_the_installed_command(
-    page: str, failures_of_all: dict[str, str]
-) -> None:
+def test_a_page_runs_as_it_stands_with_the_installed_command(page, failures_of_all):
     assert page not in failures_of_all, failures_of_all[page]
 
 
 @pytest.mark.pages
-def test_every_example_of_a_docstring_gives_what_it_says(failures_of_all: dict[str, str]) -> None:
+def test_every_example_of_a_docstring_gives_what_it_says(failures_of_all):
     assert EXAMPLES not in failures_of_all, failures_of_all[EXAMPLES]
 
 
 @pytest.mark.parametrize("page", [FIRST, GUIDE, README])
-def test_a_page_runs_with_fewer_trials(page: str, failures: dict[str, str]) -> None:
+def test_a_page_runs_with_fewer_trials(page, failures):
     assert page not in failures, failures[page]
 
 
-def test_control_an_example_that_gives_something_else_fails(tmp_path: Path) -> None:
+def test_control_an_example_that_gives_something_else_fails(tmp_path):
     wrong = Block("sweeper.wrong", 1, "pycon", ">>> 1 + 1\n3")
     said = run_pages({"wrong": tmp_path}, tmp_path, {"wrong": [wrong]})
     assert "Expected:\n    3\nGot:\n    2" in said["wrong"]
 
 
-def check_tutorial(home: Path, trials: int) -> None:
+def check_tutorial(home, trials):
     """A new user has got a resumed and verified sweep."""
     database = sqlite3.connect(home / "first-sweep" / "runs" / "sweeper.db")
     of_study = "SELECT result FROM sweeper_trials t JOIN sweeper_studies s ON s.id = t.study_id"
@@ -127,15 +122,13 @@ def check_tutorial(home: Path, trials: int) -> None:
     database.close()
 
 
-def test_the_tutorial_typed_in_an_empty_directory_does_what_it_says(
-    home: Path, failures: dict[str, str]
-) -> None:
+def test_the_tutorial_typed_in_an_empty_directory_does_what_it_says(home, failures):
     assert TUTORIAL not in failures, failures[TUTORIAL]
     check_tutorial(home, TUTORIAL_TRIALS)
 
 
 @pytest.mark.pages
-def test_the_tutorials_long_block_runs_too(tmp_path: Path) -> None:
+def test_the_tutorials_long_block_runs_too(tmp_path):
     home = tmp_path / "home"
     home.mkdir()
     found = {TUTORIAL: runnable(ROOT / TUTORIAL, long=True)}
@@ -161,7 +154,7 @@ BROKEN = {
 
 
 @pytest.fixture(scope="module")
-def failures_of_broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def failures_of_broken(tmp_path_factory):
     directory = tmp_path_factory.mktemp("broken")
     found = {name: blocks_of(text, f"{name}.md") for name, (text, _) in BROKEN.items()}
     quiet = "\n".join(line for line in README_AS_IT_WAS.splitlines() if "print(" not in line)
@@ -174,20 +167,18 @@ def failures_of_broken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, st
 
 @pytest.mark.parametrize("kind", BROKEN)
 def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
-    kind: str, failures_of_broken: dict[str, str]
-) -> None:
+    kind, failures_of_broken
+):
     said = failures_of_broken[kind]
     assert BROKEN[kind][1] in said
     assert f"{kind}.md:" in said
 
 
-def test_control_a_block_whose_trials_all_fail_fails_though_it_ends_well(
-    failures_of_broken: dict[str, str],
-) -> None:
+def test_control_a_block_whose_trials_all_fail_fails_though_it_ends_well(failures_of_broken):
     assert re.search(r"README\.md:\d+: \d trials failed", failures_of_broken["ends-well"])
 
 
-def test_what_stands_under_a_guard_is_run_by_each_page() -> None:
+def test_what_stands_under_a_guard_is_run_by_each_page():
     """In the default run: as a program of the page, or where a page writes a file, by its command."""
     for page in all_pages():
         found = as_programs(blocks(page))

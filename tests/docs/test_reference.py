@@ -1,11 +1,8 @@
 """Every public name has an entry in the reference, described whole, with an example."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from pathlib import Path
-from typing import Any
 
 import errors_page
 import griffe
@@ -18,7 +15,7 @@ import sweeper
 REFERENCE = DOCS / "reference"
 
 
-def test_every_public_name_has_an_entry() -> None:
+def test_every_public_name_has_an_entry():
     texts = [page.read_text() for page in REFERENCE.glob("*.md")]
     pages = "\n".join([*texts, errors_page.page()])
     entries = {
@@ -28,17 +25,17 @@ def test_every_public_name_has_an_entry() -> None:
 
 
 @pytest.mark.parametrize("path", public_paths())
-def test_a_public_name_has_an_example_and_leaves_nothing_undescribed(path: str) -> None:
+def test_a_public_name_has_an_example_and_leaves_nothing_undescribed(path):
     thing = public_object(path)
     assert has_example(thing), "add an 'Examples:' section with '>>> ' to its docstring"
     assert list(undescribed(thing)) == []
 
 
-def visited(code: str) -> Any:
+def visited(code):
     return griffe.visit("module", Path("module.py"), textwrap.dedent(code))
 
 
-def test_control_what_is_left_out_is_found() -> None:
+def test_control_what_is_left_out_is_found():
     module = visited(
         '''
         from dataclasses import dataclass

@@ -1,13 +1,10 @@
 """The site builds without a warning, every link in it resolves, and it needs no network to be read."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from doc_blocks import ROOT
@@ -15,7 +12,7 @@ from doc_blocks import ROOT
 EXTERNAL = re.compile(r"(?:https?:)?//")
 
 
-def build(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
+def build(configuration, site):
     return subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", configuration, "-d", site],
         env={**os.environ, "PYTHONPATH": str(ROOT), "NO_MKDOCS_2_WARNING": "1"},
@@ -27,7 +24,7 @@ def build(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     """The whole site."""
     directory = tmp_path_factory.mktemp("site")
     done = build(ROOT / "mkdocs.yml", directory)
@@ -38,11 +35,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Loaded(HTMLParser):
     """What a page has a browser load by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.found: list[str] = []
+        self.found = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         given = dict(attrs)
         if tag in ("script", "img", "iframe", "source"):
             self.found.append(given.get("src") or "")
@@ -50,13 +47,13 @@ class Loaded(HTMLParser):
             self.found.append(given.get("href") or "")
 
 
-def loaded_from_elsewhere(html: str) -> list[str]:
+def loaded_from_elsewhere(html):
     parser = Loaded()
     parser.feed(html)
     return [address for address in parser.found if EXTERNAL.match(address)]
 
 
-def test_the_site_is_built_and_has_each_part(site: Path) -> None:
+def test_the_site_is_built_and_has_each_part(site):
     home = (site / "index.html").read_text()
     for section in ("Tutorial", "How-to guides", "Reference", "Explanation"):
         assert section in home
@@ -68,14 +65,14 @@ def test_the_site_is_built_and_has_each_part(site: Path) -> None:
     assert "sweeper_attempts" in (site / "reference" / "database.html").read_text()
 
 
-def test_the_site_is_read_without_a_network(site: Path) -> None:
+def test_the_site_is_read_without_a_network(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40
     found = {page.name: loaded_from_elsewhere(page.read_text()) for page in pages}
     assert {name: addresses for name, addresses in found.items() if addresses} == {}
 
 
-def test_control_what_is_loaded_from_elsewhere_is_seen() -> None:
+def test_control_what_is_loaded_from_elsewhere_is_seen():
     html = '<script src="https://cdn.example/x.js"></script><img src="own.png">'
     assert loaded_from_elsewhere(html) == ["https://cdn.example/x.js"]
 
@@ -88,7 +85,7 @@ TO_NOTHING = {
 """Links, and what is said of each."""
 
 
-def test_control_links_to_nothing_are_warnings_and_end_the_build(tmp_path: Path) -> None:
+def test_control_links_to_nothing_are_warnings_and_end_the_build(tmp_path):
     docs = tmp_path / "docs"
     docs.mkdir()
     (docs / "index.md").write_text("\n\n".join(["# Home", *TO_NOTHING]))

@@ -1,10 +1,6 @@
 """Whatever two checkpoints do not have alike is found, by the user's name; and nothing else is."""
 
-from __future__ import annotations
-
 import copy
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +8,10 @@ from checkpoints_on_disk import STATE, TENSORS, Planted, write
 
 from sweeper.checkpoint.format import relocated
 from sweeper.replay.comparison import compare_checkpoints, compare_model
-from sweeper.replay.findings import Difference, excuse
+from sweeper.replay.findings import excuse
 
 
-def differences(
-    tmp_path: Path, state: dict[str, Any] | None = None, **tensors: Any
-) -> list[Difference]:
+def differences(tmp_path, state=None, **tensors):
     changed = {name.replace("__", "/"): value for name, value in tensors.items()}
     return compare_checkpoints(
         write(tmp_path / "a"),
@@ -26,7 +20,7 @@ def differences(
     )
 
 
-def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_path: Path) -> None:
+def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_path):
     assert differences(tmp_path) == []
 
 
@@ -41,21 +35,19 @@ def test_checkpoints_that_are_the_same_do_not_differ_however_long_they_took(tmp_
         ("reachable__00001", np.zeros(1), "reachable, '1': only resumed"),
     ],
 )
-def test_a_tensor_that_differs_is_named(
-    tmp_path: Path, tensor: str, value: Any, message: str
-) -> None:
+def test_a_tensor_that_differs_is_named(tmp_path, tensor, value, message):
     (found,) = differences(tmp_path, **{tensor: value})
     assert str(found).startswith(message)
     assert (found.level, found.excusable) == ("error", False)
 
 
-def test_how_far_tf_data_has_read_ahead_is_no_difference(tmp_path: Path) -> None:
+def test_how_far_tf_data_has_read_ahead_is_no_difference(tmp_path):
     assert differences(tmp_path, data__train__iterator=np.ones(5, np.uint8)) == []
     # Anything else that is kept of the data counts.
     assert differences(tmp_path / "more", data__train__order=np.ones(5))
 
 
-VALUES: list[tuple[list[Any], Any, str]] = [
+VALUES = [
     (["global_seed_generator"], 7, "the state of global seed generator: null undisturbed, 7"),
     (["another"], {"x": 1}, "the state of another: missing undisturbed, {"),
     (["model"], ["dense/kernel"], "the state of model: 2 undisturbed, 1 resumed"),
@@ -68,15 +60,13 @@ VALUES: list[tuple[list[Any], Any, str]] = [
 
 
 @pytest.mark.parametrize(("path", "value", "message"), VALUES, ids=lambda p: str(p)[:60])
-def test_a_value_that_differs_is_named_with_both_values(
-    tmp_path: Path, path: list[Any], value: Any, message: str
-) -> None:
+def test_a_value_that_differs_is_named_with_both_values(tmp_path, path, value, message):
     other = Planted(path).write(tmp_path / "bb", value)
     (found,) = compare_checkpoints(write(tmp_path / "a"), other, objectives=["val_accuracy"])
     assert str(found).startswith(message)
 
 
-def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path: Path) -> None:
+def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path):
     """Shared objects are named by their first place; one more of them shifts no other."""
     state = copy.deepcopy(STATE)
     kept = state["user_state"]
@@ -85,9 +75,7 @@ def test_a_new_object_elsewhere_makes_no_difference_of_those_after_it(tmp_path: 
     assert found.name == "callback Another, attribute 'x'"
 
 
-def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(
-    tmp_path: Path,
-) -> None:
+def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(tmp_path):
     seconds = Planted(["user_state/callback Count.seconds", 0])
     more = Planted(["user_state/callback Count.seconds", 2])
     whole = write(tmp_path / "a")
@@ -101,13 +89,13 @@ def test_an_array_is_excused_in_the_elements_that_differ_anyway_and_in_no_other(
     )
 
 
-def test_names_that_keras_made_up_are_no_values(tmp_path: Path) -> None:
+def test_names_that_keras_made_up_are_no_values(tmp_path):
     state = copy.deepcopy(STATE)
     state["model"] = ["dense_7/kernel", "dense_7/bias"]
     assert differences(tmp_path, state) == []
 
 
-def test_the_replays_own_directory_stands_for_the_trials(tmp_path: Path) -> None:
+def test_the_replays_own_directory_stands_for_the_trials(tmp_path):
     state = copy.deepcopy(STATE)
     state["user_state"]["changed"]["callback Count"]["set"]["file"] = "/runs/trial/files/a.txt"
     moved = relocated(state, "/runs/trial/files", "/tmp/replay/files")
@@ -121,7 +109,7 @@ def test_the_replays_own_directory_stands_for_the_trials(tmp_path: Path) -> None
     )
 
 
-def test_a_damaged_checkpoint_is_compared_by_its_digests(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_compared_by_its_digests(tmp_path):
     one = write(tmp_path / "a")
     (one / "state.json").write_bytes(b"torn")
     other = Planted(["model/00000", 1]).write(tmp_path / "bb", 9.0)
@@ -129,7 +117,7 @@ def test_a_damaged_checkpoint_is_compared_by_its_digests(tmp_path: Path) -> None
     assert str(found).startswith("model variable 0 (dense/kernel): by its digest")
 
 
-def test_two_models_are_compared_in_their_weights_alone() -> None:
+def test_two_models_are_compared_in_their_weights_alone():
     state = {"model": ["dense/kernel"]}
     ours = {"model/00000": np.zeros(2), "optimizer/00000": np.zeros(1)}
     theirs = {"model/00000": np.array([0.0, 0.5]), "optimizer/00000": np.ones(1)}

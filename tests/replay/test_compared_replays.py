@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from sweeper.records.results import EpochRecord
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import compared_replays
-from sweeper.run.compared_replays import ComparedReplay, Reference, ReplayComparison
+from sweeper.run.compared_replays import ComparedReplay, Reference
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, Replayed, ReplayOrder
 
@@ -35,7 +35,7 @@ class Ran:
     authors: StudyAuthors
     orders: list[ReplayOrder] = field(default_factory=list)
 
-    def __call__(self, order: ReplayOrder, *_more: object) -> Replayed:
+    def __call__(self, order, *_more):
         number = len(self.orders)
         self.orders.append(order)
         replayed = Replayed(authors=self.authors)
@@ -49,20 +49,17 @@ class Ran:
         return replayed
 
 
-Comparing = Callable[..., tuple[ReplayComparison, Ran]]
-
-
 @pytest.fixture
-def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comparing:
+def compared(tmp_path, monkeypatch):
     """Compares a trial of two equal checkpoints with replays that end as is given."""
     whole = write(tmp_path / "whole")
 
     def run(
-        *replays: Sequence[Path],
-        metrics: Sequence[Mapping[str, float]] = ({}, {}),
-        stored: Mapping[str, float] | None = None,
-        measured: frozenset[str] = frozenset(),
-    ) -> tuple[ReplayComparison, Ran]:
+        *replays,
+        metrics=({}, {}),
+        stored=None,
+        measured=frozenset(),
+    ):
         authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
         ran = Ran([[each or whole for each in replay] for replay in replays], metrics, authors)
         monkeypatch.setattr(compared_replays, "run_again", ran)
@@ -80,10 +77,10 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comparing:
     return run
 
 
-SAME: tuple[None, None] = (None, None)
+SAME = (None, None)
 
 
-def test_a_replay_that_is_the_same_is_run_once(compared: Comparing) -> None:
+def test_a_replay_that_is_the_same_is_run_once(compared):
     found, ran = compared(SAME, metrics=[{"loss": 0.5}], stored={"loss": 0.5})
     assert (len(ran.orders), found.again, found.repeats, found.differences) == (1, None, None, [])
     assert [each.tensors for each in found.checkpoints.values()] == [17, 17]
@@ -91,8 +88,8 @@ def test_a_replay_that_is_the_same_is_run_once(compared: Comparing) -> None:
 
 @pytest.mark.parametrize("repeats", [True, False])
 def test_weights_that_differ_are_run_again_to_where_they_first_do_and_are_never_excused(
-    compared: Comparing, tmp_path: Path, *, repeats: bool
-) -> None:
+    compared, tmp_path, *, repeats
+):
     changed = WEIGHTS.write(tmp_path / "changed", 5.0)
     again = changed if repeats else WEIGHTS.write(tmp_path / "again", 6.0)
     found, ran = compared((changed, changed), (again, again))
@@ -102,8 +99,8 @@ def test_weights_that_differ_are_run_again_to_where_they_first_do_and_are_never_
 
 
 def test_the_second_replay_goes_to_the_last_checkpoint_with_a_new_value_that_may_be_measured(
-    compared: Comparing, tmp_path: Path
-) -> None:
+    compared, tmp_path
+):
     early = COUNT.write(tmp_path / "early", 4)
     late = COUNT.write(tmp_path / "late", 4, also=(SECONDS.where, 9.0))
     timed = COUNT.write(tmp_path / "timed", 4, also=(SECONDS.where, 8.0))
@@ -119,9 +116,7 @@ def test_the_second_replay_goes_to_the_last_checkpoint_with_a_new_value_that_may
     assert found.repeats is True, "what is measured says nothing of it"
 
 
-def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_never(
-    compared: Comparing,
-) -> None:
+def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_never(compared):
     stored = {"loss": 0.5, "seconds": 1.0}
     metrics = [{"loss": 0.25, "seconds": 2.0}, {"loss": 0.75, "seconds": 3.0}]
     found, ran = compared(SAME, SAME, metrics=metrics, stored=stored)
@@ -136,8 +131,8 @@ def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_
 
 @pytest.mark.parametrize(("measured", "level"), [("seconds", "note"), ("others", "error")])
 def test_a_metric_of_a_clock_that_two_replays_have_alike_is_excused_by_who_measures_it(
-    compared: Comparing, measured: str, level: str
-) -> None:
+    compared, measured, level
+):
     """A rounded time is easily the same in two replays."""
     found, _ = compared(
         SAME,

@@ -1,13 +1,8 @@
 """The one order of a replay: the processes that it starts, what each is told, and what comes of them."""
 
-from __future__ import annotations
-
 import signal
 import threading
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_trials import definition
@@ -16,19 +11,16 @@ from sweeper.replay.reports import Authored, Lengths, StudyAuthors
 from sweeper.run import replays
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import (
-    Assignment,
     CheckpointCommitted,
     Failed,
     Finished,
-    Message,
     ReplayBuilt,
     Started,
     Warned,
 )
-from sweeper.run.replays import Answers, Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
+from sweeper.run.replays import Answers, Kill, ReplayDiedError, ReplayOrder, run_again
 
 KILLED = ExitStatus(-signal.SIGKILL)
-Script = Callable[[Assignment], tuple[Sequence[Message], ExitStatus]]
 
 ORDER = ReplayOrder(
     settings=definition(name="small", epochs=3).settings(),
@@ -38,27 +30,24 @@ ORDER = ReplayOrder(
 )
 
 
-def committed(directory: str, step: int, epoch: int) -> CheckpointCommitted:
+def committed(directory, step, epoch):
     return CheckpointCommitted(step, epoch, "", 8, f"{directory}/step-{step:09d}")
 
 
-def a_trial(assignment: Assignment) -> tuple[Sequence[Message], ExitStatus]:
+def a_trial(assignment):
     """Take the checkpoints that it is told to take; die where it is told to; else come to its end."""
     order = assignment.replay
-    assert order is not None
     directory = assignment.checkpoints[-1]
-    taken: list[Message] = [committed(directory, step, epoch) for step, epoch in order.checkpoints]
+    taken = [committed(directory, step, epoch) for step, epoch in order.checkpoints]
     end = () if order.die_after is not None else (Finished(60, 0.5, "digest"),)
     return [Started(0, 0, 20), *taken, *end], KILLED if order.die_after else ExitStatus(0)
 
 
-def ran(
-    order: ReplayOrder, directory: Path, monkeypatch: pytest.MonkeyPatch, script: Script = a_trial
-) -> tuple[Replayed, list[tuple[str, Assignment]]]:
+def ran(order, directory, monkeypatch, script=a_trial):
     """Run an order with two launchers; return the report, and who started which process."""
-    told: list[tuple[str, Assignment]] = []
+    told = []
 
-    def converse(launcher: Any, assignment: Assignment, supervisor: Any) -> ExitStatus:
+    def converse(launcher, assignment, supervisor):
         told.append((launcher, assignment))
         messages, status = script(assignment)
         for message in messages:
@@ -68,14 +57,12 @@ def ran(
         return status
 
     monkeypatch.setattr(replays, "converse", converse)
-    launchers: Any = ("one", "other")
+    launchers = ("one", "other")
     replayed = run_again(order, launchers, directory, lambda _: None, threading.Event())
     return replayed, told
 
 
-def test_each_kill_is_a_process_and_the_launchers_take_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_kill_is_a_process_and_the_launchers_take_turns(tmp_path, monkeypatch):
     order = replace(ORDER, kills=(Kill(10, 21), Kill(30, 41)), ends_at=(42, 2), short=True)
     replayed, told = ran(order, tmp_path, monkeypatch)
     assert [launcher for launcher, _ in told] == ["one", "other", "one"]
@@ -87,14 +74,11 @@ def test_each_kill_is_a_process_and_the_launchers_take_turns(
     ]
     assert [len(assignment.checkpoints) for _, assignment in told] == [1, 2, 3]
     assert all(each.aside and each.short for each in orders)
-    assert replayed.reached is not None
     assert (replayed.reached.step, replayed.reached.epoch) == (42, 2)
     assert replayed.starts == [0, 0, 0]
 
 
-def test_no_process_is_at_the_end_before_it_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_process_is_at_the_end_before_it_is_killed(tmp_path, monkeypatch):
     order = replace(ORDER, checkpoints=((40, 2),), kills=(Kill(20, 40),), ends_at=(40, 2))
     replayed, told = ran(order, tmp_path, monkeypatch)
     taken = [a.replay.checkpoints for _, a in told if a.replay is not None]
@@ -103,9 +87,7 @@ def test_no_process_is_at_the_end_before_it_is_killed(
     assert len(replayed.processes) == 2
 
 
-def test_a_replay_to_the_end_has_its_last_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_to_the_end_has_its_last_message(tmp_path, monkeypatch):
     replayed, told = ran(ORDER, tmp_path, monkeypatch)
     assert len(told) == 1
     assert replayed.end == Finished(60, 0.5, "digest")
@@ -113,8 +95,8 @@ def test_a_replay_to_the_end_has_its_last_message(
 
 
 def test_a_death_that_was_not_asked_for_is_an_error_that_has_what_was_reported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     with pytest.raises(ReplayDiedError, match="could not be run again to its end") as raised:
         ran(
             replace(ORDER, kills=(Kill(10, 20),)),
@@ -127,22 +109,19 @@ def test_a_death_that_was_not_asked_for_is_an_error_that_has_what_was_reported(
 
 
 def test_a_failure_ends_the_replay_and_is_reported_to_whoever_ordered_an_interval(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     order = replace(ORDER, kills=(Kill(10, 20),), ends_at=(42, 2))
     failed = Failed("ValueError: no", fault="environment")
     replayed, told = ran(order, tmp_path, monkeypatch, lambda _: ([failed], ExitStatus(0)))
     assert (replayed.end, replayed.reached, len(told)) == (failed, None, 1)
 
 
-def test_a_short_replay_reports_what_was_built_and_every_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_replay_reports_what_was_built_and_every_checkpoint(tmp_path, monkeypatch):
     authors = StudyAuthors(Authored("build_model"), Authored("load_data"))
     lengths = Lengths(100, 0, 6, None)
 
-    def script(assignment: Assignment) -> tuple[Sequence[Message], ExitStatus]:
-        assert assignment.replay is not None
+    def script(assignment):
         assert (assignment.replay.checkpoints, assignment.replay.short) == (None, True)
         directory = assignment.checkpoints[-1]
         return [
@@ -155,7 +134,7 @@ def test_a_short_replay_reports_what_was_built_and_every_checkpoint(
             Finished(6, 0.5, "digest"),
         ], ExitStatus(0)
 
-    seen: list[CheckpointCommitted] = []
+    seen = []
     order = replace(ORDER, checkpoints=None, short=True, seen=seen.append)
     replayed, _ = ran(order, tmp_path, monkeypatch, script)
     assert (replayed.authors, replayed.weights, replayed.lengths) == (authors, "weights", lengths)

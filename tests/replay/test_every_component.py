@@ -1,12 +1,7 @@
 """The table: for each component of a training's state, one difference is one finding in each verb."""
 
-from __future__ import annotations
-
 import functools
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import pytest
@@ -22,7 +17,7 @@ from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import compared_replays
 from sweeper.run.auditing import Interval, IntervalReplay
-from sweeper.run.compared_replays import ComparedReplay, Position, Reference, ReplayComparison
+from sweeper.run.compared_replays import ComparedReplay, Reference
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
 from sweeper.spec import checkpointing
@@ -34,7 +29,7 @@ AUTHORS = StudyAuthors(NOBODY, NOBODY, (Authored("Count"),))
 USERS = ("user_state", "changed")
 EXACT, EXCUSABLE = False, True
 
-TABLE: list[tuple[str, list[Any], Any, Any, str, str, bool]] = [
+TABLE = [
     # what, where, the resumed trial's value, another run's value, the user's name, level, excusable
     ("weights", ["model/00000", 2], 5.0, 6.0, "model variable 0 (dense/kernel)", "error", EXACT),
     ("optimizer", ["optimizer/00001", ()], 0.5, 0.75, "optimizer variable 1 (adam", "error", EXACT),
@@ -69,18 +64,12 @@ TABLE: list[tuple[str, list[Any], Any, Any, str, str, bool]] = [
     ("libraries", ["eager_operations", "counter"], 6, 7, "eager operations, 'counter'", "error", EXCUSABLE),
 ]  # fmt: skip
 
-Said = tuple[str, str]
-"""Level and message of what a verb reports; empty where it reports nothing beside notes."""
 
-Caller = Callable[[Path, Path, Path, Path], Said]
-"""Judges: the undisturbed checkpoint, the resumed one, and two of runs that were treated alike."""
-
-
-def running(resumed: Path, one: Path, other: Path) -> Any:
+def running(resumed, one, other):
     """Stand for the engine: a replay ends as ``resumed``, and a second one as two like runs differ."""
     ends = iter([resumed, resumed if one == other else other])
 
-    def run(order: ReplayOrder, *_more: Any) -> Replayed:
+    def run(order, *_more):
         done = CheckpointCommitted(8, 1, "", 1, str(next(ends)))
         order.seen(done)
         return Replayed(reached=done, authors=AUTHORS)
@@ -91,10 +80,10 @@ def running(resumed: Path, one: Path, other: Path) -> Any:
 SETTINGS = definition(name="small", objective="val_accuracy").settings()
 
 
-def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+def by_audit(whole, resumed, one, other):
     interval = Interval(None, checkpointing.KeptCheckpoint(8, 1, whole))
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
-    launcher: Any = None
+    launcher = None
     replay = IntervalReplay(
         trial, interval, SETTINGS, whole.parents[2] / "files", launcher, threading.Event()
     )
@@ -105,9 +94,7 @@ def by_audit(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
     return (found[0].level, str(found[0])) if found else ("", "")
 
 
-def compared(
-    resumed: Path, one: Path, other: Path, references: dict[Position, Reference | None]
-) -> ReplayComparison:
+def compared(resumed, one, other, references):
     """Compare a replay with what is kept, as `sweeper check` and `sweeper verify` do."""
     order = ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1),))
     with running(resumed, one, other):
@@ -121,7 +108,7 @@ def compared(
         ).run()
 
 
-def by_check(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+def by_check(whole, resumed, one, other):
     comparison = compared(resumed, one, other, {(8, 1): Reference(whole, "")})
     found, held = judge(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
     told = [each for each in found if each.level != "note"]
@@ -129,7 +116,7 @@ def by_check(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
     return (told[0].level, told[0].message) if told else ("", "")
 
 
-def by_verify(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
+def by_verify(whole, resumed, one, other):
     kept = KeptCheckpoint(8, 1, None, whole, read_manifest(whole))
     comparison = compared(resumed, one, other, references([kept], ""))
     findings = list(
@@ -139,14 +126,14 @@ def by_verify(whole: Path, resumed: Path, one: Path, other: Path) -> Said:
     return (told[0].level, told[0].message) if told else ("", "")
 
 
-CALLERS: list[Caller] = [by_check, by_audit, by_verify]
+CALLERS = [by_check, by_audit, by_verify]
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case[0])
 def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_excuse(
-    case: tuple[str, list[Any], Any, Any, str, str, bool], caller: Caller, tmp_path: Path
-) -> None:
+    case, caller, tmp_path
+):
     _, where, value, another, name, level, excusable = case
     plant = functools.partial(Planted(where).write)
     whole = write(tmp_path / "whole")
@@ -161,8 +148,8 @@ def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_exc
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 @pytest.mark.parametrize(("key", "value"), [("file_size", 121), ("event_files", {"events.1": 40})])
 def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_name_is_one(
-    key: str, value: Any, caller: Caller, tmp_path: Path
-) -> None:
+    key, value, caller, tmp_path
+):
     """Measured times in the file have more digits in one run than in another."""
     whole = write(tmp_path / "whole")
     resumed = Planted(["callbacks", 2, key]).write(tmp_path / "resumed", value)
@@ -174,9 +161,7 @@ def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_nam
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 @pytest.mark.parametrize("weights", [["model/00000", 2], ["optimizer/00001", ()]], ids=str)
-def test_the_highest_severity_counts_whatever_differs_before_it(
-    weights: list[Any], caller: Caller, tmp_path: Path
-) -> None:
+def test_the_highest_severity_counts_whatever_differs_before_it(weights, caller, tmp_path):
     """What is excused never hides what is not, in whichever component it is."""
     timer = ["user_state/callback Count.seconds", 0]
     whole, other = write(tmp_path / "whole"), Planted(timer).write(tmp_path / "other", 0.75)
@@ -187,9 +172,7 @@ def test_the_highest_severity_counts_whatever_differs_before_it(
 
 
 @pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
-def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(
-    caller: Caller, tmp_path: Path
-) -> None:
+def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(caller, tmp_path):
     whole = write(tmp_path / "whole")
     lost = Planted(["user_state", "left_out"]).write(tmp_path / "resumed", [])
     level, message = caller(whole, lost, whole, whole)
@@ -198,7 +181,7 @@ def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(
     assert "lost on resume" in message
 
 
-def test_the_table_has_every_component_that_a_training_has() -> None:
+def test_the_table_has_every_component_that_a_training_has():
     from checkpoints_on_disk import STATE, TENSORS
 
     components = {str(case[1][0]).partition("/")[0] for case in TABLE}

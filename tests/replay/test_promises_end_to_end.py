@@ -1,15 +1,10 @@
 """State that a resume loses is an error whatever stands beside it, and measured time is none, in each verb."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from study_files import StudyText
 from sweeps import database_url, sweep
 
 from sweeper.checks import check
 from sweeper.checks.verify import VerifyRequest, verify_study
-from sweeper.replay.reports import CheckReport, Finding
 
 COUNTED = """
     class Counted(keras.callbacks.Callback):
@@ -72,15 +67,15 @@ LEFT_OUT = """
 ARGUMENTS = 'objective="val_loss", epochs=3, trials=1, sampler="random"'
 
 
-def text(head: str, callbacks: str) -> StudyText:
+def text(head, callbacks):
     return StudyText(head=head, callbacks=callbacks, arguments=ARGUMENTS)
 
 
-def checked(study: StudyText, directory: Path) -> CheckReport:
+def checked(study, directory):
     return check.check_study(str(study.write(directory / "study.py")))
 
 
-def resumed(report: CheckReport) -> list[Finding]:
+def resumed(report):
     """What came of killing and resuming; nothing may be said to hold beside an error."""
     found = [f for f in report.findings if f.check == "resume"]
     if any(f.level == "error" for f in found):
@@ -88,7 +83,7 @@ def resumed(report: CheckReport) -> list[Finding]:
     return found
 
 
-def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(tmp_path: Path) -> None:
+def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(tmp_path):
     head = COUNTED + TIMED + LEFT_OUT
     callbacks = "Counted(trial.directory), LeavesOut(), Timed()"
     names = ("attribute 'count': ", "'left': ", "'inner'['epochs']: ", "lost on resume")
@@ -102,7 +97,7 @@ def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(tmp_path
     assert " resumed" in finding.message
 
 
-def test_audits_are_alike_and_verify_holds_where_only_time_is_measured(tmp_path: Path) -> None:
+def test_audits_are_alike_and_verify_holds_where_only_time_is_measured(tmp_path):
     """Into an array, a list and the logs."""
     runs = tmp_path / "runs"
     swept = sweep(text(TIMED, "Timed()").write(tmp_path / "study.py"), runs, workers=1)

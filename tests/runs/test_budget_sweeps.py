@@ -1,30 +1,24 @@
 """A study under a budget is the same sweep on any number of workers, whoever is killed on the way."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from databases import postgresql_database
-from fake_workers import FakeWorker, Result, WorkerOptions, create, results_of, settings_of
+from fake_workers import FakeWorker, WorkerOptions, create, results_of, settings_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.records.results import TrialRecord
 from sweeper.search.spec import search_window
 from sweeper.spec.budgets import Halving, Hyperband
 
 TRIALS, EPOCHS = 12, 4
 
-Decisions = dict[tuple[int, int], tuple[tuple[int, float | None, bool], ...]]
 
-
-def decisions_of(trials: tuple[TrialRecord, ...]) -> Decisions:
+def decisions_of(trials):
     """Who was compared at each rung of each round, with what, and who went on."""
     return {
         (decision.first, decision.epochs): tuple(
@@ -39,12 +33,12 @@ def decisions_of(trials: tuple[TrialRecord, ...]) -> Decisions:
 class Sweeps:
     """Runs the same study again and again, in one database."""
 
-    def __init__(self, url: str, directory: Path) -> None:
+    def __init__(self, url, directory):
         self.url = url
         self.directory = directory
         self.repository = Repository(Database.open(url, create=True))
 
-    def options(self, study: str, sampler: str = "random") -> WorkerOptions:
+    def options(self, study, sampler="random"):
         settings = settings_of(
             study,
             trials=15 if sampler == "tpe" else TRIALS,
@@ -56,12 +50,12 @@ class Sweeps:
         create(self.repository, settings, search_window(settings))
         return WorkerOptions(self.url, str(self.directory), study, pace=0.003)
 
-    def outcome(self, study: str) -> tuple[dict[int, Result], Decisions]:
+    def outcome(self, study):
         trials = self.repository.trials(study)
         assert all(t.state in ("complete", "pruned") for t in trials), [t.state for t in trials]
         return results_of(trials), decisions_of(trials)
 
-    def run(self, study: str, slots: int, sampler: str = "random", workers: int = 1) -> None:
+    def run(self, study, slots, sampler="random", workers=1):
         options = replace(self.options(study, sampler), slots=slots)
         running = [FakeWorker(options) for _ in range(workers)]
         assert [worker.end() for worker in running] == [0] * workers
@@ -72,9 +66,7 @@ class Sweeps:
 @pytest.fixture(
     scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)]
 )
-def sweeps(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Sweeps]:
+def sweeps(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("sweeps")
     if request.param == "sqlite":
         made = Sweeps(f"sqlite:///{directory / 'sweeper.db'}", directory)
@@ -89,7 +81,7 @@ def sweeps(
         made.repository.database.close()
 
 
-def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps: Sweeps) -> None:
+def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
     sweeps.run("several", slots=3, workers=2)
     assert sweeps.outcome("several") == sweeps.outcome("undisturbed")
     results, decisions = sweeps.outcome("several")
@@ -105,9 +97,7 @@ def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps: Sweeps) -> Non
 
 
 @pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.whole)])
-def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(
-    sweeps: Sweeps, times: int
-) -> None:
+def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps, times):
     study = f"killed-{times}"
     options = replace(sweeps.options(study), slots=2)
     draw = random.Random(5)
@@ -130,14 +120,14 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(
     assert kills >= 3
 
 
-def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps: Sweeps) -> None:
+def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps):
     """With a window of 3, the last 2 trials are drawn from what ten others and more gave."""
     sweeps.run("tpe", slots=1, sampler="tpe")
     sweeps.run("tpe-2", slots=2, sampler="tpe", workers=2)
     assert sweeps.outcome("tpe-2") == sweeps.outcome("tpe")
 
 
-def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps: Sweeps) -> None:
+def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps):
     """The control: with such a decision the comparison above fails."""
     options = replace(sweeps.options("early"), slots=2, decides_at=2)
     with FakeWorker(options) as worker:
@@ -148,8 +138,8 @@ def test_a_rung_that_is_decided_before_it_is_full_is_noticed(sweeps: Sweeps) -> 
 
 
 def test_a_paused_trial_whose_newest_checkpoint_is_gone_trains_again_and_nothing_else_changes(
-    sweeps: Sweeps,
-) -> None:
+    sweeps,
+):
     options = replace(sweeps.options("damaged"), slots=2)
     with FakeWorker(options) as worker:
         worker.wait_for("AttemptEnded", '"paused"')
@@ -164,9 +154,7 @@ def test_a_paused_trial_whose_newest_checkpoint_is_gone_trains_again_and_nothing
     assert sweeps.outcome("damaged") == sweeps.outcome("undisturbed")
 
 
-def test_halving_with_one_bracket_leaves_one_whole_trial_a_round(
-    tmp_path: Path,
-) -> None:
+def test_halving_with_one_bracket_leaves_one_whole_trial_a_round(tmp_path):
     made = Sweeps(f"sqlite:///{tmp_path / 'sweeper.db'}", tmp_path)
     settings = settings_of("halving", trials=9, epochs=9, budget=Halving())
     create(made.repository, settings)

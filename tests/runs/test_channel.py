@@ -1,23 +1,20 @@
 """What one end of the pipe sends, the other receives: every message, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
 import struct
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_trials import ScriptedSweep, ScriptedTrial, finish, scripted_sweep
+from scripted_trials import finish, scripted_sweep
 
 from sweeper.errors import ExecutionError
 from sweeper.records.results import EpochRecord
@@ -41,7 +38,7 @@ counts = st.integers(0, 2**62)
 numbers = st.floats(allow_nan=False)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 choices = st.none() | st.booleans() | st.integers(-(2**62), 2**62) | numbers | words
-OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
+OF_TYPE = {
     str: words,
     int: counts,
     float: numbers,
@@ -57,7 +54,7 @@ OF_TYPE: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def of_type(hint: Any) -> st.SearchStrategy[Any]:
+def of_type(hint):
     """Values of a field of a message."""
     if hint in OF_TYPE:
         return OF_TYPE[hint]
@@ -78,15 +75,15 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     return st.builds(hint, **{each.name: of_type(hints[each.name]) for each in fields(hint)})
 
 
-def pair() -> tuple[Channel, Channel]:
+def pair():
     ours, theirs = Channel.pair()
     return ours, Channel.on(theirs.detach())
 
 
-def carried(message: Message) -> Message | None:
+def carried(message):
     one, other = pair()
 
-    def send() -> None:
+    def send():
         try:
             one.send(message)
         except BaseException:
@@ -102,10 +99,10 @@ def carried(message: Message) -> Message | None:
 
 @pytest.mark.parametrize("examples", [25, pytest.param(100, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("kind", get_args(Message), ids=lambda kind: kind.__name__)
-def test_a_message_arrives_as_it_was_sent(kind: type[Message], examples: int) -> None:
+def test_a_message_arrives_as_it_was_sent(kind, examples):
     @settings(max_examples=examples)
     @given(of_type(kind))
-    def arrives(message: Message) -> None:
+    def arrives(message):
         received = carried(message)
         assert received == message
         # 1 and 1.0 and True are equal, and as parameters they are not the same. A replay has none,
@@ -116,13 +113,12 @@ def test_a_message_arrives_as_it_was_sent(kind: type[Message], examples: int) ->
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_metric_that_is_no_number_arrives(value: float) -> None:
+def test_a_metric_that_is_no_number_arrives(value):
     received = carried(EpochsEnded((EpochRecord(0, {"loss": value}),), step=1))
-    assert isinstance(received, EpochsEnded)
     assert repr(received.epochs[0].metrics["loss"]) == repr(value)
 
 
-def test_text_that_is_not_utf8_arrives() -> None:
+def test_text_that_is_not_utf8_arrives():
     warned = Warned(os.fsdecode(b"log-\xe9.csv"))
     assert carried(warned) == warned
 
@@ -139,7 +135,7 @@ def test_text_that_is_not_utf8_arrives() -> None:
         json.dumps({"kind": "started", "start_step": 1.5, "steps_per_epoch": 1}).encode(),
     ],
 )
-def test_what_is_no_message_is_refused_and_shown(sent: bytes) -> None:
+def test_what_is_no_message_is_refused_and_shown(sent):
     one, other = pair()
     one.connection.send_bytes(sent)
     with pytest.raises(ExecutionError, match="is not a message") as refusal:
@@ -149,7 +145,7 @@ def test_what_is_no_message_is_refused_and_shown(sent: bytes) -> None:
     other.close()
 
 
-def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end() -> None:
+def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end():
     one, other = pair()
     assert other.receive(0) is None
     one.send(Stop())
@@ -162,7 +158,7 @@ def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end() -> None:
     other.close()
 
 
-def test_threads_that_send_at_once_mix_no_messages() -> None:
+def test_threads_that_send_at_once_mix_no_messages():
     one, other = pair()
     long = "x" * 100_000
     senders = [
@@ -178,7 +174,7 @@ def test_threads_that_send_at_once_mix_no_messages() -> None:
     other.close()
 
 
-def test_what_was_sent_arrives_although_another_process_still_holds_the_pipe_open() -> None:
+def test_what_was_sent_arrives_although_another_process_still_holds_the_pipe_open():
     one, other = pair()
     one.send(Stop())
     other.end_receiving()
@@ -189,7 +185,7 @@ def test_what_was_sent_arrives_although_another_process_still_holds_the_pipe_ope
     one.close()
 
 
-def test_a_pipe_that_ends_within_a_message_says_so() -> None:
+def test_a_pipe_that_ends_within_a_message_says_so():
     one, other = pair()
     os.write(one.connection.fileno(), b"\0\0\0\x09half")
     assert other.receive(0.1) is None
@@ -202,11 +198,11 @@ def test_a_pipe_that_ends_within_a_message_says_so() -> None:
 HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
 
 
-def framed(text: bytes) -> bytes:
+def framed(text):
     return struct.pack("!I", len(text)) + text
 
 
-def serve(sweep: ScriptedSweep, act: Callable[[], None] = lambda: None) -> float:
+def serve(sweep, act=lambda: None):
     """Run one slot to its end; the seconds from ``act``, done once a trial has begun, to there."""
     slot = threading.Thread(target=serve_slot, args=(sweep.context,), daemon=True)
     slot.start()
@@ -221,17 +217,17 @@ def serve(sweep: ScriptedSweep, act: Callable[[], None] = lambda: None) -> float
     return time.monotonic() - began
 
 
-def begin_a_message_and_hang(trial: ScriptedTrial) -> int:
+def begin_a_message_and_hang(trial):
     trial.say(Started(0, 0, 1))
     trial.write(HALF)
     trial.killed.wait(60)
     return 0
 
 
-def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path: Path) -> None:
+def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path):
     with scripted_sweep(tmp_path, {None: begin_a_message_and_hang}) as sweep:
 
-        def kill() -> None:
+        def kill():
             sweep.context.killing.set()
             sweep.context.stopping.set()
 
@@ -240,15 +236,15 @@ def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path: Pa
         assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
 
 
-def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path: Path) -> None:
+def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path):
     with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2, time_limit=0.5) as sweep:
         serve(sweep)
         assert "time_limit=0.5" in (sweep.trials[0].attempts[0].error or "")
         assert [t.state for t in sweep.trials] == ["failed", "complete"]
 
 
-def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path: Path) -> None:
-    def stop(trial: ScriptedTrial) -> int:
+def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path):
+    def stop(trial):
         trial.say(Started(0, 0, 1))
         trial.write(HALF)
         trial.wait_for_stop()
@@ -263,12 +259,10 @@ def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path:
 
 
 @pytest.mark.parametrize("death", [-9, -11, 3])
-def test_a_trial_that_dies_within_a_message_has_crashed_and_is_tried_again(
-    tmp_path: Path, death: int
-) -> None:
+def test_a_trial_that_dies_within_a_message_has_crashed_and_is_tried_again(tmp_path, death):
     """The negative control: a death in the middle of sending is no fault of the trial's code."""
 
-    def die(trial: ScriptedTrial) -> int:
+    def die(trial):
         trial.write(HALF)
         return death
 
@@ -292,8 +286,8 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
-def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path: Path, garbage: bytes) -> None:
-    def babble(trial: ScriptedTrial) -> int:
+def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path, garbage):
+    def babble(trial):
         trial.say(Started(0, 0, 1))
         trial.write(garbage)
         trial.killed.wait(30)
@@ -307,8 +301,8 @@ def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path: Path, garba
         assert "GarbledError" in (sweep.trials[0].attempts[0].error or "")
 
 
-def test_an_end_of_no_epochs_ends_nothing(tmp_path: Path) -> None:
-    def odd(trial: ScriptedTrial) -> int:
+def test_an_end_of_no_epochs_ends_nothing(tmp_path):
+    def odd(trial):
         trial.say(EpochsEnded((), step=1, seconds=1.0))
         return finish(trial)
 
@@ -317,8 +311,8 @@ def test_an_end_of_no_epochs_ends_nothing(tmp_path: Path) -> None:
         assert sweep.outcomes() == ["complete"]
 
 
-def test_messages_in_pieces_arrive_whole(tmp_path: Path) -> None:
-    def trickle(trial: ScriptedTrial) -> int:
+def test_messages_in_pieces_arrive_whole(tmp_path):
+    def trickle(trial):
         trial.say(Started(0, 0, 1))
         epoch = {"epoch": 0, "metrics": {"loss": 1.0}}
         said = framed(json.dumps({"kind": "epochs_ended", "epochs": [epoch], "step": 1}).encode())

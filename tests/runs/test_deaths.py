@@ -112,16 +112,16 @@ class Deaths:
     trials: dict[str, TrialRecord]
     undisturbed: dict[int, Result]
 
-    def outcomes(self, fate: str) -> list[str | None]:
+    def outcomes(self, fate):
         return [a.outcome for a in self.trials[fate].attempts]
 
-    def ends_undisturbed(self, fate: str) -> bool:
+    def ends_undisturbed(self, fate):
         trial = self.trials[fate]
         return results_of([trial])[trial.number] == self.undisturbed[trial.number]
 
 
 @pytest.fixture(scope="module")
-def deaths(tmp_path_factory: pytest.TempPathFactory) -> Deaths:
+def deaths(tmp_path_factory):
     directory = tmp_path_factory.mktemp("deaths")
     file = DEATHS.write(directory / "deaths.py")
     words = ("run", file, "--workers", 1, "--runs-dir")
@@ -139,7 +139,7 @@ def deaths(tmp_path_factory: pytest.TempPathFactory) -> Deaths:
     )
 
 
-def test_the_study_goes_on_to_its_end_and_says_that_trials_failed(deaths: Deaths) -> None:
+def test_the_study_goes_on_to_its_end_and_says_that_trials_failed(deaths):
     assert deaths.ended.code == 3, deaths.ended.err
     failed = {fate for fate, trial in deaths.trials.items() if trial.state == "failed"}
     assert failed == {"segfault", "exit", "sys.exit", "raise", "memory"}
@@ -147,7 +147,7 @@ def test_the_study_goes_on_to_its_end_and_says_that_trials_failed(deaths: Deaths
     assert "Traceback" not in deaths.ended.err
 
 
-def test_a_trial_that_nobody_touched_has_one_attempt(deaths: Deaths) -> None:
+def test_a_trial_that_nobody_touched_has_one_attempt(deaths):
     assert deaths.outcomes("survivor") == ["complete"]
     assert deaths.ends_undisturbed("survivor")
 
@@ -160,15 +160,13 @@ def test_a_trial_that_nobody_touched_has_one_attempt(deaths: Deaths) -> None:
         ("memory", "ran out of memory"),
     ],
 )
-def test_a_process_that_dies_is_tried_again_and_is_then_failed(
-    deaths: Deaths, fate: str, message: str
-) -> None:
+def test_a_process_that_dies_is_tried_again_and_is_then_failed(deaths, fate, message):
     assert deaths.outcomes(fate) == ["crashed"] * 2
     assert all(message in (a.error or "") for a in deaths.trials[fate].attempts)
     assert message in deaths.ended.err
 
 
-def test_what_a_dead_process_printed_is_in_the_log_that_its_error_names(deaths: Deaths) -> None:
+def test_what_a_dead_process_printed_is_in_the_log_that_its_error_names(deaths):
     error = deaths.trials["segfault"].attempts[0].error or ""
     number = deaths.trials["segfault"].number
     log = deaths.runs / "deaths" / f"trial-{number:05d}" / "attempt-01" / "log.txt"
@@ -176,7 +174,7 @@ def test_what_a_dead_process_printed_is_in_the_log_that_its_error_names(deaths: 
     assert f"trial {number} speaks" in log.read_text()
 
 
-def test_an_exception_fails_its_trial_at_once_with_the_users_traceback(deaths: Deaths) -> None:
+def test_an_exception_fails_its_trial_at_once_with_the_users_traceback(deaths):
     assert deaths.outcomes("raise") == ["failed"]
     lines = (deaths.trials["raise"].error or "").splitlines()
     assert lines[0] == "Traceback (most recent call last):"
@@ -187,7 +185,7 @@ def test_an_exception_fails_its_trial_at_once_with_the_users_traceback(deaths: D
     )
 
 
-def test_sys_exit_fails_its_trial_at_once(deaths: Deaths) -> None:
+def test_sys_exit_fails_its_trial_at_once(deaths):
     assert deaths.outcomes("sys.exit") == ["failed"]
     assert "sys.exit('enough')" in (deaths.trials["sys.exit"].error or "")
 
@@ -201,8 +199,8 @@ def test_sys_exit_fails_its_trial_at_once(deaths: Deaths) -> None:
     ],
 )
 def test_a_trial_that_was_cut_off_goes_on_from_its_checkpoint_to_the_same_end(
-    deaths: Deaths, fate: str, outcomes: list[str]
-) -> None:
+    deaths, fate, outcomes
+):
     assert deaths.outcomes(fate) == outcomes
     resumed = deaths.trials[fate].attempts[1].start_step
     assert resumed is not None
@@ -210,25 +208,23 @@ def test_a_trial_that_was_cut_off_goes_on_from_its_checkpoint_to_the_same_end(
     assert deaths.ends_undisturbed(fate)
 
 
-def test_the_worker_tells_a_kill_from_a_lack_of_memory(deaths: Deaths) -> None:
+def test_the_worker_tells_a_kill_from_a_lack_of_memory(deaths):
     error = deaths.trials["killed"].attempts[0].error or ""
     assert "was killed by SIGKILL" in error
     assert "not for lack of memory" in error
 
 
-def test_an_orphan_that_holds_the_pipe_open_does_not_keep_its_trial_running(
-    deaths: Deaths,
-) -> None:
+def test_an_orphan_that_holds_the_pipe_open_does_not_keep_its_trial_running(deaths):
     assert deaths.outcomes("orphan") == ["crashed", "complete"]
     assert deaths.ends_undisturbed("orphan")
 
 
-def test_the_comparison_can_tell_two_trials_apart(deaths: Deaths) -> None:
+def test_the_comparison_can_tell_two_trials_apart(deaths):
     one, other = (deaths.undisturbed[n] for n in (3, 4))
     assert differing({0: one}, {0: other}) == [0]
 
 
-def test_no_process_is_left(deaths: Deaths) -> None:
+def test_no_process_is_left(deaths):
     pids = [a.pid for trial in deaths.trials.values() for a in trial.attempts]
     assert len(pids) == len(set(pids))
     assert [pid for pid in pids if pid is None or psutil.pid_exists(pid)] == []

@@ -1,9 +1,6 @@
 """Which trials are audited: the first, and later ones as they are drawn, within 5% of the time."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,9 +10,7 @@ from sweeper.run.auditing import _is_due
 TRIALS = range(1, 4001)
 
 
-def sweep(
-    audit: float | None, attempt: float | None, *, first: str = "complete", seed: int = 0
-) -> Any:
+def sweep(audit, attempt, *, first="complete", seed=0):
     """Return the context of a worker whose study's audits and attempts took so many seconds on average."""
     repository = SimpleNamespace(
         audit_costs=lambda _study: AuditCosts(audit, attempt),
@@ -27,7 +22,7 @@ def sweep(
 
 
 @pytest.mark.parametrize(("audit", "attempt"), [(3.0, 3.0), (2.0, 10.0), (5.0, 1.0)])
-def test_audits_of_drawn_trials_take_a_twentieth_of_the_time(audit: float, attempt: float) -> None:
+def test_audits_of_drawn_trials_take_a_twentieth_of_the_time(audit, attempt):
     drawn = [number for number in TRIALS if _is_due(sweep(audit, attempt), number)]
     share = len(drawn) * audit / (len(TRIALS) * attempt)
     assert share == pytest.approx(0.05, abs=0.015)
@@ -36,15 +31,15 @@ def test_audits_of_drawn_trials_take_a_twentieth_of_the_time(audit: float, attem
     assert drawn != other, "another study draws other trials"
 
 
-def test_the_first_trial_is_always_audited_whatever_it_costs() -> None:
+def test_the_first_trial_is_always_audited_whatever_it_costs():
     assert _is_due(sweep(1e9, 1.0), 0)
     assert not any(_is_due(sweep(1e9, 1.0), number) for number in TRIALS), "the control"
 
 
-def test_cheap_audits_are_made_of_every_trial() -> None:
+def test_cheap_audits_are_made_of_every_trial():
     assert all(_is_due(sweep(0.01, 1.0), number) for number in TRIALS[:100])
 
 
 @pytest.mark.parametrize(("first", "due"), [("failed", True), ("running", False)])
-def test_the_next_trial_stands_in_for_a_first_one_that_failed(first: str, due: bool) -> None:
+def test_the_next_trial_stands_in_for_a_first_one_that_failed(first, due):
     assert _is_due(sweep(None, 1.0, first=first), 3) is due

@@ -1,7 +1,5 @@
 """A Dask cluster made here runs nobody's code but ours, though every user reaches the loopback."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -66,7 +64,7 @@ if __name__ == "__main__":
 '''
 
 
-def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path: Path) -> None:
+def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path):
     script = tmp_path / "cluster.py"
     script.write_text(CLUSTER)
     (tmp_path / "dask_task.py").write_text(
@@ -140,7 +138,7 @@ except Exception as error:
 REFUSED = "UsageError the Ray cluster at auto has 1 processor, and"
 
 
-def said_by(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
+def said_by(program, directory):
     return subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}{directory}"},
@@ -153,8 +151,8 @@ def said_by(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.whole
 def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_here_anything(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """And the one task of a run with ``--workers 1`` runs there, not in the driver."""
     (tmp_path / "ray_task.py").write_text(
         "import os\n\n\ndef task(text):\n    return str(os.getpid())\n"
@@ -167,6 +165,6 @@ def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_
 
 
 @pytest.mark.whole
-def test_a_cluster_of_one_processor_is_refused(tmp_path: Path) -> None:
+def test_a_cluster_of_one_processor_is_refused(tmp_path):
     said = said_by(ONE, tmp_path)
     assert said.stdout.startswith(REFUSED), said.stderr

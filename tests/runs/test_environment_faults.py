@@ -1,23 +1,20 @@
 """A full disk, and a process that cannot begin, are the environment's: no trial pays for them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
-from scripted_trials import ScriptedTrial, finish, scripted_sweep
+from scripted_trials import finish, scripted_sweep
 
 import sweeper
 from sweeper.definition.trial import Trial
 from sweeper.errors import DataError, ParameterError, SweeperError
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Failed, Message
+from sweeper.run.protocol.messages import Failed
 from sweeper.run.trial.link import failure_of
 from sweeper.run.worker.slot import serve_slot
 
@@ -35,7 +32,7 @@ def assignment(**changes):
 """
 
 
-def last_words(code: str, directory: Path, *, log: str = os.devnull) -> tuple[Message | None, int]:
+def last_words(code, directory, *, log=os.devnull):
     """What a process that runs ``code`` with a channel's DESCRIPTOR says, and its exit code."""
     ours, theirs = Channel.pair()
     with Path(log).open("ab") as output:
@@ -72,7 +69,7 @@ os._exit(0)
 """
 
 
-def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path: Path) -> None:
+def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path):
     said, code = last_words(FAILING, tmp_path, log="/dev/full")
     assert isinstance(said, Failed)
     assert said.fault == "environment"
@@ -80,7 +77,7 @@ def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path: 
     assert code == 0, "printing the traceback failed, and with it the process"
 
 
-def test_the_same_trial_on_a_disk_with_room_fails_for_its_own_error(tmp_path: Path) -> None:
+def test_the_same_trial_on_a_disk_with_room_fails_for_its_own_error(tmp_path):
     said, code = last_words(FAILING, tmp_path, log=str(tmp_path / "log"))
     assert isinstance(said, Failed)
     assert (said.fault, said.error, code) == ("trial", "ValueError: no such layer", 0)
@@ -100,7 +97,7 @@ os.wait()
 """
 
 
-def test_a_log_that_cannot_be_opened_is_reported_as_such_and_is_no_crash(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_opened_is_reported_as_such_and_is_no_crash(tmp_path):
     said, _ = last_words(FORKING, tmp_path)
     assert isinstance(said, Failed)
     assert said.fault == "environment"
@@ -115,7 +112,7 @@ class UnknownError(Exception):
 UnknownError.__module__ = "tensorflow.python.framework.errors_impl"
 
 
-def chained(error: BaseException, cause: BaseException) -> BaseException:
+def chained(error, cause):
     try:
         raise error from cause
     except BaseException as caught:
@@ -137,14 +134,12 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
         (ValueError("No space left on device"), "trial"),
     ],
 )  # fmt: skip
-def test_what_the_disk_refuses_is_distinguished_from_what_the_code_did(
-    error: BaseException, fault: str
-) -> None:
+def test_what_the_disk_refuses_is_distinguished_from_what_the_code_did(error, fault):
     assert failure_of(error).fault == fault
 
 
-def test_a_full_disk_stops_the_run_as_resumable_and_charges_no_trial(tmp_path: Path) -> None:
-    def fill(trial: ScriptedTrial) -> int:
+def test_a_full_disk_stops_the_run_as_resumable_and_charges_no_trial(tmp_path):
+    def fill(trial):
         trial.say(failure_of(OSError(errno.ENOSPC, "No space left on device")))
         return 0
 
@@ -187,7 +182,7 @@ KERAS_IN_A_LINE = (
 )
 
 
-def line_of(error: BaseException) -> str:
+def line_of(error):
     try:
         raise error
     except BaseException as caught:
@@ -210,11 +205,11 @@ def line_of(error: BaseException) -> str:
         ("", ""),
     ],
 )
-def test_the_line_that_is_shown_has_the_reason(text: str, reason: str) -> None:
+def test_the_line_that_is_shown_has_the_reason(text, reason):
     assert line_of(ValueError(text)) == f"ValueError: {reason}"
 
 
-def test_what_tensorflow_itself_raises_is_reported_with_its_reason() -> None:
+def test_what_tensorflow_itself_raises_is_reported_with_its_reason():
     tf = pytest.importorskip("tensorflow")
     gather = tf.function(lambda at: tf.gather(tf.zeros(5), at), autograph=False)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
@@ -226,9 +221,9 @@ def test_what_tensorflow_itself_raises_is_reported_with_its_reason() -> None:
     assert f"{Path(__file__).name}:" in message
 
 
-def test_an_exception_that_cannot_say_what_it_is_ends_its_trial_with_its_name() -> None:
+def test_an_exception_that_cannot_say_what_it_is_ends_its_trial_with_its_name():
     class MuteError(Exception):
-        def __str__(self) -> str:
+        def __str__(self):
             raise SystemExit(3)
 
         __repr__ = __str__
@@ -242,7 +237,7 @@ def test_an_exception_that_cannot_say_what_it_is_ends_its_trial_with_its_name() 
     assert line_of(chained) == "ValueError: x"
 
 
-def test_an_errors_text_is_reported_up_to_a_length_with_its_beginning_and_its_end() -> None:
+def test_an_errors_text_is_reported_up_to_a_length_with_its_beginning_and_its_end():
     failed = failure_of(ValueError(f"begins {'x' * 50_000_000} ends"))
     assert len(failed.error) < 3_000
     assert len(failed.traceback) < 110_000
@@ -253,7 +248,7 @@ def test_an_errors_text_is_reported_up_to_a_length_with_its_beginning_and_its_en
 
 
 @pytest.mark.parametrize("name", ["nul \0", "half \udce9", "\ud800"])
-def test_a_name_that_no_database_can_hold_is_refused_by_name(name: str, tmp_path: Path) -> None:
+def test_a_name_that_no_database_can_hold_is_refused_by_name(name, tmp_path):
     trial = Trial(number=0, seed=1, directory=tmp_path, ask=lambda _name, _of: 0.5)
     with pytest.raises(ParameterError, match=r"NUL|lone surrogate"):
         trial.suggest_float(name, 0, 1)
@@ -262,9 +257,9 @@ def test_a_name_that_no_database_can_hold_is_refused_by_name(name: str, tmp_path
     assert trial.suggest_float("größe 😀", 0, 1) == 0.5
 
 
-def test_the_traceback_that_is_kept_begins_with_the_users_code() -> None:
+def test_the_traceback_that_is_kept_begins_with_the_users_code():
     package = Path(sweeper.__file__).parent
-    names: dict[str, Any] = {"failure_of": failure_of}
+    names = {"failure_of": failure_of}
     for room, text in {
         "independence": "def guarded(factory):\n    factory()\n",
         "execution/trial": (
@@ -274,7 +269,7 @@ def test_the_traceback_that_is_kept_begins_with_the_users_code() -> None:
     }.items():
         exec(compile(text, str(package / room / "made_up.py"), "exec"), names)
 
-    def build_model() -> None:
+    def build_model():
         msg = "mine"
         raise ValueError(msg)
 

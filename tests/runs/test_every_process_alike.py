@@ -7,7 +7,6 @@ import sqlite3
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from corpus import forget_modules
@@ -58,7 +57,7 @@ class Run:
     output: str
 
 
-def run(file: Path, isolation: str, env: dict[str, str] | None = None) -> Run:
+def run(file, isolation, env=None):
     runs = file.parent / isolation
     words = ("run", file, "--isolation", isolation, "--runs-dir", runs)
     ended = command(*words, cwd=file.parent, env=env)
@@ -66,7 +65,7 @@ def run(file: Path, isolation: str, env: dict[str, str] | None = None) -> Run:
     return seen(runs, ended.err)
 
 
-def run_here(file: Path) -> Run:
+def run_here(file):
     """Inline, in this process: its hash seed is drawn as a command's is that nobody gave one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [*sys.path])
@@ -79,7 +78,7 @@ def run_here(file: Path) -> Run:
     return seen(file.parent / "here", "\n".join(said))
 
 
-def seen(runs: Path, output: str) -> Run:
+def seen(runs, output):
     trials = trials_in(runs)
     with sqlite3.connect(runs / "sweeper.db") as database:
         kept = database.execute("SELECT fingerprint FROM sweeper_attempts").fetchall()
@@ -88,18 +87,16 @@ def seen(runs: Path, output: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory):
     return SPLIT.write(tmp_path_factory.mktemp("split") / "split.py")
 
 
 @pytest.fixture(scope="module")
-def forked(file: Path) -> Run:
+def forked(file):
     return run(file, "fork")
 
 
-def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(
-    file: Path, forked: Run
-) -> None:
+def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(file, forked):
     """The run that is killed has a hash seed of its own; the others have that of tests' commands."""
     runs = file.parent / "killed"
     words = ("run", file, "--runs-dir", runs)
@@ -118,14 +115,14 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(
     assert again.hashes == forked.hashes
 
 
-def test_a_line_that_takes_the_systems_random_numbers_is_named(file: Path, forked: Run) -> None:
+def test_a_line_that_takes_the_systems_random_numbers_is_named(file, forked):
     lines = file.read_text().splitlines()
     number = next(n for n, line in enumerate(lines, 1) if "uuid.uuid4()" in line)
     assert f"{file}:{number}: build_model takes random numbers" in " ".join(forked.output.split())
     assert forked.output.count("takes random numbers") == 1
 
 
-def test_an_inline_trial_hashes_otherwise_and_says_so(file: Path, forked: Run) -> None:
+def test_an_inline_trial_hashes_otherwise_and_says_so(file, forked):
     """Also the negative control: the split does go by the seed."""
     if hashes_differ():
         inline = run_here(file)

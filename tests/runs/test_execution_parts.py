@@ -1,15 +1,11 @@
 """The small parts that trials are run with: devices, engines, memory, last words."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import joblib
 import pytest
@@ -51,9 +47,7 @@ print(json.dumps([threads.get_intra_op_parallelism_threads(),
 """
 
 
-def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(
-    tmp_path: Path,
-) -> None:
+def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(tmp_path):
     ended = python(*PROGRAM, "-c", CONFIGURE, cwd=tmp_path)
     assert ended.code == 0, ended.err
     intra, inter, enabled, devices, message = json.loads(ended.out)
@@ -62,7 +56,7 @@ def test_threads_and_determinism_hold_and_cannot_be_changed_after_the_first_op(
     assert "cannot be modified" in message
 
 
-def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) -> None:
+def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path):
     (tmp_path / "tensorflow.py").write_text("import os\nos.write(2, b'libcuda is broken')\nnever\n")
     (tmp_path / "keras.py").write_text("")
     code = "from sweeper.run.trial.devices import import_tensorflow as i; i()"
@@ -72,7 +66,7 @@ def test_a_failed_import_of_tensorflow_shows_what_was_held_back(tmp_path: Path) 
     assert "NameError" in ended.err
 
 
-def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch):
     check_engine("local")
     check_engine("dask", address="tcp://10.0.0.1:8786")
     with pytest.raises(UsageError, match="there is no engine 'slurm'"):
@@ -85,48 +79,45 @@ def test_an_engine_that_is_not_there_is_refused_by_name(monkeypatch: pytest.Monk
         check_engine("ray")
 
 
-def test_a_cluster_scaled_to_no_machines_is_refused_by_name() -> None:
+def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
     class Scaled:
         nodes = 0
 
-        def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
+        def backend(self, tasks, slots):
             raise AssertionError((tasks, slots))
 
-        def close(self) -> None: ...
+        def close(self): ...
 
-    prepared: Any = SimpleNamespace(
+    prepared = SimpleNamespace(
         repository=None, settings=SimpleNamespace(name="s"), source=StudySource("target", "s.py")
     )
-    request: Any = SimpleNamespace(engine="dask")
+    request = SimpleNamespace(engine="dask")
     with pytest.raises(UsageError, match="'dask' has no machines now, so 3 workers cannot be"):
         _Drive(prepared, request)._start_hosts(Scaled(), 3)
 
 
-def test_a_single_order_is_run_by_the_cluster_too() -> None:
+def test_a_single_order_is_run_by_the_cluster_too():
     """One order must not be run in the driver itself, which joblib does where it sees one job."""
 
     @contextmanager
-    def threads() -> Iterator[None]:
+    def threads():
         with joblib.parallel_config(backend="threading"):
             yield
 
     class Threads:
         nodes = 1
 
-        def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-            del tasks, slots
+        def backend(self, tasks, slots):
             return threads()
 
-        def close(self) -> None: ...
+        def close(self): ...
 
     here = threading.current_thread().name
     [ran] = run_tasks(Threads(), lambda _spec: threading.current_thread().name, ["order"], 1)
     assert ran != here
 
 
-def test_kills_for_lack_of_memory_are_added_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_for_lack_of_memory_are_added_up(tmp_path, monkeypatch):
     (tmp_path / "vmstat").write_text("pgfault 12\noom_kill 3\noom_kill_other 40\n")
     (tmp_path / "events").write_text("low 0\noom 9\noom_kill 2\n")
     counters = tuple((tmp_path / n, "oom_kill") for n in ("vmstat", "events", "missing"))
@@ -136,7 +127,7 @@ def test_kills_for_lack_of_memory_are_added_up(
     assert outcomes.out_of_memory_kills() == 0
 
 
-def raised(error: BaseException) -> BaseException:
+def raised(error):
     try:
         raise error
     except BaseException as caught:
@@ -159,9 +150,7 @@ class ResourceExhaustedError(Exception):
         (RestoreError("does not fit"), "environment", False),
     ],
 )
-def test_what_ended_a_trial_is_distinguished(
-    error: BaseException, fault: str, with_traceback: bool
-) -> None:
+def test_what_ended_a_trial_is_distinguished(error, fault, with_traceback):
     failed = failure_of(raised(error))
     assert failed.fault == fault
     line = raised.__code__.co_firstlineno + 2
@@ -172,27 +161,25 @@ def test_what_ended_a_trial_is_distinguished(
         assert "in raised" in failed.traceback
 
 
-def test_an_import_error_keeps_the_users_traceback() -> None:
+def test_an_import_error_keeps_the_users_traceback():
     assert failure_of(StudyImportError("broken", "Traceback: theirs")).traceback == (
         "Traceback: theirs"
     )
 
 
-def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes() -> None:
+def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes():
     failed = failure_of(raised(ValueError("name \udce9, nul \0")))
     assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
     assert "\0" not in failed.traceback
     failed.traceback.encode()
 
 
-def test_a_driver_reports_what_differs_between_two_looks_at_a_trial() -> None:
-    def look(
-        state: Any, epoch: int = 0, attempts: int = 1, value: float | None = None
-    ) -> TrialStatus:
+def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():
+    def look(state, epoch=0, attempts=1, value=None):
         params = {"rate": 0.5} if epoch or state != "running" else {}
         return TrialStatus(3, state, params, value, epoch, 9, {"loss": 1.0}, attempts=attempts)
 
-    def kinds(*pair: TrialStatus | None) -> list[type]:
+    def kinds(*pair):
         return [type(event) for event in progress_between(*pair, 2.0)]
 
     begun, trained = look("running"), look("running", 4)

@@ -1,22 +1,17 @@
 """What is said before a study is extended, and that nothing of it is changed where it is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from databases import opened_database
 
 from sweeper.api.continuing import asked_extension
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionError, UsageError
-from sweeper.records.events import Event, Notice
 from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -35,25 +30,23 @@ SETTINGS = StudySettings(
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Iterator[Repository]:
+def repository(tmp_path):
     with opened_database(tmp_path / "sweeper.db") as database:
         repository = Repository(database)
         repository.create_or_open(ROW)
         for value in (2.0, 1.0):
             claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-            assert isinstance(claim, Claim)
             epochs = [EpochRecord(n, {"loss": value}) for n in range(3)]
             repository.record_epochs(claim.token, epochs)
             last = RunPaths(tmp_path, "digits").checkpoints(claim.number, 1) / "step-000000030"
-            assert isinstance(last, Path)
             last.mkdir(parents=True)
             repository.record_checkpoint(claim.token, CheckpointRecord(30, 3, "d", 9, str(last)))
             repository.finish(claim.token, Ending("complete", 30, value, "d"))
         yield repository
 
 
-def extend(repository: Repository, extension: Extension) -> list[Event]:
-    events: list[Event] = []
+def extend(repository, extension):
+    events = []
     runs = Path(str(repository.database.url.database)).parent
     options = WorkerOptions(1, "", runs)
     request = RunRequest(options, events.append, study="digits", extension=extension)
@@ -61,13 +54,12 @@ def extend(repository: Repository, extension: Extension) -> list[Event]:
     return events
 
 
-def states(repository: Repository) -> list[str]:
+def states(repository):
     return [trial.state for trial in repository.trials("digits")]
 
 
-def test_what_an_extension_changes_is_said(repository: Repository) -> None:
+def test_what_an_extension_changes_is_said(repository):
     [said] = extend(repository, Extension(5))
-    assert isinstance(said, Notice)
     assert said.message == (
         "study 'digits': trials 0, 1 train on to 5 epochs; trials that have not begun will train "
         "for 5"
@@ -78,19 +70,19 @@ def test_what_an_extension_changes_is_said(repository: Repository) -> None:
 @pytest.mark.parametrize(("steps", "said"), [(10, True), (11, False), (None, False)])
 @pytest.mark.parametrize("epochs", [5, 3])
 def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extended_trial(
-    epochs: int, steps: int | None, said: bool
-) -> None:
+    epochs, steps, said
+):
     import keras
 
-    sent: list[Any] = []
+    sent = []
     rate = keras.optimizers.schedules.CosineDecay(0.1, 30)
-    plan: Any = SimpleNamespace(model=SimpleNamespace(optimizer=keras.optimizers.SGD(rate)))
+    plan = SimpleNamespace(model=SimpleNamespace(optimizer=keras.optimizers.SGD(rate)))
     _notice_first_length(
-        SimpleNamespace(epochs=3),  # type: ignore[arg-type]
+        SimpleNamespace(epochs=3),
         plan,
-        SimpleNamespace(epochs=epochs),  # type: ignore[arg-type]
+        SimpleNamespace(epochs=epochs),
         steps,
-        SimpleNamespace(send=sent.append),  # type: ignore[arg-type]
+        SimpleNamespace(send=sent.append),
     )
     assert len(sent) == (said and epochs == 5)
     if sent:
@@ -100,9 +92,7 @@ def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extende
         )
 
 
-def test_the_best_trials_are_extended_and_the_same_again_says_nothing(
-    repository: Repository,
-) -> None:
+def test_the_best_trials_are_extended_and_the_same_again_says_nothing(repository):
     assert extend(repository, Extension(5, best=1))
     assert states(repository) == ["complete", "interrupted"]
     assert extend(repository, Extension(5, (1,))) == []
@@ -122,9 +112,7 @@ def test_the_best_trials_are_extended_and_the_same_again_says_nothing(
         (replace(ROW, name="new"), "study 'new' has no complete trial yet"),
     ],
 )
-def test_a_study_that_has_no_best_trial_is_refused(
-    repository: Repository, row: StudyRow, said: str
-) -> None:
+def test_a_study_that_has_no_best_trial_is_refused(repository, row, said):
     repository.create_or_open(row)
     options = WorkerOptions(1, "", Path())
     with pytest.raises(UsageError, match=said):
@@ -146,23 +134,20 @@ def test_a_study_that_has_no_best_trial_is_refused(
         ({"epochs": 5, "trials": (1,), "best": 1}, UsageError, "both trials= and best="),
     ],
 )
-def test_what_python_asks_for_is_checked(
-    given: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_what_python_asks_for_is_checked(given, error, message):
     with pytest.raises(error, match=message):
         asked_extension(**given)
 
 
-def test_no_trial_is_judged_at_the_first_length_or_past_it() -> None:
+def test_no_trial_is_judged_at_the_first_length_or_past_it():
     class Pruner:
-        def judge(self, values: object) -> bool:
-            del values
+        def judge(self, values):
             return True
 
-    study: Any = SimpleNamespace(settings=SETTINGS)
-    claim: Any = SimpleNamespace(params={}, number=4)
-    search = TrialSearch(study, claim, queue=None, waiting=lambda: None)  # type: ignore[arg-type]
-    search._opened = Pruner()  # type: ignore[assignment]
+    study = SimpleNamespace(settings=SETTINGS)
+    claim = SimpleNamespace(params={}, number=4)
+    search = TrialSearch(study, claim, queue=None, waiting=lambda: None)
+    search._opened = Pruner()
     pruned = {
         epoch: search.answer(Judge(tuple((n, 1.0) for n in range(epoch + 1)))) for epoch in range(5)
     }

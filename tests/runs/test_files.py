@@ -1,11 +1,8 @@
 """Trials that meet in a file: found by the rules, by `run` and by `check`; harmless files go without a word."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import keras
@@ -20,26 +17,26 @@ from sweeper.errors import IndependenceError
 from sweeper.files import recorder
 from sweeper.files.aside import set_aside
 from sweeper.files.recorder import MOST, RECORDER, install
-from sweeper.files.rules import FileFinding, TrialUses, in_a_check, in_a_run
-from sweeper.files.uses import FileUse, uses_from_json, uses_to_json
+from sweeper.files.rules import TrialUses, in_a_check, in_a_run
+from sweeper.files.uses import uses_from_json, uses_to_json
 from sweeper.records.events import Notice
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(tmp_path, monkeypatch):
     """Give an empty current directory and a recorder that has seen nothing."""
     monkeypatch.setattr(recorder, "_SYSTEM", ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/"))
     recorder._libraries.cache_clear()
     monkeypatch.chdir(tmp_path)
     install()
-    RECORDER.__init__()  # type: ignore[misc] # the hook knows this object
+    RECORDER.__init__()  # the hook knows this object
     yield tmp_path
     RECORDER.stop()
 
 
-def used_by(case: str, scale: float, *, recording: bool = True) -> tuple[FileUse, ...]:
+def used_by(case, scale, *, recording=True):
     """The uses of one trial, as they arrive at the worker."""
-    RECORDER.__init__()  # type: ignore[misc]
+    RECORDER.__init__()
     if recording:
         RECORDER.begin([])
     try:
@@ -50,9 +47,7 @@ def used_by(case: str, scale: float, *, recording: bool = True) -> tuple[FileUse
     return uses_from_json(sent)
 
 
-def checked(
-    case: str, here: Path, scales: tuple[float, float], *, recording: bool = True
-) -> list[FileFinding]:
+def checked(case, here, scales, *, recording=True):
     """Findings of two trials that are not offered each other's files, as `check` runs them."""
     first = used_by(case, scales[0], recording=recording)
     set_aside([use.path for use in first if not use.existed], here / "aside")
@@ -62,9 +57,9 @@ def checked(
 
 @pytest.mark.parametrize("case", CASES)
 def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_run(
-    case: str, here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def apart(name: str) -> Path:
+    case, here, monkeypatch
+):
+    def apart(name):
         (here / name).mkdir()
         monkeypatch.chdir(here / name)
         return here / name
@@ -84,11 +79,11 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
 
 
-def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here: Path) -> None:
+def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here):
     """The values of a constant are in its name."""
 
-    def trial(scale: float) -> TrialUses:
-        RECORDER.__init__()  # type: ignore[misc]
+    def trial(scale):
+        RECORDER.__init__()
         RECORDER.begin([])
         data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
         list(data.snapshot("snapshots").as_numpy_iterator())
@@ -102,11 +97,11 @@ def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here: Pat
     assert again.read, "the control: the same graph reads it"
 
 
-def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here: Path) -> None:
+def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
     """As Keras's example of a GAN does; Pillow looks whether the file exists before it writes."""
 
-    def trial(number: int) -> TrialUses:
-        RECORDER.__init__()  # type: ignore[misc]
+    def trial(number):
+        RECORDER.__init__()
         RECORDER.begin([])
         keras.utils.array_to_img(np.full((2, 2, 1), number), scale=False).save("generated.png")
         uses = RECORDER.uses(ended=True)
@@ -121,9 +116,9 @@ def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here: Path)
     assert note.level == "note", "it is no error: no trial depends on the other one's picture"
 
 
-def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here: Path) -> None:
-    def read() -> TrialUses:
-        RECORDER.__init__()  # type: ignore[misc]
+def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here):
+    def read():
+        RECORDER.__init__()
         RECORDER.begin([])
         Path("train.csv").read_text()
         uses = RECORDER.uses()
@@ -140,7 +135,7 @@ def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(her
     assert "train.csv changed since trial 3 ran" in note.message
 
 
-def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here: Path) -> None:
+def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here):
     written = used_by("statistics", 1.0)
     again = used_by("statistics", 1.0)
     assert (
@@ -151,7 +146,7 @@ def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here: Path) -> None:
     assert warning.level == "warning", "the control: of another trial it is one"
 
 
-def test_own_files_libraries_and_code_are_nobodys(here: Path) -> None:
+def test_own_files_libraries_and_code_are_nobodys(here):
     RECORDER.begin([here / "own"])
     (here / "own").mkdir()
     (here / "own" / "log.csv").write_text("mine")
@@ -161,7 +156,7 @@ def test_own_files_libraries_and_code_are_nobodys(here: Path) -> None:
     assert RECORDER.uses() == ()
 
 
-def test_a_tree_with_links_is_copied_while_files_are_recorded(here: Path) -> None:
+def test_a_tree_with_links_is_copied_while_files_are_recorded(here):
     (here / "tree").mkdir()
     (here / "tree" / "file").write_text("1")
     (here / "tree" / "link").symlink_to("file")
@@ -171,7 +166,7 @@ def test_a_tree_with_links_is_copied_while_files_are_recorded(here: Path) -> Non
     assert os.stat in os.supports_follow_symlinks
 
 
-def test_only_so_many_files_are_recorded_and_the_rest_is_counted(here: Path) -> None:
+def test_only_so_many_files_are_recorded_and_the_rest_is_counted(here):
     RECORDER.begin([])
     for number in range(MOST + 7):
         (here / str(number)).write_text("")
@@ -182,7 +177,7 @@ def test_only_so_many_files_are_recorded_and_the_rest_is_counted(here: Path) -> 
 _CALLBACK = "keras.callbacks.CSVLogger({file})"
 
 
-def study(name: str, *, data: str = "", callbacks: str = "", model: str = "") -> StudyText:
+def study(name, *, data="", callbacks="", model=""):
     return StudyText(
         name=name,
         head="import os",
@@ -195,13 +190,11 @@ def study(name: str, *, data: str = "", callbacks: str = "", model: str = "") ->
     )
 
 
-def told(swept: object) -> list[str]:
-    return [event.message for event in swept.events if isinstance(event, Notice)]  # type: ignore[attr-defined]
+def told(swept):
+    return [event.message for event in swept.events if isinstance(event, Notice)]
 
 
-def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = study(
         "weights",
@@ -216,9 +209,7 @@ def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(
         sweep(text.write(tmp_path / "weights.py"), tmp_path / "runs", workers=1)
 
 
-def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shared = study("shared-log", callbacks=_CALLBACK.format(file="'log.csv'"))
     swept = sweep(shared.write(tmp_path / "shared_log.py"), tmp_path / "runs", workers=1, trials=3)
@@ -230,8 +221,8 @@ def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
 
 
 def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """An input that changes between two trials: each ranks, and the second one's record says it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.csv").write_text("1")
@@ -259,8 +250,8 @@ def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(
 
 
 def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     text = study(
         "sought",

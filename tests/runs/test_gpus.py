@@ -1,17 +1,13 @@
 """Which GPU each slot sees, with stand-ins for the machine's tools: no GPU is needed here."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from scripted_trials import ScriptedTrial, finish, scripted_sweep
+from scripted_trials import finish, scripted_sweep
 
 from sweeper.errors import UsageError
 from sweeper.run.serving import run_side_by_side
@@ -24,12 +20,10 @@ ROCM = json.dumps({"card0": {"VRAM Total Memory (B)": str(16 * 2**30)}, "system"
 
 
 @pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+def machine(monkeypatch, tmp_path):
     """Set what the machine's tools print, and the environment; no driver is there."""
 
-    def set_up(
-        environment: dict[str, str], nvidia: str | None = None, rocm: str | None = None
-    ) -> None:
+    def set_up(environment, nvidia=None, rocm=None):
         printed = {"nvidia-smi": nvidia, "rocm-smi": rocm}
         monkeypatch.setattr(gpus, "_printed", lambda words: printed[words[0]])
         monkeypatch.setattr(gpus, "_DEVICES", tmp_path)
@@ -51,16 +45,13 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
     ],
 )
 def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
-    wanted: str,
-    environment: dict[str, str],
-    found: list[tuple[str, int | None]],
-    machine: Callable[..., None],
-) -> None:
+    wanted, environment, found, machine
+):
     machine(environment, NVIDIA)
     assert [(gpu.id, gpu.memory) for gpu in find_gpus(wanted)] == found
 
 
-def test_rocms_tool_is_asked_where_nvidias_is_not_there(machine: Callable[..., None]) -> None:
+def test_rocms_tool_is_asked_where_nvidias_is_not_there(machine):
     machine({}, rocm=ROCM)
     assert find_gpus("all") == (Gpu("0", 16384),)
 
@@ -83,13 +74,7 @@ def test_rocms_tool_is_asked_where_nvidias_is_not_there(machine: Callable[..., N
         ("all", {}, "garbage", "no GPU was found here"),
     ],
 )
-def test_gpus_that_are_not_there_are_refused(
-    wanted: str,
-    environment: dict[str, str],
-    nvidia: str | None,
-    says: str,
-    machine: Callable[..., None],
-) -> None:
+def test_gpus_that_are_not_there_are_refused(wanted, environment, nvidia, says, machine):
     machine(environment, nvidia, "more of it")
     with pytest.raises(UsageError) as caught:
         find_gpus(wanted)
@@ -97,22 +82,18 @@ def test_gpus_that_are_not_there_are_refused(
 
 
 @pytest.mark.parametrize("file", ["nvidia0", "kfd", "dxg"])
-def test_an_id_is_taken_on_trust_where_a_driver_is_there_without_its_tool(
-    tmp_path: Path, file: str, machine: Callable[..., None]
-) -> None:
+def test_an_id_is_taken_on_trust_where_a_driver_is_there_without_its_tool(tmp_path, file, machine):
     machine({})
     (tmp_path / file).touch()
     assert find_gpus("3") == (Gpu("3", None),)
 
 
-def test_an_id_is_taken_on_trust_where_the_environment_has_ids(
-    machine: Callable[..., None],
-) -> None:
+def test_an_id_is_taken_on_trust_where_the_environment_has_ids(machine):
     machine({"CUDA_VISIBLE_DEVICES": "MIG-1"})
     assert find_gpus("MIG-1") == (Gpu("MIG-1", None),)
 
 
-def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus() -> None:
+def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus():
     two = (Gpu("0", 40000), Gpu("1", 20000))
     assert share_gpus(two, 1) == (SlotDevice("0"), SlotDevice("1"))
     halves = (SlotDevice("0", 18000), SlotDevice("1", 9000))
@@ -123,11 +104,11 @@ def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus() -> None
     assert share_gpus((Gpu("0", None),), 2, memory=512) == (SlotDevice("0", 512),) * 2
 
 
-def test_no_two_trials_are_on_one_device_at_a_time(tmp_path: Path) -> None:
+def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
     both = threading.Barrier(2, timeout=10)
     lock, using = threading.Lock(), []
 
-    def look(trial: ScriptedTrial) -> int:
+    def look(trial):
         both.wait()
         with lock:
             using.append((trial.assignment.devices, trial.assignment.memory_limit))
@@ -173,8 +154,8 @@ print([os.environ.get(n) for n in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
     ],
 )
 def test_a_trial_process_hides_the_other_gpus_and_limits_its_own_before_it_starts(
-    devices: str | None, limit: int | None, seen: str
-) -> None:
+    devices, limit, seen
+):
     environment = {n: v for n, v in os.environ.items() if "VISIBLE_DEVICES" not in n}
     said = subprocess.run(
         [sys.executable, "-c", LIMITING.format(devices=devices, limit=limit)],

@@ -1,18 +1,11 @@
 """What an inline trial changes in the study's own objects, the next one of the process does not see."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
-import pytest
-
-from sweeper.records.events import Event, Notice
+from sweeper.records.events import Notice
 from sweeper.train.userstate import undoing
 
 STUDY = """
@@ -121,16 +114,14 @@ study = Study(
 """
 
 
-def run(tmp_path: Path, *, numbers: bool = False) -> tuple[list[Any], list[str], Any]:
+def run(tmp_path, *, numbers=False):
     """Run the study inline; return the metrics of each trial's epochs, the notices, and the module."""
     file = tmp_path / "changing_study.py"
     file.write_text(STUDY.replace("TAKES_NUMBERS = False", f"TAKES_NUMBERS = {numbers}"))
     spec = importlib.util.spec_from_file_location("changing_study", file)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules["changing_study"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    said: list[Event] = []
+    said = []
     results = module.study.run(
         isolation="inline", workers=1, runs_dir=tmp_path / "runs", listener=said.append
     )
@@ -141,7 +132,7 @@ def run(tmp_path: Path, *, numbers: bool = False) -> tuple[list[Any], list[str],
     return found, [each.message for each in said if isinstance(each, Notice)], module
 
 
-def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path: Path) -> None:
+def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path):
     [first, second], notices, module = run(tmp_path)
     assert first == second
     assert first[-1]["count"] == 2.0
@@ -150,11 +141,9 @@ def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path: Path) ->
     assert not any("cannot be restored" in each for each in notices)
 
 
-def test_control_without_it_the_next_trial_goes_on_with_the_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_without_it_the_next_trial_goes_on_with_the_changes(tmp_path, monkeypatch):
     @contextmanager
-    def nothing(*_arguments: Any) -> Iterator[None]:
+    def nothing(*_arguments):
         yield
 
     monkeypatch.setattr(undoing, "changes_undone", nothing)
@@ -163,7 +152,7 @@ def test_control_without_it_the_next_trial_goes_on_with_the_changes(
     assert all(second[-1][name] > value for name, value in first[-1].items())
 
 
-def test_what_cannot_be_restored_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_restored_is_said(tmp_path):
     _, notices, _ = run(tmp_path, numbers=True)
     assert any(
         "this trial may have changed module changing_study.numbers" in each

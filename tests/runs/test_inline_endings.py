@@ -1,29 +1,19 @@
 """Inline, the worker is a call away from the trial: what it raises is no failure of the trial's."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
-import pytest
-from scripted_trials import ScriptedSweep, definition, scripted_sweep
+from scripted_trials import definition, scripted_sweep
 
 from sweeper.errors import DatabaseUnavailableError
-from sweeper.run.protocol.channel import Link
-from sweeper.run.protocol.messages import Finished, Message, Started
+from sweeper.run.protocol.messages import Finished, Started
 from sweeper.run.trial import run as trial_run
 from sweeper.run.worker import inline
 from sweeper.run.worker.inline import InlineTrials
 from sweeper.run.worker.slot import AttemptSupervisor, serve_slot
 
-Play = Callable[[Link], None]
 
-
-def serve(sweep: ScriptedSweep, play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+def serve(sweep, play, monkeypatch):
     """Run one slot whose inline trials do what ``play`` does, in the place of a training."""
 
-    def run(_definition: Any, _assignment: Any, link: Link, _earlier: Any) -> None:
+    def run(_definition, _assignment, link, _earlier):
         play(link)
         link.send(Finished(step=1, value=1.0, digest="d" * 32))
 
@@ -33,7 +23,7 @@ def serve(sweep: ScriptedSweep, play: Play, monkeypatch: pytest.MonkeyPatch) -> 
     serve_slot(sweep.context)
 
 
-def train_through(link: Link) -> None:
+def train_through(link):
     """Catch whatever comes, as a careless callback does."""
     link.send(Started(0, 0, 1))
     for _ in range(3):
@@ -43,12 +33,10 @@ def train_through(link: Link) -> None:
             continue
 
 
-def test_a_second_interrupt_leaves_an_inline_trial_to_be_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_interrupt_leaves_an_inline_trial_to_be_resumed(tmp_path, monkeypatch):
     with scripted_sweep(tmp_path, {}) as sweep:
 
-        def interrupted_twice(link: Link) -> None:
+        def interrupted_twice(link):
             sweep.context.stopping.set()
             sweep.context.killing.set()
             train_through(link)
@@ -60,13 +48,11 @@ def test_a_second_interrupt_leaves_an_inline_trial_to_be_resumed(
         assert sweep.trials[0].state == "interrupted"
 
 
-def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(tmp_path, monkeypatch):
     with scripted_sweep(tmp_path, {}) as sweep:
         finish, calls = sweep.context.study.impatient.finish, []
 
-        def answer_late(*arguments: Any, **named: Any) -> Any:
+        def answer_late(*arguments, **named):
             calls.append(arguments)
             if len(calls) < 5:
                 error = DatabaseUnavailableError("no answer within 1 s")
@@ -76,7 +62,7 @@ def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
 
         monkeypatch.setattr(sweep.context.study.impatient, "finish", answer_late)
 
-        def killed(link: Link) -> None:
+        def killed(link):
             sweep.context.stopping.set()
             sweep.context.killing.set()
             train_through(link)
@@ -86,12 +72,10 @@ def test_an_answer_that_is_late_does_not_leave_a_killed_trial_running(
         assert (len(calls), sweep.outcomes()) == (5, ["interrupted"])
 
 
-def test_what_the_worker_raises_while_a_trial_runs_inline_does_not_fail_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_worker_raises_while_a_trial_runs_inline_does_not_fail_it(tmp_path, monkeypatch):
     handle = AttemptSupervisor.handle
 
-    def break_down(self: AttemptSupervisor, message: Message) -> Any:
+    def break_down(self, message):
         if isinstance(message, Started):
             msg = "gone for good"
             raise DatabaseUnavailableError(msg)
@@ -104,12 +88,10 @@ def test_what_the_worker_raises_while_a_trial_runs_inline_does_not_fail_it(
         assert sweep.outcomes() == ["interrupted"]
 
 
-def test_a_listener_that_raises_leaves_an_inline_trial_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listener_that_raises_leaves_an_inline_trial_whole(tmp_path, monkeypatch):
     with scripted_sweep(tmp_path, {}, trials=2) as sweep:
 
-        def hear(_event: Any) -> None:
+        def hear(_event):
             raise BrokenPipeError(32, "Broken pipe")
 
         sweep.context.listener = hear
@@ -118,10 +100,8 @@ def test_a_listener_that_raises_leaves_an_inline_trial_whole(
         assert sweep.trials == () or {t.state for t in sweep.trials} <= {"complete", "interrupted"}
 
 
-def test_what_the_trial_itself_raises_still_fails_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_link: Link) -> None:
+def test_what_the_trial_itself_raises_still_fails_it(tmp_path, monkeypatch):
+    def fail(_link):
         msg = "no such layer"
         raise ValueError(msg)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
@@ -14,7 +13,7 @@ import pytest
 from forked_programs import PROGRAM, WARM_SERVER
 from scripted_trials import assignment_in
 from study_files import StudyText
-from sweeps import Ended, Result, command, differing, python, results_of, sweep, trials_in
+from sweeps import Result, command, differing, python, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
 from sweeper.records.events import Notice
@@ -22,11 +21,9 @@ from sweeper.run.launch import server_process
 from sweeper.run.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer, choose_launcher
 from sweeper.run.launch.server_process import trial_environment
 from sweeper.run.launch.sources import target_source
-from sweeper.run.launch.trial_process import ExitStatus, Launcher, TrialProcess
+from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import (
-    Assignment,
     Failed,
-    Message,
     Started,
     Stop,
     StoppedHere,
@@ -130,31 +127,31 @@ class Observed:
     err: str
 
 
-def seen_in(runs: Path) -> list[dict[str, object]]:
+def seen_in(runs):
     return [json.loads(p.read_text()) for p in sorted((runs / "small").rglob("seen.json"))]
 
 
 @pytest.fixture
-def forking(monkeypatch: pytest.MonkeyPatch) -> None:
+def forking(monkeypatch):
     monkeypatch.setattr(server_process, "_SERVER", WARM_SERVER)
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def watched(tmp_path_factory):
     return WATCHED.write(tmp_path_factory.mktemp("watched") / "watched.py")
 
 
-def with_head(head: str, directory: Path) -> Path:
+def with_head(head, directory):
     text = replace(WATCHED, head=dedent(WATCHED.head) + head)
     return text.write(directory / "other_head.py")
 
 
 @pytest.fixture(scope="module")
-def observe(watched: Path) -> Callable[[str], Observed]:
+def observe(watched):
     """Trials 0 and 1 forked; 0 and 1 importing a study that has threads; 2 spawned; all three inline."""
-    known: dict[str, Observed] = {}
+    known = {}
 
-    def run(isolation: str) -> Observed:
+    def run(isolation):
         if isolation not in known:
             runs = watched.parent / isolation
             if isolation == "spawn":
@@ -172,13 +169,7 @@ def observe(watched: Path) -> Callable[[str], Observed]:
     return run
 
 
-def observed(
-    file: Path,
-    runs: Path,
-    isolation: str,
-    trials: int,
-    server: tuple[str, ...],
-) -> Observed:
+def observed(file, runs, isolation, trials, server):
     before = len(seen_in(runs))
     words = ("run", file, "--isolation", isolation, "--trials", trials, "--runs-dir", runs)
     storage = {"SWEEPER_STORAGE": f"sqlite:///{runs / 'sweeper.db'}"}
@@ -194,9 +185,7 @@ def observed(
 
 
 @pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
-def test_forked_spawned_and_inline_trials_give_equal_digests(
-    observe: Callable[[str], Observed], isolation: str
-) -> None:
+def test_forked_spawned_and_inline_trials_give_equal_digests(observe, isolation):
     inline, other = observe("inline").results, observe(isolation).results
     assert sorted(other) == ([2] if isolation == "spawn" else [0, 1])
     assert all(r.digest for r in other.values())
@@ -205,8 +194,8 @@ def test_forked_spawned_and_inline_trials_give_equal_digests(
 
 @pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op(
-    observe: Callable[[str], Observed], isolation: str
-) -> None:
+    observe, isolation
+):
     seen = observe(isolation).seen
     assert len({s["pid"] for s in seen}) == len(seen) == len(observe(isolation).results)
     assert all(s["untouched"] for s in seen)
@@ -214,12 +203,10 @@ def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op
 
 
 @pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
-def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(
-    observe: Callable[[str], Observed], isolation: str
-) -> None:
+def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(observe, isolation):
     """Neither in the environment as Python has it, nor in what the process was started with."""
 
-    def let_in(how: str) -> set[str]:
+    def let_in(how):
         return {
             variable.partition("=")[0]
             for seen in observe(how).seen
@@ -231,7 +218,7 @@ def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(
     assert let_in("inline") == {"SWEEPER_STORAGE", *CREDENTIALS}, "they were never there"
 
 
-def test_a_trials_environment_keeps_what_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trials_environment_keeps_what_is_its_own(monkeypatch):
     opening = ["SWEEPER_STORAGE", "PGHOST", "PGSERVICEFILE", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"]
     own = ["AWS_SECRET_ACCESS_KEY", "PATH", "PG_MY_OWN", "RAYON_NUM_THREADS", "SWEEPER_DEBUG"]
     for name in (*opening, *own):
@@ -241,18 +228,14 @@ def test_a_trials_environment_keeps_what_is_its_own(monkeypatch: pytest.MonkeyPa
     assert given.keys() >= set(own)
 
 
-def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(
-    observe: Callable[[str], Observed],
-) -> None:
+def test_what_a_module_draws_at_its_top_level_is_the_same_in_every_process(observe):
     drawn = [
         s["drawn"] for how in ("fork", "importing", "spawn", "inline") for s in observe(how).seen
     ]
     assert all(d == drawn[0] for d in drawn)
 
 
-def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(
-    observe: Callable[[str], Observed],
-) -> None:
+def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(observe):
     importing = observe("importing")
     assert NOT_SHARED[STARTS_THREADS] in importing.err
     assert "imports the study in its own process" in importing.err
@@ -263,9 +246,7 @@ def test_a_trial_that_imports_its_study_is_forked_and_the_run_says_why(
 
 
 @pytest.mark.usefixtures("forking")
-def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(
-    observe: Callable[[str], Observed], tmp_path: Path
-) -> None:
+def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(observe, tmp_path):
     head = RUNS_TENSORFLOW
     swept = sweep(with_head(head, tmp_path), tmp_path / "runs", isolation="fork", trials=1)
     said = [e.message for e in swept.events if isinstance(e, Notice)]
@@ -278,9 +259,7 @@ def test_what_each_trial_imports_itself_has_the_same_results_and_may_be_forked(
 
 
 @pytest.mark.whole
-def test_a_server_that_has_threads_forks_nothing_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, watched: Path
-) -> None:
+def test_a_server_that_has_threads_forks_nothing_and_says_so(monkeypatch, watched):
     monkeypatch.setattr(server_process, "_SERVER", ("-P", "-c", SERVER_WITH_THREADS))
     server = WarmServer(target_source(str(watched)))
     loaded = server.loaded()
@@ -305,9 +284,7 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
 
 
 @pytest.mark.usefixtures("forking")
-def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
-    observe: Callable[[str], Observed], tmp_path: Path
-) -> None:
+def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(observe, tmp_path):
     one = WATCHED.arguments.replace("trials=2", "trials=1")
     script = replace(WATCHED, tail=UNGUARDED, arguments=one).write(tmp_path / "script.py")
     ended = python(*PROGRAM, script, cwd=tmp_path)
@@ -323,8 +300,8 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(
 
 
 @pytest.mark.usefixtures("forking")
-def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_path: Path) -> None:
-    def run(text: StudyText, *arguments: str) -> Ended:
+def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_path):
+    def run(text, *arguments):
         return python(*PROGRAM, text.write(tmp_path / "script.py"), *arguments, cwd=tmp_path)
 
     guarded = replace(AT_TOP, tail=GUARDED)
@@ -345,13 +322,13 @@ def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_pat
 # ------------------------------------------------------ trial processes driven by a fake worker
 
 
-def assignment(directory: Path, number: int = 0, **changes: object) -> Assignment:
+def assignment(directory, number=0, **changes):
     attempt = directory / f"trial-{number}"
     attempt.mkdir(parents=True, exist_ok=True)
     return assignment_in(attempt, **{"number": number, "epochs": 100_000, **changes})
 
 
-def hear(process: TrialProcess, kind: type[Message]) -> Message:
+def hear(process, kind):
     """Answer what the trial asks until it says something of ``kind``."""
     for _ in range(10_000):
         message = process.channel.receive(60)
@@ -363,7 +340,7 @@ def hear(process: TrialProcess, kind: type[Message]) -> Message:
     pytest.fail(f"no {kind.__name__} came")
 
 
-def ends(process: TrialProcess) -> bool:
+def ends(process):
     """Whether the pipe comes to its end, after what was sent before."""
     try:
         while process.channel.receive(30) is not None:
@@ -374,7 +351,7 @@ def ends(process: TrialProcess) -> bool:
 
 
 @pytest.fixture(scope="module", params=["fork", "spawn"])
-def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher]:
+def launcher(request, watched):
     if request.param == "spawn":
         spawning = SpawnLauncher(target_source(str(watched)))
         yield spawning
@@ -390,8 +367,8 @@ def launcher(request: pytest.FixtureRequest, watched: Path) -> Iterator[Launcher
 
 
 def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpoint(
-    launcher: Launcher, tmp_path: Path
-) -> None:
+    launcher, tmp_path
+):
     one = launcher.launch(assignment(tmp_path, 0))
     other = launcher.launch(assignment(tmp_path, 1, devices="5"))
     assert isinstance(hear(one, Started), Started)
@@ -416,7 +393,7 @@ def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpo
 
 # What a trial does about its pipe is the same code however its process was made.
 @pytest.mark.parametrize("launcher", ["fork"], indirect=True)
-def test_a_trial_process_whose_pipe_closes_ends_itself(launcher: Launcher, tmp_path: Path) -> None:
+def test_a_trial_process_whose_pipe_closes_ends_itself(launcher, tmp_path):
     process = launcher.launch(assignment(tmp_path))
     hear(process, Started)
     process.channel.close()
@@ -434,6 +411,6 @@ def test_a_trial_process_whose_pipe_closes_ends_itself(launcher: Launcher, tmp_p
         (None, "vanished (its exit status is unknown)"),
     ],
 )
-def test_an_exit_status_says_how_a_process_ended(code: int | None, message: str) -> None:
+def test_an_exit_status_says_how_a_process_ended(code, message):
     assert ExitStatus(code).describe() == message
     assert ExitStatus(code).killed == (code == -signal.SIGKILL)

@@ -1,10 +1,7 @@
 """Which imports of a study's file are done once for all trials, and which each trial does itself."""
 
-from __future__ import annotations
-
 import ast
 import json
-from pathlib import Path
 
 import pytest
 from test_isolation import assignment, hear
@@ -64,7 +61,7 @@ study = Study(
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(tmp_path, monkeypatch):
     """Where libraries are installed that are importable here, and in servers that begin now."""
     directory = tmp_path / "site-packages"
     directory.mkdir()
@@ -75,7 +72,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def leading(directory: Path, text: str) -> list[str]:
+def leading(directory, text):
     file = directory / "study.py"
     file.write_text(text)
     return [ast.unparse(step) for step in leading_imports(target_source(str(file)))]
@@ -99,9 +96,7 @@ def leading(directory: Path, text: str) -> list[str]:
     ],
 )
 @pytest.mark.usefixtures("installed")
-def test_only_what_stands_before_the_file_does_anything_is_imported_ahead(
-    tmp_path: Path, text: str, expected: int
-) -> None:
+def test_only_what_stands_before_the_file_does_anything_is_imported_ahead(tmp_path, text, expected):
     (tmp_path / "mine.py").write_text("")
     if "html" in text:
         # The file finds its own, which has the name of a part of Python.
@@ -121,16 +116,14 @@ def test_only_what_stands_before_the_file_does_anything_is_imported_ahead(
     ],
 )
 @pytest.mark.usefixtures("installed")
-def test_a_library_that_draws_or_fails_is_left_to_the_trials(library: str, unfit: int) -> None:
+def test_a_library_that_draws_or_fails_is_left_to_the_trials(library, unfit):
     steps = ast.parse(f"import json\nimport {library}\nimport wave").body
     assert execute_all(steps, lambda: True) == unfit
     assert execute_all(steps, lambda: False) == 1, "the control"
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_library_that_starts_a_thread_is_imported_by_each_trial_with_all_after_it(
-    tmp_path: Path,
-) -> None:
+def test_a_library_that_starts_a_thread_is_imported_by_each_trial_with_all_after_it(tmp_path):
     file = tmp_path / "small.py"
     file.write_text(STUDY)
     server = WarmServer(target_source(str(file)))

@@ -1,7 +1,5 @@
 """A trial's checkpoints are found where they are now, and what is missing is said."""
 
-from __future__ import annotations
-
 import errno
 import os
 from datetime import UTC, datetime
@@ -19,7 +17,7 @@ from sweeper.run.worker.checkpoints import bring_files, locate
 from sweeper.support.paths import RunPaths, parse_location
 
 
-def trial(*paths: Path | str) -> TrialRecord:
+def trial(*paths):
     checkpoints = tuple(
         CheckpointRecord(int(str(path)[-9:]), 0, "d", 1, str(path)) for path in paths
     )
@@ -38,23 +36,23 @@ def trial(*paths: Path | str) -> TrialRecord:
     )
 
 
-def write(paths: RunPaths, *steps: int) -> list[Path]:
+def write(paths, *steps):
     origin = Origin("digits", "1" * 32, 0, 0, directory=str(paths.trial_files(0)))
     store = CheckpointStore(Path(str(paths.checkpoints(0, 1))), origin=origin)
     return [store.commit(snapshot(step)).path for step in steps]
 
 
 @pytest.fixture
-def old(tmp_path: Path) -> RunPaths:
+def old(tmp_path):
     return RunPaths(tmp_path / "old", "digits")
 
 
 @pytest.fixture
-def new(tmp_path: Path) -> RunPaths:
+def new(tmp_path):
     return RunPaths(tmp_path / "new", "digits")
 
 
-def test_what_is_where_it_was_is_no_news(old: RunPaths) -> None:
+def test_what_is_where_it_was_is_no_news(old):
     paths = write(old, 1, 2)
     located = locate(trial(*paths), old)
     assert located.known == tuple(map(str, paths))
@@ -62,7 +60,7 @@ def test_what_is_where_it_was_is_no_news(old: RunPaths) -> None:
     assert located.notice(2, old.trial_files(0)) is None
 
 
-def test_a_copy_is_gone_on_with_and_the_original_is_not(old: RunPaths, new: RunPaths) -> None:
+def test_a_copy_is_gone_on_with_and_the_original_is_not(old, new):
     before, now = write(old, 1), write(new, 1)
     located = locate(trial(*before), new)
     assert located.known == (str(now[0]),)
@@ -71,9 +69,7 @@ def test_a_copy_is_gone_on_with_and_the_original_is_not(old: RunPaths, new: RunP
     assert located.notice(1, new.trial_files(0)) is None
 
 
-def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(
-    old: RunPaths, new: RunPaths
-) -> None:
+def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(old, new):
     before = write(old, 1, 2)
     located = locate(trial(*before), new)
     assert located.known == tuple(map(str, before))
@@ -90,7 +86,7 @@ def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(
     assert (new.trial_files(0) / "log.csv").read_text() == "mine", "what is there stays"
 
 
-def test_what_is_nowhere_is_said_with_where_training_begins_again(old: RunPaths) -> None:
+def test_what_is_nowhere_is_said_with_where_training_begins_again(old):
     gone = Path(str(old.checkpoints(0, 1))) / "step-000000009"
     message = locate(trial(gone), old).notice(1, old.trial_files(0))
     assert message is not None
@@ -102,9 +98,7 @@ def test_what_is_nowhere_is_said_with_where_training_begins_again(old: RunPaths)
     assert located.gone == ()
 
 
-def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no_loss(
-    old: RunPaths,
-) -> None:
+def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no_loss(old):
     """As after a kill between a commit or a deletion and its row."""
     deleted = Path(str(old.checkpoints(0, 1))) / "step-000000001"
     known, _unrecorded = write(old, 2, 3)
@@ -115,19 +109,17 @@ def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no
     assert locate(trial(unlisted), old).notice(1, old.trial_files(0)) is None
 
 
-def test_what_lies_in_an_object_store_is_known_by_its_name(new: RunPaths) -> None:
+def test_what_lies_in_an_object_store_is_known_by_its_name(new):
     url = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000004"
     paths = RunPaths(new.root, new.study, parse_location("s3://bucket"))
     assert locate(trial(url), new).known == (url,)
     assert locate(trial(url), paths).moved == {}
 
 
-def test_a_disk_that_does_not_tell_is_no_missing_checkpoint(
-    old: RunPaths, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_does_not_tell_is_no_missing_checkpoint(old, monkeypatch):
     (path,) = write(old, 1)
 
-    def stale(_self: Path) -> bool:
+    def stale(_self):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
 
     monkeypatch.setattr(locating.Path, "is_dir", stale)

@@ -1,9 +1,5 @@
 """A mistake of the study's, and not of one trial's parameters, ends the run at the first trial."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from study_files import StudyText
 from sweeps import sweep, trials_in
@@ -35,15 +31,15 @@ MISTAKES = {
 }
 
 
-def written(tmp_path: Path, rate: str, arguments: str, **more: str) -> Path:
+def written(tmp_path, rate, arguments, **more):
     rate = WELL.rate if rate == "'val_loss'" else rate
     return StudyText(rate=rate, arguments=arguments, **more).write(tmp_path / "small.py")
 
 
 @pytest.mark.parametrize(("rate", "arguments", "text"), MISTAKES.values(), ids=MISTAKES)
 def test_it_ends_the_run_at_the_first_trial_and_a_mended_study_goes_on(
-    tmp_path: Path, rate: str, arguments: str, text: str
-) -> None:
+    tmp_path, rate, arguments, text
+):
     file = written(tmp_path, rate, arguments)
     with pytest.raises(DefinitionError, match=text) as raised:
         sweep(file, tmp_path, workers=1, isolation="inline")
@@ -71,15 +67,13 @@ OF_A_TRIAL = {
 
 
 @pytest.mark.parametrize("rate", OF_A_TRIAL.values(), ids=OF_A_TRIAL)
-def test_what_may_be_the_trials_own_fails_the_trial_alone(tmp_path: Path, rate: str) -> None:
+def test_what_may_be_the_trials_own_fails_the_trial_alone(tmp_path, rate):
     rate = rate.replace("0.05 if", "0.0 if")
     swept = sweep(written(tmp_path, rate, WELL.arguments), tmp_path, workers=1, isolation="inline")
     assert [trial.state for trial in swept.trials] == ["failed", "complete", "complete"]
 
 
-def test_what_a_later_trial_gets_wrong_is_its_own_where_another_has_a_value(
-    tmp_path: Path,
-) -> None:
+def test_what_a_later_trial_gets_wrong_is_its_own_where_another_has_a_value(tmp_path):
     tail = "well = build_model\nstudy.model = lambda t: None if t.number == 1 else well(t)"
     file = written(tmp_path, WELL.rate, WELL.arguments, tail=tail)
     swept = sweep(file, tmp_path, workers=1, isolation="inline")

@@ -1,10 +1,7 @@
 """A trial is one process: strategies over several are refused by name, before training."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,14 +23,14 @@ REMOVED = (
 
 
 def test_a_multi_worker_strategy_of_the_users_own_is_refused_and_waits_for_nobody(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    monkeypatch, tmp_path
+):
     """With the variable it would wait for the process at an address where nobody is."""
     cluster = '{"cluster": {"worker": ["127.0.0.1:9", "127.0.0.1:10"]}, "task": {"type": "worker", "index": 1}}'
     monkeypatch.setenv("TF_CONFIG", cluster)
     trial = Trial(number=0, seed=0, directory=tmp_path, ask=lambda *_: None)
 
-    def factory(_trial: Trial) -> Any:
+    def factory(_trial):
         return tf.distribute.MultiWorkerMirroredStrategy()
 
     with (
@@ -49,13 +46,13 @@ def test_a_multi_worker_strategy_of_the_users_own_is_refused_and_waits_for_nobod
     assert os.environ["TF_CONFIG"] == cluster
 
 
-def test_the_removed_name_says_what_to_use_instead() -> None:
+def test_the_removed_name_says_what_to_use_instead():
     with pytest.raises(DefinitionError) as refused:
         _ = sweeper.MultiWorker
     assert str(refused.value) == REMOVED
 
 
-def test_a_checkpoint_of_several_processes_is_refused_by_name() -> None:
+def test_a_checkpoint_of_several_processes_is_refused_by_name():
     loaded = LoadedCheckpoint(
         step=4,
         epoch=1,

@@ -1,14 +1,11 @@
 """What a trial started is gone before its attempt ends: however it ends, and whoever is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +17,7 @@ from test_environment_faults import LAST
 from sweeper.run.launch import orphans, server_process
 from sweeper.run.launch.launchers import SpawnLauncher, WarmServer
 from sweeper.run.launch.trial_process import ExitStatus
-from sweeper.run.protocol.messages import Assignment, Failed, StudySource
+from sweeper.run.protocol.messages import Failed, StudySource
 
 SERVER = '''
 """The fork server, whose trials each start a child, a daemon, and a child of the daemon's."""
@@ -84,41 +81,40 @@ ENDS = {
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 
-def assignment(how: str, directory: Path) -> Assignment:
+def assignment(how, directory):
     files = str(directory / f"{how}.json")
     return assignment_in(directory, study=how, files=files, checkpoints=())
 
 
-def live(pid: int) -> bool:
+def live(pid):
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def until(true: Callable[[], bool], seconds: float = 20) -> bool:
+def until(true, seconds=20):
     deadline = time.monotonic() + seconds
     while not true() and time.monotonic() < deadline:
         time.sleep(0.02)
     return true()
 
 
-def family_of(how: str, directory: Path) -> list[int]:
+def family_of(how, directory):
     file = directory / f"{how}.json"
     assert until(file.exists)
-    pids: list[int] = json.loads(file.read_text())
-    return pids
+    return json.loads(file.read_text())
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Path:
+def program(tmp_path):
     file = tmp_path / "server.py"
     file.write_text(SERVER)
     return file
 
 
 @pytest.fixture
-def server(program: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmServer]:
+def server(program, monkeypatch):
     monkeypatch.setattr(server_process, "_SERVER", (str(program),))
     server = WarmServer(StudySource("target", "none.py"))
     yield server
@@ -127,14 +123,13 @@ def server(program: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WarmServe
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
 def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_known(
-    server: WarmServer, tmp_path: Path
-) -> None:
+    server, tmp_path
+):
     waiting = server.fork(assignment("waits", tmp_path))
     assert waiting is not None
     others = family_of("waits", tmp_path)
     for how, status in ENDS.items():
         trial = server.fork(assignment(how, tmp_path))
-        assert trial is not None
         ended = trial.wait(20)
         left = [pid for pid in family_of(how, tmp_path) if live(pid)]
         assert (ended, left) == (status, []), how
@@ -148,11 +143,8 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills what has lost its parent")
 @pytest.mark.parametrize("which", ["parent", "child"])
-def test_both_processes_of_a_server_and_its_trials_end_with_either(
-    server: WarmServer, tmp_path: Path, which: str
-) -> None:
+def test_both_processes_of_a_server_and_its_trials_end_with_either(server, tmp_path, which):
     trial = server.fork(assignment("waits", tmp_path))
-    assert trial is not None
     family = family_of("waits", tmp_path)
     parent, child = server._process.pid, psutil.Process(trial.pid).ppid()
     assert psutil.Process(child).ppid() == parent
@@ -190,9 +182,7 @@ if __name__ == "__main__":
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
 @pytest.mark.parametrize("how", ["returns", "is killed", "is killed while all stand still"])
-def test_nothing_that_a_trial_started_outlives_the_driver(
-    program: Path, tmp_path: Path, how: str
-) -> None:
+def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how):
     driver = subprocess.Popen(
         [sys.executable, "-c", LAST + DRIVER, str(program), str(tmp_path), how],
         stdout=subprocess.PIPE,
@@ -200,7 +190,6 @@ def test_nothing_that_a_trial_started_outlives_the_driver(
         cwd=tmp_path,
         start_new_session=True,
     )
-    assert driver.stdout is not None
     with driver.stdout:
         server, trial = map(int, driver.stdout.readline().split())
     family = family_of("waits", tmp_path)
@@ -222,8 +211,8 @@ def test_nothing_that_a_trial_started_outlives_the_driver(
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
-) -> None:
+    tmp_path, monkeypatch, number
+):
     """Ctrl-C reaches it while its Python starts, and while it imports TensorFlow."""
     stubs = tmp_path / "stubs"
     stubs.mkdir()
@@ -242,7 +231,7 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     try:
         trial = launcher.launch(assignment("spawned", tmp_path))
 
-        def imports_or_has_ended() -> bool:
+        def imports_or_has_ended():
             if trial.wait(0) is None:
                 os.kill(trial.pid, number)
             return importing.exists() or trial.wait(0) is not None
@@ -262,7 +251,7 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
         launcher.close()
 
 
-def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path: Path) -> None:
+def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path):
     code = """
     import signal, threading
     from sweeper.run.trial import process
@@ -292,26 +281,24 @@ def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path
 class SlowToDie:
     """A child that is killed and takes its time; or that is another user's, and never is."""
 
-    def __init__(self, pid: int, uid: int, gone_at: float) -> None:
+    def __init__(self, pid, uid, gone_at):
         self.pid = pid
         self.uid = uid
         self.gone_at = gone_at
 
-    def status(self) -> str:
+    def status(self):
         gone = time.monotonic() > self.gone_at
         return psutil.STATUS_ZOMBIE if gone else psutil.STATUS_RUNNING
 
-    def cmdline(self) -> list[str]:
+    def cmdline(self):
         return ["sleep"]
 
-    def uids(self) -> SimpleNamespace:
+    def uids(self):
         return SimpleNamespace(effective=self.uid)
 
 
-def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    children: list[SlowToDie] = []
+def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_up(monkeypatch):
+    children = []
     monkeypatch.setattr(
         orphans.psutil, "Process", lambda: SimpleNamespace(children=lambda: children)
     )

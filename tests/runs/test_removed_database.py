@@ -1,14 +1,12 @@
 """A database file that is removed under a running study ends the run with an error."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
+from scripted_trials import scripted_sweep, train_until_stopped
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -17,12 +15,10 @@ from sweeper.run.worker.slot import serve_slot
 
 
 @pytest.mark.parametrize("how", ["removed", "replaced"])
-def test_a_database_that_is_removed_under_a_run_ends_it_with_an_error(
-    tmp_path: Path, how: str
-) -> None:
+def test_a_database_that_is_removed_under_a_run_ends_it_with_an_error(tmp_path, how):
     running = threading.Event()
 
-    def script(trial: ScriptedTrial) -> int:
+    def script(trial):
         checkpoint = Path(trial.assignment.checkpoints[-1]) / "step-000000001"
         checkpoint.mkdir(parents=True)
         running.set()
@@ -52,9 +48,7 @@ def test_a_database_that_is_removed_under_a_run_ends_it_with_an_error(
         assert file.exists() == (how == "replaced"), "no empty file takes its place"
 
 
-def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_database_that_stays_is_none_the_worse_for_being_looked_at(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Database.open("sqlite:///relative.db", create=True) as database:
         monkeypatch.chdir("/")

@@ -1,22 +1,16 @@
 """Sweeps with repeats, and races: the same configurations, seeds and verdicts wherever they run."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import optuna
 from databases import opened_database, postgresql_database
-from scripted_trials import ScriptedLauncher, ScriptedTrial, definition, scripted_context
+from scripted_trials import ScriptedLauncher, definition, scripted_context
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.definition.definition import StudySettings
-from sweeper.records.results import EpochRecord, StudyResults
+from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import (
     EpochsEnded,
     Failed,
@@ -34,22 +28,22 @@ from sweeper.spec.space import FloatRange
 from sweeper.train.randomness.seeds import TrialSeeds
 
 
-def _noise(trial: ScriptedTrial) -> float:
+def _noise(trial):
     assignment = trial.assignment
     position = assignment.numbering.seed_position(assignment.number)
     return TrialSeeds(assignment.seed, position).child("noise") / 2**32
 
 
-def _ask(trial: ScriptedTrial, name: str = "x", low: float = 0.0) -> float:
+def _ask(trial, name="x", low=0.0):
     trial.say(Suggest(name, FloatRange(low, 1.0)))
-    answer: Any = trial._own.receive(20)
+    answer = trial._own.receive(20)
     if answer.error is not None:
         trial.say(Failed(answer.error))
         raise SystemExit
     return float(answer.value)
 
 
-def _train(trial: ScriptedTrial) -> int:
+def _train(trial):
     """Give a value that depends on the parameter and the seed alone."""
     x = _ask(trial)
     trial.say(Started(0, 0, 1))
@@ -59,7 +53,7 @@ def _train(trial: ScriptedTrial) -> int:
     return 0
 
 
-def _killed_first(trial: ScriptedTrial) -> int:
+def _killed_first(trial):
     """Die in the first attempt, sometimes after the parameter was drawn."""
     if trial.assignment.attempt > 1:
         return _train(trial)
@@ -68,13 +62,7 @@ def _killed_first(trial: ScriptedTrial) -> int:
     return -9
 
 
-def _sweep(
-    database: Database,
-    directory: Path,
-    settings: StudySettings,
-    scripts: dict[Any, Any],
-    workers: int = 1,
-) -> StudyResults:
+def _sweep(database, directory, settings, scripts, workers=1):
     """Run a study to its end, and return its results."""
     repository = Repository(database)
     window = search_window(settings)
@@ -86,19 +74,19 @@ def _sweep(
     return repository.results(settings.name)
 
 
-def _settings(**given: Any) -> StudySettings:
+def _settings(**given):
     arguments = {"trials": 24, "repeats": 3, "sampler": "tpe", "concurrency": 3, "audit": "off"}
     retries = {"crash": 5, "memory": 0, "error": 0}
     return definition(**{**arguments, "retries": retries, **given}).settings()
 
 
-def _seen(results: StudyResults) -> list[Any]:
+def _seen(results):
     """Return all that has to be equal in two sweeps."""
     trials = [(t.number, t.state, dict(t.params), t.value, t.seed, t.digest) for t in results]
     return [trials, [each.to_json() for each in results.configurations]]
 
 
-def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_path: Path) -> None:
+def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_path):
     seen = []
     kills = dict.fromkeys((0, 1, 4, 5, 7, 10, 13, 16, 20, 23), _killed_first)
     for index, (workers, scripts) in enumerate([(1, {}), (2, {}), (3, {}), (2, kills)]):
@@ -111,7 +99,7 @@ def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_pa
     assert seen[1:] == seen[:1] * 3
 
 
-def test_a_sweep_is_the_same_on_postgresql(tmp_path: Path) -> None:
+def test_a_sweep_is_the_same_on_postgresql(tmp_path):
     with opened_database(tmp_path / "s.db") as database:
         alone = _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2))
     with (
@@ -121,9 +109,7 @@ def test_a_sweep_is_the_same_on_postgresql(tmp_path: Path) -> None:
         assert _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2)) == alone
 
 
-def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(
-    tmp_path: Path,
-) -> None:
+def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp_path):
     with opened_database(tmp_path / "s.db") as database:
         results = _sweep(database, tmp_path, _settings(), {None: _train}, 2)
         attributes = [
@@ -145,13 +131,13 @@ def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(
     assert results.best.params == leader.params
 
 
-def test_the_sampler_sees_one_observation_a_configuration(tmp_path: Path) -> None:
+def test_the_sampler_sees_one_observation_a_configuration(tmp_path):
     """The sampler is asked with the mean of the repeats, whatever their order of completion."""
-    seen: list[list[tuple[int, float]]] = []
+    seen = []
 
-    def sampler(seed: int) -> optuna.samplers.BaseSampler:
+    def sampler(seed):
         class Watching(optuna.samplers.RandomSampler):
-            def sample_independent(self, study: Any, trial: Any, *rest: Any) -> Any:
+            def sample_independent(self, study, trial, *rest):
                 done = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
                 seen.append([(t.number, t.value) for t in done])
                 return super().sample_independent(study, trial, *rest)
@@ -174,8 +160,8 @@ def test_the_sampler_sees_one_observation_a_configuration(tmp_path: Path) -> Non
     assert all(each == means[: len(each)] for each in seen)
 
 
-def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path: Path) -> None:
-    def fail_once(trial: ScriptedTrial) -> int:
+def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path):
+    def fail_once(trial):
         if trial.assignment.attempt > 1:
             return _train(trial)
         trial.say(Failed("ValueError: no"))
@@ -194,8 +180,8 @@ def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path: P
     assert {c.state for c in again.configurations} == {"complete"}
 
 
-def test_a_repeat_with_other_parameters_fails_and_is_named(tmp_path: Path) -> None:
-    def ask_more(trial: ScriptedTrial) -> int:
+def test_a_repeat_with_other_parameters_fails_and_is_named(tmp_path):
+    def ask_more(trial):
         _ask(trial, "further")
         return _train(trial)
 
@@ -208,13 +194,8 @@ def test_a_repeat_with_other_parameters_fails_and_is_named(tmp_path: Path) -> No
     )
 
 
-class _Pruner(optuna.pruners.BasePruner):
-    def prune(self, study: Any, trial: Any) -> bool:
-        raise AssertionError
-
-
-def _pruned_where(wanted: set[int]) -> Callable[[ScriptedTrial], int]:
-    def train(trial: ScriptedTrial) -> int:
+def _pruned_where(wanted):
+    def train(trial):
         if trial.assignment.number not in wanted:
             return _train(trial)
         _ask(trial)
@@ -226,7 +207,7 @@ def _pruned_where(wanted: set[int]) -> Callable[[ScriptedTrial], int]:
     return train
 
 
-def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_path: Path) -> None:
+def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_path):
     seen = []
     for workers in (1, 2, 3):
         directory = tmp_path / str(workers)
@@ -247,12 +228,12 @@ def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_p
     assert seen[1:] == seen[:1] * 2
 
 
-def test_the_pruner_is_asked_about_configurations(tmp_path: Path) -> None:
+def test_the_pruner_is_asked_about_configurations(tmp_path):
     """A median of the means of three repeats decides about a single repeat."""
-    asked: list[bool] = []
+    asked = []
     lock = threading.Lock()
 
-    def train(trial: ScriptedTrial) -> int:
+    def train(trial):
         _ask(trial)
         number = trial.assignment.number
         trial.say(Started(0, 0, 2))
@@ -262,7 +243,7 @@ def test_the_pruner_is_asked_about_configurations(tmp_path: Path) -> None:
             if epoch:
                 break
             trial.say(Judge(((0, value),)))
-            answer: Any = trial._own.receive(20)
+            answer = trial._own.receive(20)
             assert answer.error is None, answer.error
             with lock:
                 asked.append(answer.prune)
@@ -281,14 +262,14 @@ def test_the_pruner_is_asked_about_configurations(tmp_path: Path) -> None:
     assert [t.state for t in results.trials[9:]] == ["pruned"] * 3
 
 
-def _confirming(at_most: int = 8, **given: Any) -> StudySettings:
+def _confirming(at_most=8, **given):
     confirmation = Confirmation((4, 8, 11), 3, at_most)
     values = ({"x": 0.31}, {"x": 0.3}, {"x": 0.9})
     settings = _settings(repeats=1, sampler="random", trials=9, **given)
     return replace(settings, enqueue=values, confirm=confirmation.to_json())
 
 
-def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path: Path) -> None:
+def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
     seen = []
     kills = dict.fromkeys((0, 1, 3, 5, 8, 9, 10, 12, 13, 15), _killed_first)
     for index, (workers, scripts) in enumerate([(1, {}), (2, {}), (3, {}), (2, kills)]):
@@ -302,13 +283,12 @@ def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path: P
     assert seen[1:] == seen[:1] * 3
     found = {c.number: c for c in results.configurations}
     assert set(found) == {4, 8, 11}
-    assert found[11].comparison is not None
     assert found[11].comparison.verdict == "better"
     # The one that is clearly worse was trained least.
     assert len(found[11].values) < len(found[4].values) == len(found[8].values)
 
 
-def test_a_race_that_was_stopped_between_rounds_continues(tmp_path: Path) -> None:
+def test_a_race_that_was_stopped_between_rounds_continues(tmp_path):
     """A worker that dies after every claim leaves the study as another one continues it."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     for directory in (whole, parts):
@@ -318,7 +298,7 @@ def test_a_race_that_was_stopped_between_rounds_continues(tmp_path: Path) -> Non
     with opened_database(parts / "s.db") as database:
         for most in range(2, 20, 2):
 
-            def train(trial: ScriptedTrial, most: int = most) -> int:
+            def train(trial, most=most):
                 if trial.assignment.number >= most:
                     trial.say(Failed("CheckpointError: the disk is full", fault="environment"))
                     return 0
@@ -329,7 +309,7 @@ def test_a_race_that_was_stopped_between_rounds_continues(tmp_path: Path) -> Non
         assert _seen(_sweep(database, parts, _confirming(), {None: _train})) == expected
 
 
-def test_more_repeats_later_continue_a_confirmation(tmp_path: Path) -> None:
+def test_more_repeats_later_continue_a_confirmation(tmp_path):
     with opened_database(tmp_path / "s.db") as database:
         first = _sweep(database, tmp_path, _confirming(3), {None: _train}, 2)
         assert {len(c.values) for c in first.configurations} == {3}

@@ -1,21 +1,16 @@
 """A study's policy: what is tried again, how often, how long, and what stops the rest."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 from scripted_trials import (
-    ScriptedTrial,
     crash,
     definition,
     finish,
@@ -44,7 +39,7 @@ from sweeper.run.worker.gpus import SlotDevices
 from sweeper.run.worker.outcomes import Death, TrialClock, end_of
 from sweeper.run.worker.slot import serve_slot
 
-KINDS: dict[str, tuple[Callable[[ScriptedTrial], int], str]] = {
+KINDS = {
     "crash": (crash, "crashed"),
     "memory": (run_out_of_memory, "crashed"),
     "error": (raise_error, "failed"),
@@ -62,9 +57,7 @@ KINDS: dict[str, tuple[Callable[[ScriptedTrial], int], str]] = {
         ("error", Retries(error=2), 3),
     ],
 )
-def test_a_fault_is_tried_again_as_often_as_its_kind_allows(
-    tmp_path: Path, kind: str, retries: Any, attempts: int
-) -> None:
+def test_a_fault_is_tried_again_as_often_as_its_kind_allows(tmp_path, kind, retries, attempts):
     script, outcome = KINDS[kind]
     with scripted_sweep(tmp_path, {None: script}, retries=retries) as sweep:
         serve_slot(sweep.context)
@@ -79,7 +72,7 @@ def test_a_fault_is_tried_again_as_often_as_its_kind_allows(
         ]
 
 
-def test_each_kind_has_its_own_count_and_a_trial_that_recovers_is_complete(tmp_path: Path) -> None:
+def test_each_kind_has_its_own_count_and_a_trial_that_recovers_is_complete(tmp_path):
     scripts = {
         (0, 1): crash,
         (0, 2): run_out_of_memory,
@@ -93,15 +86,15 @@ def test_each_kind_has_its_own_count_and_a_trial_that_recovers_is_complete(tmp_p
         assert sweep.trials[0].state == "complete"
 
 
-def test_a_preempted_trial_goes_on_without_a_limit(tmp_path: Path) -> None:
-    scripts: dict[Any, Any] = {(0, n): stop_by_itself for n in range(1, 8)}
+def test_a_preempted_trial_goes_on_without_a_limit(tmp_path):
+    scripts = {(0, n): stop_by_itself for n in range(1, 8)}
     nothing = Retries(crash=0, memory=0, error=0)
     with scripted_sweep(tmp_path, scripts, retries=nothing) as sweep:
         serve_slot(sweep.context)
         assert sweep.outcomes() == ["interrupted"] * 7 + ["complete"]
 
 
-def test_a_trial_over_its_time_is_killed_and_failed_for_good(tmp_path: Path) -> None:
+def test_a_trial_over_its_time_is_killed_and_failed_for_good(tmp_path):
     retries = Retries(crash=3, memory=3, error=3)
     with scripted_sweep(tmp_path, {0: hang}, trials=2, time_limit=0.3, retries=retries) as sweep:
         began = time.monotonic()
@@ -114,15 +107,13 @@ def test_a_trial_over_its_time_is_killed_and_failed_for_good(tmp_path: Path) -> 
         assert sweep.outcomes(1) == ["complete"], "the others have their own time"
 
 
-def test_what_a_checkpoint_holds_of_training_counts_and_an_earlier_attempt_does_not(
-    tmp_path: Path,
-) -> None:
-    def resumed_late(trial: ScriptedTrial) -> int:
+def test_what_a_checkpoint_holds_of_training_counts_and_an_earlier_attempt_does_not(tmp_path):
+    def resumed_late(trial):
         trial.say(Started(9, 0, 1, trained_seconds=100.0))
         trial.killed.wait(20)
         return 0
 
-    def resumed_early(trial: ScriptedTrial) -> int:
+    def resumed_early(trial):
         trial.say(Started(9, 0, 1, trained_seconds=1.0))
         time.sleep(0.3)
         trial.say(Finished(step=9, value=1.0, digest="d"))
@@ -135,7 +126,7 @@ def test_what_a_checkpoint_holds_of_training_counts_and_an_earlier_attempt_does_
         assert [t.state for t in sweep.trials] == ["failed", "complete"]
 
 
-def test_time_in_which_the_worker_stood_still_does_not_count() -> None:
+def test_time_in_which_the_worker_stood_still_does_not_count():
     moments = iter([0.0, 1.0, 2.0, 3602.0, 3603.0, 3603.0])
     clock = TrialClock(10.0, clock=lambda: next(moments))
     for _ in range(4):
@@ -145,9 +136,7 @@ def test_time_in_which_the_worker_stood_still_does_not_count() -> None:
     assert not TrialClock(None).is_over(1e9)
 
 
-def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_kernel_counted() -> (
-    None
-):
+def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_kernel_counted():
     settings = definition(retries={"memory": 0, "crash": 1}).settings()
     claim = Claim("scripted", 0, 1, token=1, seed=0, optuna_trial_id=1)
     log = Path("log.txt")
@@ -160,16 +149,14 @@ def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_ker
     assert "not for lack of memory" in (other.error or "")
 
 
-def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
-    tmp_path: Path,
-) -> None:
+def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(tmp_path):
     running = threading.Event()
 
-    def other(trial: ScriptedTrial) -> int:
+    def other(trial):
         running.set()
         return train_until_stopped(trial)
 
-    def fails(trial: ScriptedTrial) -> int:
+    def fails(trial):
         running.wait(10)
         return raise_error(trial)
 
@@ -182,7 +169,7 @@ def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
         assert [t.state for t in sweep.trials] == ["failed", "interrupted"]
 
 
-def test_fail_fast_leaves_a_fault_alone_that_is_tried_again(tmp_path: Path) -> None:
+def test_fail_fast_leaves_a_fault_alone_that_is_tried_again(tmp_path):
     with scripted_sweep(tmp_path, {(0, 1): crash}, trials=2, context={"fail_fast": True}) as sweep:
         serve_slot(sweep.context)
         assert sweep.context.error is None
@@ -190,7 +177,7 @@ def test_fail_fast_leaves_a_fault_alone_that_is_tried_again(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("script", [raise_error, crash], ids=["raises", "dies"])
-def test_trials_that_all_fail_with_one_error_end_the_run(tmp_path: Path, script: Any) -> None:
+def test_trials_that_all_fail_with_one_error_end_the_run(tmp_path, script):
     with scripted_sweep(tmp_path, {None: script}, trials=9, retries={"crash": 0}) as sweep:
         serve_slot(sweep.context)
         assert isinstance(sweep.context.error, TrialError)
@@ -209,9 +196,7 @@ def test_trials_that_all_fail_with_one_error_end_the_run(tmp_path: Path, script:
         ({None: raise_error, 1: crash, 2: run_out_of_memory}, {}),
     ],
 )
-def test_trials_that_fail_otherwise_or_are_let_fail_end_nothing(
-    tmp_path: Path, scripts: dict[Any, Any], arguments: dict[str, Any]
-) -> None:
+def test_trials_that_fail_otherwise_or_are_let_fail_end_nothing(tmp_path, scripts, arguments):
     policy = {"retries": {"crash": 0, "memory": 0}, **arguments}
     with scripted_sweep(tmp_path, scripts, trials=5, **policy) as sweep:
         serve_slot(sweep.context)
@@ -220,14 +205,12 @@ def test_trials_that_fail_otherwise_or_are_let_fail_end_nothing(
 
 
 @pytest.mark.parametrize("limit", [0.5, None])
-def test_the_studys_time_limit_stops_it_as_a_signal_does(
-    tmp_path: Path, limit: float | None
-) -> None:
-    def train(trial: ScriptedTrial) -> int:
+def test_the_studys_time_limit_stops_it_as_a_signal_does(tmp_path, limit):
+    def train(trial):
         return train_until_stopped(trial) if limit else finish(trial)
 
     with scripted_sweep(tmp_path, {None: train}, trials=3, study_time_limit=limit) as sweep:
-        prepared: Any = SimpleNamespace(
+        prepared = SimpleNamespace(
             settings=sweep.settings,
             repository=sweep.repository,
             search=sweep.context.study.search,
@@ -246,10 +229,8 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(
         assert any("time limit of 0.5 s is over" in t for t in messages)
 
 
-def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(
-    tmp_path: Path,
-) -> None:
-    scripts: dict[Any, Any] = {0: crash}
+def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(tmp_path):
+    scripts = {0: crash}
     with scripted_sweep(tmp_path, scripts, trials=2, retries={"crash": 1}) as sweep:
         serve_slot(sweep.context)
         assert sweep.outcomes(0) == ["crashed"] * 2
@@ -272,9 +253,7 @@ def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(
         ({"study_time_limit": "1h"}, "study_time_limit='1h'"),
     ],
 )
-def test_an_impossible_policy_is_refused_when_it_is_written_down(
-    arguments: dict[str, Any], says: str
-) -> None:
+def test_an_impossible_policy_is_refused_when_it_is_written_down(arguments, says):
     with pytest.raises(DefinitionError) as caught:
         definition(**arguments)
     assert says in str(caught.value)
@@ -298,7 +277,7 @@ time.sleep(60)
 """
 
 
-def has_ended(process: psutil.Process) -> bool:
+def has_ended(process):
     """Whether it runs no more; in a container nobody may have waited for it."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
@@ -306,11 +285,10 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def test_what_runs_under_another_user_keeps_nothing_else_alive() -> None:
+def test_what_runs_under_another_user_keeps_nothing_else_alive():
     """A program with another user's rights is not ours to stop; the trial around it is."""
     words = [sys.executable, "-c", FAMILY]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
     with process.stdout:
         said = process.stdout.readline().split() + process.stdout.readline().split()
     theirs, ours = int(said[1]), psutil.Process(int(said[3]))
@@ -318,13 +296,13 @@ def test_what_runs_under_another_user_keeps_nothing_else_alive() -> None:
     class Refusing(psutil.Process):
         """A member of the family as it looks where its user is another one."""
 
-        def suspend(self) -> None:
+        def suspend(self):
             raise psutil.AccessDenied(self.pid)
 
         kill = suspend
 
     class Family(psutil.Process):
-        def children(self, recursive: bool = False) -> list[psutil.Process]:
+        def children(self, recursive=False):
             found = super().children(recursive=recursive)
             return [Refusing(c.pid) if c.pid == theirs else c for c in found]
 
@@ -346,14 +324,14 @@ def test_what_runs_under_another_user_keeps_nothing_else_alive() -> None:
 
 @pytest.mark.parametrize("passing", [True, False], ids=["away for a while", "gone for good"])
 def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, passing: bool
-) -> None:
+    tmp_path, monkeypatch, *, passing
+):
     away = DatabaseUnavailableError("the server closed the connection")
     away.passing = passing
-    answers: list[Any] = [away, away]
+    answers = [away, away]
     trial = Repository.trial
 
-    def trial_once_it_is_back(repository: Repository, study: str, number: int) -> Any:
+    def trial_once_it_is_back(repository, study, number):
         if answers:
             raise answers.pop()
         return trial(repository, study, number)
@@ -374,15 +352,13 @@ def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
             assert sweep.outcomes() == ["crashed", "interrupted"]
 
 
-def test_a_claim_whose_answer_is_lost_costs_no_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path, monkeypatch):
     lost = DatabaseUnavailableError("the server closed the connection")
     lost.passing = True
-    answers: list[Any] = [lost]
+    answers = [lost]
     claim = Repository.claim
 
-    def claim_and_lose_the_answer(repository: Repository, *given: Any, **options: Any) -> Any:
+    def claim_and_lose_the_answer(repository, *given, **options):
         claimed = claim(repository, *given, **options)
         if answers:
             raise answers.pop()
@@ -395,5 +371,5 @@ def test_a_claim_whose_answer_is_lost_costs_no_attempt(
         assert [sweep.outcomes(n) for n in range(2)] == [["complete"], ["complete"]]
 
 
-def notices(events: list[Any]) -> list[Notice]:
+def notices(events):
     return [event for event in events if isinstance(event, Notice)]

@@ -1,10 +1,7 @@
 """The self-test of an environment whose versions nobody tested, and what keeps its result."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from sweeps import sweep
@@ -42,7 +39,7 @@ _PLANTED = (
 
 
 @pytest.fixture
-def unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Environment:
+def unknown(monkeypatch, tmp_path):
     """Fake an environment that the matrix does not cover, with an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(versions, "TESTED", frozenset())
@@ -51,8 +48,8 @@ def unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Environment:
 
 @pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
-    unknown: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, real: bool
-) -> None:
+    unknown, tmp_path, monkeypatch, *, real
+):
     if not real:  # that the program itself runs and compares is shown by the planted one below
         passed = SelfTestResult(unknown, 1.0)
         monkeypatch.setattr(self_test, "run_self_test", lambda _environment: passed)
@@ -63,16 +60,13 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
     assert any("self-test begins" in text and unknown.keras in text for text in told)
     assert any("self-test passed" in text for text in told)
     kept = kept_result(unknown)
-    assert kept is not None
     assert kept.passed
     again = sweep(file, tmp_path / "runs", workers=1, trials=2)
     assert not any("self-test" in getattr(event, "message", "") for event in again.events)
     assert again.results.status.complete == 2
 
 
-def test_a_planted_incompatibility_fails_the_self_test_by_name(
-    unknown: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypatch):
     planted = run_self_test(unknown, [sys.executable, "-c", _PLANTED])
     assert not planted.passed
     assert any("drawn" in found for found in planted.differences), planted.differences
@@ -80,35 +74,35 @@ def test_a_planted_incompatibility_fails_the_self_test_by_name(
     with pytest.raises(ExactnessError, match="drawn") as refused:
         prove_environment(lambda _text: None)
     assert refused.value.exit_code == 4
-    told: list[str] = []
+    told = []
     prove_environment(told.append, accept=True)
     assert any("drawn" in text for text in told)
 
 
-def test_a_program_that_fails_is_no_proof(unknown: Environment) -> None:
+def test_a_program_that_fails_is_no_proof(unknown):
     result = run_self_test(unknown, [sys.executable, "-c", "import nothing_of_this_name"])
     assert not result.passed
     assert "nothing_of_this_name" in result.differences[0]
 
 
-def test_a_tested_environment_runs_no_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tested_environment_runs_no_self_test(monkeypatch):
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: pytest.fail("it ran"))
     assert Environment.current().tested
     prove_environment(pytest.fail)
 
 
-def test_a_result_is_kept_by_version(unknown: Environment) -> None:
+def test_a_result_is_kept_by_version(unknown):
     assert keep_result(SelfTestResult(unknown, 1.0)) == ""
     assert kept_result(unknown) == SelfTestResult(unknown, 1.0)
     assert kept_result(replace(unknown, keras="3.99.0")) is None
 
 
-def test_a_torn_result_counts_as_none(unknown: Environment, tmp_path: Path) -> None:
+def test_a_torn_result_counts_as_none(unknown, tmp_path):
     keep_result(SelfTestResult(unknown, 1.0))
     [file] = (tmp_path / "cache" / "sweeper").iterdir()
     file.write_text('{"seconds": 1')
     assert kept_result(unknown) is None
 
 
-def test_the_program_of_the_self_test_is_this_packages() -> None:
+def test_the_program_of_the_self_test_is_this_packages():
     assert PROGRAM[-1] == "sweeper.api.self_test"

@@ -1,10 +1,7 @@
 """The process of the fork server is begun before the rest of a run is imported, and ends with it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
@@ -38,7 +35,7 @@ except Begun as begun:
 pytestmark = pytest.mark.usefixtures("real_servers")
 
 
-def test_it_is_begun_before_what_takes_long_is_imported(tmp_path: Path) -> None:
+def test_it_is_begun_before_what_takes_long_is_imported(tmp_path):
     ended = subprocess.run(
         [sys.executable, "-c", PROBE], cwd=tmp_path, capture_output=True, text=True, check=True
     )
@@ -58,21 +55,19 @@ print(sorted(heavy & sys.modules.keys()), len(os.listdir("/proc/self/task")))
 """
 
 
-def heavy_and_threads(module: str) -> str:
+def heavy_and_threads(module):
     look = [sys.executable, "-c", LOOK.format(module=module)]
     return subprocess.run(look, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in Linux's /proc")
-def test_one_that_spawns_trials_has_imported_nothing_that_has_threads() -> None:
+def test_one_that_spawns_trials_has_imported_nothing_that_has_threads():
     """It forks, and a signal that came early must meet its one thread, or the held trial's."""
     assert heavy_and_threads("sweeper.run.launch.warm_server") == "[] 1"
     assert heavy_and_threads("sweeper.run.launch.warm_server, numpy") != "[] 1", "the control"
 
 
-def test_it_serves_the_study_that_it_is_given_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_serves_the_study_that_it_is_given_later(tmp_path, monkeypatch):
     """A forked one, which waits for it as a real one does that has imported the rest."""
     monkeypatch.setattr(server_process, "_SERVER", WARM_SERVER)
     study = tmp_path / "study.py"
@@ -84,15 +79,14 @@ def test_it_serves_the_study_that_it_is_given_later(
         server.close()
 
 
-def test_one_that_is_not_used_ends_with_the_block() -> None:
+def test_one_that_is_not_used_ends_with_the_block():
     with begin_server("auto") as begun:
-        assert begun is not None
         process = psutil.Process(begun.pid)
         assert process.is_running()
 
     assert not process.is_running()
 
 
-def test_inline_trials_need_none() -> None:
+def test_inline_trials_need_none():
     with begin_server("inline") as begun:
         assert begun is None

@@ -1,18 +1,12 @@
 """Work side by side: a signal is taken while it runs, whichever thread the system hands it to."""
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
-from scripted_trials import ScriptedTrial, scripted_sweep, train_until_stopped
+from scripted_trials import scripted_sweep, train_until_stopped
 
 from sweeper.records.events import AttemptStarted, EpochFinished
 from sweeper.records.results import EpochRecord
@@ -25,7 +19,7 @@ LIMIT = 20.0
 
 
 @pytest.fixture
-def handled() -> Iterator[threading.Event]:
+def handled():
     """Set once this process has handled SIGUSR1, which Python does in the main thread."""
     event = threading.Event()
     before = signal.signal(signal.SIGUSR1, lambda *_: event.set())
@@ -33,9 +27,9 @@ def handled() -> Iterator[threading.Event]:
     signal.signal(signal.SIGUSR1, before)
 
 
-def main_thread_waits() -> bool:
+def main_thread_waits():
     """Whether the main thread has come to wait for a lock, where no signal of others reaches it."""
-    frame: FrameType | None = sys._current_frames()[threading.main_thread().ident or 0]
+    frame = sys._current_frames()[threading.main_thread().ident or 0]
     waits = frame is not None and frame.f_code.co_filename == threading.__file__
     names = set()
     while frame is not None:
@@ -44,22 +38,20 @@ def main_thread_waits() -> bool:
     return waits and "start" not in names
 
 
-def of_slots(work: Callable[[], None]) -> None:
+def of_slots(work):
     run_slots(work, 2)
 
 
-def of_trials(work: Callable[[], None]) -> None:
+def of_trials(work):
     run_side_by_side([work, work], 2, threading.Event())
 
 
 @pytest.mark.parametrize("run", [of_slots, of_trials])
-def test_a_signal_that_another_thread_gets_is_handled_while_the_work_goes_on(
-    run: Callable[[Callable[[], None]], None], handled: threading.Event
-) -> None:
+def test_a_signal_that_another_thread_gets_is_handled_while_the_work_goes_on(run, handled):
     in_time = []
     both = threading.Barrier(2)
 
-    def work() -> None:
+    def work():
         both.wait(LIMIT)
         while not main_thread_waits():
             time.sleep(0.01)
@@ -70,10 +62,10 @@ def test_a_signal_that_another_thread_gets_is_handled_while_the_work_goes_on(
     assert in_time == [True, True]
 
 
-def test_the_first_error_stops_the_others_and_is_raised() -> None:
+def test_the_first_error_stops_the_others_and_is_raised():
     stopping = threading.Event()
 
-    def fail() -> bool:
+    def fail():
         message = "broken"
         raise LookupError(message)
 
@@ -82,25 +74,25 @@ def test_the_first_error_stops_the_others_and_is_raised() -> None:
     assert stopping.is_set()
 
 
-def test_results_come_in_the_order_of_the_work() -> None:
+def test_results_come_in_the_order_of_the_work():
     first = threading.Event()
 
-    def late() -> int:
+    def late():
         assert first.wait(LIMIT)
         return 1
 
-    def early() -> int:
+    def early():
         first.set()
         return 2
 
     assert run_side_by_side([late, early], 2, threading.Event()) == (1, 2)
 
 
-def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once() -> None:
+def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once():
     ended = []
     first = threading.Event()
 
-    def slot() -> None:
+    def slot():
         if not first.is_set():
             first.set()
             msg = "of one slot"
@@ -113,21 +105,19 @@ def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once() -> N
     assert len(ended) == 2, "the engine returned while slots were running"
 
 
-def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is() -> None:
+def test_a_single_slot_runs_in_the_callers_thread_where_a_debugger_is():
     ran = []
     run_slots(lambda: ran.append(threading.current_thread()), 1)
     assert ran == [threading.current_thread()]
 
 
 @pytest.mark.parametrize("kind", [AttemptStarted, EpochFinished])
-def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(
-    tmp_path: Path, kind: type
-) -> None:
+def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(tmp_path, kind):
     """As under ``sweeper run … | head``: the pipe is closed once head has seen enough."""
     both = threading.Barrier(2, timeout=30)
     killed = []
 
-    def train(trial: ScriptedTrial) -> int:
+    def train(trial):
         trial.say(Started(0, 0, 1))
         both.wait()
         trial.say(EpochsEnded((EpochRecord(0, {"loss": 1.0}),), step=3, seconds=1.0))
@@ -136,12 +126,12 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(
         trial.say(StoppedHere(step=5))
         return 0
 
-    def hear(event: Any) -> None:
+    def hear(event):
         if isinstance(event, kind) and event.trial == 0:
             events.append(event)
             raise BrokenPipeError(32, "Broken pipe")
 
-    events: list[Any] = []
+    events = []
     script = train if kind is EpochFinished else train_until_stopped
     with scripted_sweep(tmp_path, {None: script}, trials=2) as sweep:
         sweep.context.listener = hear
@@ -155,12 +145,12 @@ def test_a_listener_that_fails_ends_the_run_with_every_trial_at_a_checkpoint(
         assert killed == [False, False]
 
 
-def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path: Path) -> None:
+def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path):
     with scripted_sweep(tmp_path, {None: train_until_stopped}, trials=2) as sweep:
         launch = sweep.launcher.launch
         started = threading.Event()
 
-        def refuse(assignment: Any) -> ScriptedTrial:
+        def refuse(assignment):
             if assignment.number == 1:
                 assert started.wait(30)
                 msg = "a bug in a launcher"

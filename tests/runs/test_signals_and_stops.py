@@ -1,15 +1,11 @@
 """Signals to a run, a training and a trial; and requests to stop that come while a run begins."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from databases import opened_database
@@ -26,10 +22,10 @@ from sweeper.run.signals import early_termination, stop_signals
 
 
 class Asked:
-    def __init__(self) -> None:
-        self.asked: list[str] = []
+    def __init__(self):
+        self.asked = []
 
-    def until(self, *expected: str) -> None:
+    def until(self, *expected):
         deadline = time.monotonic() + 5
         while self.asked != list(expected) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -37,7 +33,7 @@ class Asked:
 
 
 @contextmanager
-def handled(number: signal.Signals, how: Callable[..., None] | signal.Handlers) -> Iterator[None]:
+def handled(number, how):
     before = signal.signal(number, how)
     try:
         yield
@@ -45,7 +41,7 @@ def handled(number: signal.Signals, how: Callable[..., None] | signal.Handlers) 
         signal.signal(number, before)
 
 
-def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_says_so() -> None:
+def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_says_so():
     asked = Asked()
     with (
         handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
@@ -58,7 +54,7 @@ def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_sa
         asked.until("drain", "kill")
 
 
-def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
+def test_under_nohup_a_closed_terminal_changes_nothing():
     asked = Asked()
     with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked.asked.append, lambda _: None):
         os.kill(os.getpid(), signal.SIGHUP)
@@ -67,7 +63,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_while_no_trial_runs_ends_the_run_as_interrupted(number: signal.Signals) -> None:
+def test_a_signal_while_no_trial_runs_ends_the_run_as_interrupted(number):
     with (
         handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
         pytest.raises(Interrupted, match=number.name),
@@ -76,7 +72,7 @@ def test_a_signal_while_no_trial_runs_ends_the_run_as_interrupted(number: signal
         os.kill(os.getpid(), number)
 
 
-def test_a_second_interrupt_ends_a_training_at_once() -> None:
+def test_a_second_interrupt_ends_a_training_at_once():
     with _stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGINT)
         assert stop.is_set()
@@ -84,7 +80,7 @@ def test_a_second_interrupt_ends_a_training_at_once() -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path: Path) -> None:
+def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path):
     code = """
     from sweeper.run.trial import process
     import signal
@@ -120,7 +116,7 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize(("when", "code"), [("in", 130), ("after", 0)])
-def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(when: str, code: int) -> None:
+def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(when, code):
     ended = subprocess.run(
         [sys.executable, "-c", LATE, when], capture_output=True, text=True, check=False, timeout=60
     )
@@ -132,20 +128,18 @@ def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(when: str, code:
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Iterator[Repository]:
+def repository(tmp_path):
     with opened_database(tmp_path / "runs.db") as database:
         yield Repository(database)
 
 
-def store(repository: Repository, name: str, location: str, variable: str | None = None) -> None:
+def store(repository, name, location, variable=None):
     settings = definition().settings()
     source = {"how": "target", "location": location, "name": variable}
     repository.create_or_open(row_of(settings, name=name, source=source))
 
 
-def test_only_what_was_asked_before_a_run_began_is_over_with_it(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_only_what_was_asked_before_a_run_began_is_over_with_it(repository, tmp_path):
     file = tmp_path / "study.py"
     file.touch()
     for name, location in (("this", file), ("other", file), ("elsewhere", tmp_path / "b.py")):
@@ -162,9 +156,7 @@ def test_only_what_was_asked_before_a_run_began_is_over_with_it(
     assert repository.stop_requested("elsewhere") == "drain"
 
 
-def test_a_run_that_does_not_begin_leaves_the_study_stopped(
-    repository: Repository, tmp_path: Path
-) -> None:
+def test_a_run_that_does_not_begin_leaves_the_study_stopped(repository, tmp_path):
     from sweeper.run.stored_study import EarlierStops
 
     store(repository, "this", "somewhere")
@@ -194,15 +186,15 @@ study = sweeper.Study(name="this", model=never, data=never, epochs=1, trials=1, 
 @pytest.mark.parametrize("asks", [True, False])
 @pytest.mark.parametrize("by_name", [True, False])
 def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
-    repository: Repository, tmp_path: Path, *, asks: bool, by_name: bool
-) -> None:
+    repository, tmp_path, *, asks, by_name
+):
     url = repository.database.url_from_anywhere
     file = tmp_path / f"study_{asks}_{by_name}.py"
 
     marker = tmp_path / "asks"
     file.write_text(STUDY.format(marker=str(marker), url=url))
 
-    def prepare() -> None:
+    def prepare():
         sys.modules.pop(file.stem, None)
         options = WorkerOptions(1, url, tmp_path, isolation="inline")
         if by_name and repository.study_names():

@@ -1,7 +1,5 @@
 """A study's definition reaches another process, and a later command finds it again."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from dataclasses import replace
@@ -13,7 +11,6 @@ from sweeps import python
 from sweeper.api.study import Study
 from sweeper.definition.loading import load_definition
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError, StudyImportError
-from sweeper.records.code import CodeFingerprint
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import (
     describe_source,
@@ -27,25 +24,25 @@ from sweeper.run.protocol.messages import StudySource
 SCALE = 3
 
 
-def study(**changes: object) -> Study:
+def study(**changes):
     values = {"name": "s", "model": lambda trial: SCALE, "data": print, "epochs": 1, "trials": 1}
     return Study(**{**values, **changes})
 
 
-def test_a_definition_travels_by_value_with_what_its_functions_use() -> None:
+def test_a_definition_travels_by_value_with_what_its_functions_use():
     offset = 4
     source = source_of(study(model=lambda trial: trial + offset))
     found = load_source(source)
     assert (source.how, found.name, found.model(1)) == ("pickled", "s", 5)
 
 
-def test_what_cannot_travel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_travel_is_named(monkeypatch):
     lock = threading.Lock()
     with pytest.raises(DefinitionError, match=r"study 's' cannot be sent .* lock"):
         source_of(study(model=lambda trial: lock))
 
 
-def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path: Path) -> None:
+def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path):
     file = tmp_path / "locking-study.py"
     file.write_text(
         "import threading\nfrom sweeper import Study\nLOCK = threading.Lock()\n"
@@ -62,7 +59,7 @@ def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path: Path)
         load_source(source)
 
 
-def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path: Path) -> None:
+def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path):
     file = tmp_path / "my-study.py"
     file.write_text(
         "from sweeper import Study\nN = 5\ndef model(trial): return N\n"
@@ -77,7 +74,7 @@ def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path: Path) -> None
     assert recall_source("filed", describe_source(source)).target == str(file)
 
 
-def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path: Path) -> None:
+def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path):
     """What its variables were made of does not travel; without it, another study seems to have come."""
     file = tmp_path / "drawn-numbers.py"
     file.write_text(
@@ -89,7 +86,7 @@ def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path: Path) -> None:
     by_file, by_value = target_source(str(file)), source_of(load_definition(str(file)))
     assert (by_file.how, by_value.how) == ("target", "pickled")
 
-    def code(source: StudySource) -> CodeFingerprint:
+    def code(source):
         with open_launcher(source, "auto", pytest.fail) as (_, loaded):
             assert loaded.code is not None
             return loaded.code
@@ -99,7 +96,7 @@ def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path: Path) -> None:
     assert code(replace(by_value, defined_code=None)).changes_since(stored) != ()
 
 
-def test_what_cannot_be_put_together_says_why() -> None:
+def test_what_cannot_be_put_together_says_why():
     broken = StudySource(
         how="pickled", target="", study="s", pickled="Y25vX3N1Y2hfbW9kdWxlCmYKLg=="
     )
@@ -108,15 +105,13 @@ def test_what_cannot_be_put_together_says_why() -> None:
     assert "ModuleNotFoundError" in failure.value.traceback
 
 
-def test_what_is_no_study_is_refused() -> None:
+def test_what_is_no_study_is_refused():
     number = StudySource(how="pickled", target="", pickled="SzEu")
     with pytest.raises(StudyFileError, match="got a int"):
         load_source(number)
 
 
-def test_a_file_is_remembered_by_its_whole_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_remembered_by_its_whole_path(tmp_path, monkeypatch):
     (tmp_path / "here.py").write_text("")
     monkeypatch.chdir(tmp_path)
     described = describe_source(target_source("here.py:NAME"))
@@ -125,9 +120,7 @@ def test_a_file_is_remembered_by_its_whole_path(
     assert recall_source("s", described).target == f"{tmp_path / 'here.py'}:NAME"
 
 
-def test_a_module_is_remembered_with_the_directory_it_was_found_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_is_remembered_with_the_directory_it_was_found_from(tmp_path, monkeypatch):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
@@ -143,15 +136,13 @@ def test_a_module_is_remembered_with_the_directory_it_was_found_from(
         ({"how": "target", "location": "/gone/a.py", "name": None}, "/gone/a.py, which is missing"),
     ],
 )
-def test_code_that_is_gone_is_said_to_be(described: dict[str, object] | None, message: str) -> None:
+def test_code_that_is_gone_is_said_to_be(described, message):
     with pytest.raises(StudyFileError, match=message) as refusal:
         recall_source("mine", described)
     assert "'mine'" in str(refusal.value)
 
 
-def test_a_database_row_has_no_file_run_that_was_not_run_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_row_has_no_file_run_that_was_not_run_before(tmp_path, monkeypatch):
     """A row that others can write may name any file here; what it holds must be what was run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pack").mkdir()
@@ -175,9 +166,7 @@ def test_a_database_row_has_no_file_run_that_was_not_run_before(
     assert target_source("study.py").target == "study.py", "named by the user, it is run"
 
 
-def test_a_module_that_another_directory_would_put_instead_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_another_directory_would_put_instead_is_refused(tmp_path, monkeypatch):
     for directory, text in (("mine", "study = 1\n"), ("theirs", "raise SystemExit\n")):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "only_here.py").write_text(text)
@@ -189,7 +178,7 @@ def test_a_module_that_another_directory_would_put_instead_is_refused(
         recall_source("s", {**row, "directory": str(tmp_path / "theirs")})
 
 
-def test_no_module_of_the_current_directory_hides_a_library(tmp_path: Path) -> None:
+def test_no_module_of_the_current_directory_hides_a_library(tmp_path):
     """``python -m`` looks there first, and the server, or a trial, would run what lies there."""
     here, stubs = tmp_path / "here", tmp_path / "stubs"
     for directory in (here, stubs):
@@ -210,7 +199,7 @@ def test_no_module_of_the_current_directory_hides_a_library(tmp_path: Path) -> N
     assert not (here / "ran").exists()
 
 
-def test_a_file_that_was_edited_since_is_refused_by_what_changed_in_it(tmp_path: Path) -> None:
+def test_a_file_that_was_edited_since_is_refused_by_what_changed_in_it(tmp_path):
     file = tmp_path / "edited_study.py"
     text = (
         "from sweeper import Study\n\n\ndef model(trial):\n    return 1\n\n\n"

@@ -1,10 +1,5 @@
 """A study's step factory: run, refused, fingerprinted and replayed like the other factories."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -32,28 +27,28 @@ STEP = StudyText(
 )
 
 
-def build_model(trial: Any) -> keras.Model:
+def build_model(trial):
     return keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)])
 
 
-def load_data(trial: Any) -> Data:
+def load_data(trial):
     x = np.random.default_rng(0).normal(size=(32, 8)).astype("float32")
     return Data(train=(x, x[:, :2]))
 
 
-def make_step(trial: Any) -> TrainingStep:
+def make_step(trial):
     return TrainingStep(optimizer="sgd", loss="mse", metrics=["mae"])
 
 
-def make_louder_step(trial: Any) -> TrainingStep:
+def make_louder_step(trial):
     return TrainingStep(optimizer="sgd", loss="mae", metrics=["mae"])
 
 
-def study_of(step: Any) -> Study:
+def study_of(step):
     return Study(name="a", model=build_model, data=load_data, step=step, epochs=1, trials=1)
 
 
-def test_the_code_of_the_step_is_part_of_the_definition() -> None:
+def test_the_code_of_the_step_is_part_of_the_definition():
     codes = [study_of(step).code().digest for step in (make_step, make_louder_step, None)]
     assert len(set(codes)) == 3
     assert codes[0] == study_of(make_step).code().digest
@@ -61,7 +56,7 @@ def test_the_code_of_the_step_is_part_of_the_definition() -> None:
     assert study_of(make_step).makers() == (build_model, make_step, load_data)
 
 
-def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path: Path) -> None:
+def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path):
     file = PITFALLS / "allowed" / "training_step_of_its_own.py"
     for written, seen in (("None", "None"), ("[1]", "a builtins.list")):
         text = file.read_text().replace("step=Step", f"step=lambda trial: {written}")
@@ -75,7 +70,7 @@ def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path: Path) -
         )
 
 
-def test_a_replay_trains_by_the_step_and_names_its_error(tmp_path: Path) -> None:
+def test_a_replay_trains_by_the_step_and_names_its_error(tmp_path):
     assert isinstance(trained(STEP.write(tmp_path / "sound.py"), tmp_path / "a")[-1], Finished)
     broken = tmp_path / "broken.py"
     broken.write_text(

@@ -1,16 +1,11 @@
 """TensorBoard's files hold every epoch of a trial once, whatever happened to its attempts."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from scripted_trials import ScriptedSweep, ScriptedTrial, definition, raise_error, scripted_sweep
+from scripted_trials import definition, raise_error, scripted_sweep
 
 from sweeper.definition.definition import POLICY, definition_fingerprint
 from sweeper.errors import DefinitionError
@@ -24,13 +19,13 @@ from sweeper.spec.space import FloatRange
 pytest.importorskip("tensorboard", reason="pip install 'sweeper-keras[tensorboard]'")
 
 
-def epochs(trial: ScriptedTrial, numbers: range) -> None:
+def epochs(trial, numbers):
     for number in numbers:
         logs = {"loss": 1 / (number + 1), "learning_rate": 0.5**number}
         trial.say(EpochsEnded((EpochRecord(number, logs),), 10 * (number + 1), 0.1))
 
 
-def killed(trial: ScriptedTrial) -> int:
+def killed(trial):
     """Four epochs, of which the checkpoint that is gone on from holds three."""
     trial.say(Suggest("rate", FloatRange(0.5, 0.5)))
     trial.say(Started(0, 0, 10))
@@ -38,21 +33,21 @@ def killed(trial: ScriptedTrial) -> int:
     return -9
 
 
-def resumed(trial: ScriptedTrial) -> int:
+def resumed(trial):
     trial.say(Started(30, 3, 10))
     epochs(trial, range(3, 6))
     trial.say(Finished(step=60, value=1 / 6, digest="d" * 32))
     return 0
 
 
-def diverged(trial: ScriptedTrial) -> int:
+def diverged(trial):
     trial.say(Started(0, 0, 10))
     trial.say(EpochsEnded((EpochRecord(0, {"loss": math.nan}),), 10, 0.1))
     return raise_error(trial)
 
 
 @pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedSweep]:
+def sweep(tmp_path_factory):
     scripts = {(0, 1): killed, (0, 2): resumed, 1: diverged}
     directory = tmp_path_factory.mktemp("tensorboard")
     options = {"trials": 2, "epochs": 6, "tensorboard": True, "audit": "off"}
@@ -61,7 +56,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ScriptedSweep]:
         yield made
 
 
-def read(directory: Path) -> Any:
+def read(directory):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     found = EventAccumulator(str(directory))
@@ -69,27 +64,25 @@ def read(directory: Path) -> Any:
     return found
 
 
-def directory_of(sweep: ScriptedSweep, number: int) -> Path:
+def directory_of(sweep, number):
     return sweep.context.study.paths.tensorboard(number)
 
 
-def points(directory: Path, tag: str = "loss") -> list[tuple[int, float]]:
+def points(directory, tag="loss"):
     return [(e.step, round(e.value, 6)) for e in read(directory).Scalars(tag)]
 
 
 WHOLE = [(n, round(1 / (n + 1), 6)) for n in range(6)]
 
 
-def test_a_killed_and_resumed_trial_has_every_epoch_once(sweep: ScriptedSweep) -> None:
+def test_a_killed_and_resumed_trial_has_every_epoch_once(sweep):
     assert sweep.outcomes() == ["crashed", "complete"]
     assert points(directory_of(sweep, 0)) == WHOLE
     assert set(read(directory_of(sweep, 0)).Tags()["scalars"]) == {"loss", "learning_rate"}
     assert len(list(directory_of(sweep, 0).iterdir())) == 1
 
 
-def test_a_kill_between_the_new_file_and_the_end_of_the_old_one_doubles_nothing(
-    sweep: ScriptedSweep, tmp_path: Path
-) -> None:
+def test_a_kill_between_the_new_file_and_the_end_of_the_old_one_doubles_nothing(sweep, tmp_path):
     summaries = TrialSummaries(tmp_path)
     summaries.write(sweep.trials[0])
     [first] = tmp_path.iterdir()
@@ -102,9 +95,7 @@ def test_a_kill_between_the_new_file_and_the_end_of_the_old_one_doubles_nothing(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_torn_file_under_its_first_name_is_read_by_nobody(
-    sweep: ScriptedSweep, tmp_path: Path
-) -> None:
+def test_a_torn_file_under_its_first_name_is_read_by_nobody(sweep, tmp_path):
     summaries = TrialSummaries(tmp_path)
     summaries.write(sweep.trials[0])
     [file] = tmp_path.iterdir()
@@ -112,7 +103,7 @@ def test_a_torn_file_under_its_first_name_is_read_by_nobody(
     assert points(tmp_path) == WHOLE
 
 
-def test_hparams_say_the_parameters_and_how_it_ended(sweep: ScriptedSweep) -> None:
+def test_hparams_say_the_parameters_and_how_it_ended(sweep):
     from tensorboard.plugins.hparams import metadata
 
     for number, failed in ((0, False), (1, True)):
@@ -126,13 +117,13 @@ def test_hparams_say_the_parameters_and_how_it_ended(sweep: ScriptedSweep) -> No
         assert dict(began.hparams).keys() == ({"rate"} if number == 0 else set())
 
 
-def test_nan_is_written_as_it_is(sweep: ScriptedSweep) -> None:
+def test_nan_is_written_as_it_is(sweep):
     [(step, value)] = points(directory_of(sweep, 1))
     assert step == 0
     assert math.isnan(value)
 
 
-def test_a_disk_that_refuses_it_fails_no_trial(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_it_fails_no_trial(tmp_path):
     scripts = {None: resumed}
     with scripted_sweep(tmp_path, scripts, epochs=6, tensorboard=True, audit="off") as sweep:
         (tmp_path / "scripted").mkdir()
@@ -143,13 +134,13 @@ def test_a_disk_that_refuses_it_fails_no_trial(tmp_path: Path) -> None:
         assert any("TensorBoard's file is not up to date" in message for message in said)
 
 
-def test_nothing_is_written_unless_it_is_asked_for(tmp_path: Path) -> None:
+def test_nothing_is_written_unless_it_is_asked_for(tmp_path):
     with scripted_sweep(tmp_path, {None: resumed}, epochs=6, audit="off") as sweep:
         serve_slot(sweep.context)
     assert not (tmp_path / "scripted" / "tensorboard").exists()
 
 
-def test_it_is_policy_and_no_part_of_what_the_study_is() -> None:
+def test_it_is_policy_and_no_part_of_what_the_study_is():
     assert "tensorboard" in POLICY
     plain, asked = definition().settings(), definition(tensorboard=True).settings()
     assert definition_fingerprint(plain.to_json(), None) == definition_fingerprint(
@@ -157,9 +148,7 @@ def test_it_is_policy_and_no_part_of_what_the_study_is() -> None:
     )
 
 
-def test_without_the_package_the_command_that_installs_it_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_package_the_command_that_installs_it_is_said(monkeypatch):
     check_tensorboard()
     for name in [name for name in sys.modules if name.startswith("tensorboard")]:
         monkeypatch.delitem(sys.modules, name)
@@ -168,7 +157,7 @@ def test_without_the_package_the_command_that_installs_it_is_said(
         check_tensorboard()
 
 
-def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path: Path) -> None:
+def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path):
     script = (
         "import sys, pathlib\n"
         "from sweeper.records.results import EpochRecord, TrialRecord\n"

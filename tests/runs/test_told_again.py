@@ -1,34 +1,29 @@
 """A trial that goes on tells again what its checkpoint knows: the row may have died with a worker."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 
 import sweeper
-from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_newest
-from sweeper.run.protocol.messages import CheckpointCommitted, EpochsEnded, Message
+from sweeper.run.protocol.messages import CheckpointCommitted, EpochsEnded
 from sweeper.run.trial.observer import TrialObserver
 
 
 class Collecting:
     """A link that keeps what is sent."""
 
-    def __init__(self) -> None:
-        self.sent: list[Message] = []
+    def __init__(self):
+        self.sent = []
 
-    def send(self, message: Message) -> None:
+    def send(self, message):
         self.sent.append(message)
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedCheckpoint:
+def loaded(tmp_path_factory):
     """The last checkpoint of a training of two epochs."""
-    directory: Path = tmp_path_factory.mktemp("trained")
+    directory = tmp_path_factory.mktemp("trained")
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     data = np.ones((4, 2), "float32"), np.ones((4, 1), "float32")
@@ -38,14 +33,14 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedCheckpoint:
     return found
 
 
-def resumed(loaded: LoadedCheckpoint) -> tuple[TrialObserver, list[Message]]:
+def resumed(loaded):
     link = Collecting()
     observer = TrialObserver(link, "epoch")
     observer.resumed(loaded)
     return observer, link.sent
 
 
-def test_the_checkpoint_and_the_epochs_are_told_again(loaded: LoadedCheckpoint) -> None:
+def test_the_checkpoint_and_the_epochs_are_told_again(loaded):
     observer, sent = resumed(loaded)
     [committed] = [each for each in sent if isinstance(each, CheckpointCommitted)]
     assert (committed.step, committed.digest) == (loaded.step, loaded.digest)

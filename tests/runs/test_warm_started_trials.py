@@ -1,9 +1,6 @@
 """Whole trials that begin from a file: killed, resumed, verified; and a file that changes."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import keras
 import pytest
@@ -35,7 +32,7 @@ class DiesOnce(keras.callbacks.Callback):
 ARGUMENTS = 'objective="loss", epochs=2, sampler="random", audit="off"'
 
 
-def base_weights(path: Path, seed: int = 1) -> Path:
+def base_weights(path, seed=1):
     keras.utils.set_random_seed(seed)
     layers = [keras.Input((16,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
     model = keras.Sequential(layers)
@@ -43,7 +40,7 @@ def base_weights(path: Path, seed: int = 1) -> Path:
     return path
 
 
-def study(directory: Path, warm_start: str, *, dies: bool = False, trials: int = 2) -> Path:
+def study(directory, warm_start, *, dies=False, trials=2):
     directory.mkdir()
     text = StudyText(
         head=HEAD,
@@ -55,13 +52,13 @@ def study(directory: Path, warm_start: str, *, dies: bool = False, trials: int =
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def ran(tmp_path_factory):
     """Where `undisturbed` ran: ``warm`` has a study that begins from ``base.weights.h5``."""
     return tmp_path_factory.mktemp("undisturbed")
 
 
 @pytest.fixture(scope="module")
-def undisturbed(ran: Path) -> dict[str, list[str | None]]:
+def undisturbed(ran):
     """The digests of the first trial with the file, and of the first two without."""
     base = base_weights(ran / "base.weights.h5")
     digests = {}
@@ -73,8 +70,8 @@ def undisturbed(ran: Path) -> dict[str, list[str | None]]:
 
 
 def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies(
-    undisturbed: dict[str, list[str | None]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    undisturbed, tmp_path, capsys
+):
     given, kinds = "lambda trial: None if trial.number else {path!r}", ["warm", "cold"]
     base = base_weights(tmp_path / "base.weights.h5")
     dying = study(tmp_path / "b", given.format(path=str(base)), dies=True, trials=len(kinds))
@@ -85,7 +82,6 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert [t.digest for t in killed.trials] == expected
     assert undisturbed["warm"][0] != undisturbed["cold"][0]
     report = killed.trials[0].warm_start
-    assert report is not None
     assert (report["path"], report["kind"], report["of"]) == (str(base), "Keras weights", 2)
     said = [
         e.message for e in killed.events if isinstance(e, Notice) and "begins from" in e.message
@@ -107,9 +103,7 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
 
 
 @pytest.mark.usefixtures("undisturbed")
-def test_a_study_is_another_one_once_the_file_that_it_names_is(
-    ran: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_study_is_another_one_once_the_file_that_it_names_is(ran, capsys):
     """The control: as long as the file is the same, there is nothing to say against it."""
     words = ["verify", "small", "--trial", "0", "--runs-dir", str(ran / "warm")]
     verified = main(words)
@@ -123,7 +117,7 @@ def test_a_study_is_another_one_once_the_file_that_it_names_is(
         sweep(ran / "warm/small.py", ran / "warm", trials=3)
 
 
-def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path: Path) -> None:
+def test_a_study_whose_file_is_missing_or_does_not_fit_says_so(tmp_path):
     gone = study(tmp_path / "a", f"WarmStart({str(tmp_path / 'gone.keras')!r})")
     with pytest.raises(DefinitionError, match=r"gone\.keras does not exist"):
         sweep(gone, tmp_path / "a/runs")

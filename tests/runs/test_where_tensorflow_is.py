@@ -1,9 +1,5 @@
 """TensorFlow is imported where trials run, and in no worker or command beside them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import python
@@ -33,7 +29,7 @@ ONE_STEP = "return Data(train=(x[:8], y[:8]), batch_size=8)"
 """Too short for a check to interrupt; the verb is the same."""
 
 
-def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path: Path) -> None:
+def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path):
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
     alike = 'objective="loss", trials=1, sampler="random", audit="off", '
     StudyText(model=PLAIN, data=UNVALIDATED, arguments=f"{alike} epochs=2").write(

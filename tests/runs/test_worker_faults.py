@@ -1,23 +1,18 @@
 """What befalls workers on PostgreSQL, and what each trial is afterwards: one result, the same one."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
-from databases import Server, postgresql_database
+from databases import postgresql_database
 from fake_workers import (
     FakeWorker,
-    Result,
     WorkerOptions,
     create,
     faults_of,
@@ -36,21 +31,19 @@ SHORT = 0.8
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
+def server():
     with postgresql_database() as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def repository(server: Server) -> Iterator[Repository]:
+def repository(server):
     with Database.open(server.url, create=False) as database:
         yield Repository(database)
 
 
 @pytest.fixture(scope="module")
-def every_undisturbed(
-    server: Server, repository: Repository, tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, Result]:
+def every_undisturbed(server, repository, tmp_path_factory):
     create(repository, settings_of("undisturbed", trials=MORE, epochs=EPOCHS))
     runs = str(tmp_path_factory.mktemp("undisturbed"))
     with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=MORE)) as worker:
@@ -59,53 +52,43 @@ def every_undisturbed(
 
 
 @pytest.fixture
-def trials_wanted(request: pytest.FixtureRequest) -> int:
+def trials_wanted(request):
     return int(getattr(request, "param", TRIALS))
 
 
 @pytest.fixture
-def undisturbed(every_undisturbed: dict[int, Result], trials_wanted: int) -> dict[int, Result]:
+def undisturbed(every_undisturbed, trials_wanted):
     """The results of as many trials as this test's study has."""
     return {number: every_undisturbed[number] for number in range(trials_wanted)}
 
 
 @pytest.fixture
-def options(
-    server: Server,
-    repository: Repository,
-    tmp_path: Path,
-    trials_wanted: int,
-    request: pytest.FixtureRequest,
-) -> WorkerOptions:
+def options(server, repository, tmp_path, trials_wanted, request):
     """A worker for a study of this test's own, which the undisturbed one is the same as."""
     study = re.sub(r"\W+", "-", request.node.name)[:80]
     create(repository, settings_of(study, trials=trials_wanted, epochs=EPOCHS))
     return WorkerOptions(server.url, str(tmp_path), study, slots=2)
 
 
-def finished(repository: Repository, study: str) -> Callable[[], bool]:
+def finished(repository, study):
     return lambda: repository.status(study).complete == TRIALS
 
 
-def until(reached: Callable[[], object], seconds: float = 30.0) -> None:
+def until(reached, seconds=30.0):
     deadline = time.monotonic() + seconds
     while not reached():
         assert time.monotonic() < deadline, "not reached in time"
         time.sleep(0.02)
 
 
-def is_gone(pid: int) -> bool:
+def is_gone(pid):
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
-    repository: Repository,
-    options: WorkerOptions,
-    undisturbed: dict[int, Result],
-) -> None:
+def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, options, undisturbed):
     """Another host has only the lease to go by: nobody can look for the process."""
     elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT, pace=0.1)
     with FakeWorker(elsewhere) as victim:
@@ -122,10 +105,8 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(
 
 @pytest.mark.parametrize("trials_wanted", [MORE], indirect=True, ids=["six trials"])
 def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
-    repository: Repository,
-    options: WorkerOptions,
-    undisturbed: dict[int, Result],
-) -> None:
+    repository, options, undisturbed
+):
     options = replace(options, slots=1, lease_seconds=SHORT, pace=0.1)
     slow = replace(options, first_pace=1.0)
     with FakeWorker(options) as other, FakeWorker(slow) as paused:
@@ -146,12 +127,7 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert len(going_on) > 1
 
 
-def test_ended_connections_cost_no_result(
-    server: Server,
-    repository: Repository,
-    options: WorkerOptions,
-    undisturbed: dict[int, Result],
-) -> None:
+def test_ended_connections_cost_no_result(server, repository, options, undisturbed):
     chance, ended = random.Random(5), 0
     options = replace(options, pace=0.1)
     with FakeWorker(options) as one, FakeWorker(options) as two:
@@ -165,11 +141,8 @@ def test_ended_connections_cost_no_result(
 
 
 def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
-    server: Server,
-    repository: Repository,
-    options: WorkerOptions,
-    undisturbed: dict[int, Result],
-) -> None:
+    server, repository, options, undisturbed
+):
     """Longer away than a lease lasts: nobody could renew, so nobody loses anything."""
     options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.4)
     with FakeWorker(options) as one, FakeWorker(options) as two:
@@ -192,11 +165,8 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
 
 
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
-    server: Server,
-    repository: Repository,
-    options: WorkerOptions,
-    undisturbed: dict[int, Result],
-) -> None:
+    server, repository, options, undisturbed
+):
     with FakeWorker(replace(options, pace=0.5, longest_absence=0.5)) as worker:
         worker.wait_for("CheckpointKept")
         with server.shut():
@@ -209,9 +179,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     assert faults_of(trials, undisturbed) == []
 
 
-def test_the_comparison_notices_each_fault(
-    repository: Repository, undisturbed: dict[int, Result]
-) -> None:
+def test_the_comparison_notices_each_fault(repository, undisturbed):
     trials = repository.trials("undisturbed")[:TRIALS]
     assert faults_of(trials, undisturbed) == []
     first = trials[0]
@@ -228,11 +196,7 @@ def test_the_comparison_notices_each_fault(
 
 
 @pytest.mark.chaos
-def test_two_minutes_of_every_fault_at_once_costs_no_result(
-    server: Server,
-    repository: Repository,
-    tmp_path: Path,
-) -> None:
+def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, tmp_path):
     """Three hosts, one of them killed, stopped or cut off every half second, at random."""
     trials, epochs, chance = 120, 8, random.Random(3)
     expected = settings_of("chaos-undisturbed", trials=trials, epochs=epochs)

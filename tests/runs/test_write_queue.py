@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from fake_workers import settings_of
 
 from sweeper.db.repository import Claim
 from sweeper.errors import DatabaseUnavailableError, SupersededError
-from sweeper.records.events import Event, Notice
+from sweeper.records.events import Notice
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import EpochsEnded
 from sweeper.run.worker import database_health as module
@@ -31,10 +29,10 @@ class Database:
     written: list[object] = field(default_factory=list)
     tries: list[bool] = field(default_factory=list)
 
-    def entry(self, what: object) -> Callable[[bool], object]:
+    def entry(self, what):
         return lambda again: self.write(what, again)
 
-    def write(self, what: object, again: bool) -> object:
+    def write(self, what, again):
         self.tries.append(again)
         if self.away:
             error = DatabaseUnavailableError("no answer")
@@ -45,45 +43,45 @@ class Database:
 
 
 @pytest.fixture
-def database() -> Database:
+def database():
     return Database()
 
 
 @pytest.fixture
-def events() -> list[Event]:
+def events():
     return []
 
 
 @pytest.fixture
-def health(events: list[Event]) -> DatabaseHealth:
+def health(events):
     return DatabaseHealth(events.append, limit=600.0)
 
 
 @pytest.fixture
-def queue(health: DatabaseHealth) -> Iterator[WriteQueue]:
+def queue(health):
     made = WriteQueue("test", health)
     yield made
     made.close()
 
 
-def patiently() -> None:
+def patiently():
     """Wait on."""
 
 
-def until(reached: Callable[[], object]) -> None:
+def until(reached):
     deadline = time.monotonic() + 10
     while not reached():
         assert time.monotonic() < deadline
         time.sleep(0.005)
 
 
-def messages(events: list[Event]) -> list[str]:
+def messages(events):
     return [event.message for event in events if isinstance(event, Notice)]
 
 
 def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
-    database: Database, queue: WriteQueue, events: list[Event], health: DatabaseHealth
-) -> None:
+    database, queue, events, health
+):
     database.away = True
     for number in range(50):
         queue.write(database.entry(number), patiently)
@@ -103,19 +101,19 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     assert back.startswith("the database is reachable again after")
 
 
-def test_a_question_is_answered_in_its_turn(database: Database, queue: WriteQueue) -> None:
+def test_a_question_is_answered_in_its_turn(database, queue):
     queue.write(database.entry("before"), patiently)
     assert queue.ask(lambda again: database.write("question", again), patiently) == "question"
     assert database.written == ["before", "question"]
 
 
-def test_whoever_waits_looks_around_and_may_leave(database: Database, queue: WriteQueue) -> None:
+def test_whoever_waits_looks_around_and_may_leave(database, queue):
     class KilledError(Exception):
         pass
 
     looks = []
 
-    def look() -> None:
+    def look():
         looks.append(time.monotonic())
         if len(looks) == 3:
             raise KilledError
@@ -131,11 +129,11 @@ def test_whoever_waits_looks_around_and_may_leave(database: Database, queue: Wri
 
 @pytest.mark.parametrize("passing", [False, None])
 def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_written_after_it(
-    database: Database, queue: WriteQueue, *, passing: bool | None
-) -> None:
+    database, queue, *, passing
+):
     if passing is None:
         entry = lambda _again: (_ for _ in ()).throw(SupersededError("another attempt"))  # noqa: E731
-        expected: type[Exception] = SupersededError
+        expected = SupersededError
     else:
         database.away, database.passing = True, False
         entry, expected = database.entry("x"), DatabaseUnavailableError
@@ -153,9 +151,7 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
     assert database.written == []
 
 
-def test_only_so_much_waits_and_then_the_trial_waits_too(
-    database: Database, health: DatabaseHealth, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_so_much_waits_and_then_the_trial_waits_too(database, health, monkeypatch):
     monkeypatch.setattr(module, "MOST_ENTRIES", 5)
     queue = WriteQueue("test", health)
     database.away = True
@@ -163,7 +159,7 @@ def test_only_so_much_waits_and_then_the_trial_waits_too(
         queue.write(database.entry(number), patiently)
     written = threading.Event()
 
-    def sixth() -> None:
+    def sixth():
         queue.write(database.entry(5), patiently)
         written.set()
 
@@ -178,15 +174,13 @@ def test_only_so_much_waits_and_then_the_trial_waits_too(
 
 
 def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_in_order(
-    database: Database, queue: WriteQueue
-) -> None:
-    def record_epochs(
-        _token: int, records: tuple[EpochRecord, ...], values: dict[int, float]
-    ) -> None:
+    database, queue
+):
+    def record_epochs(_token, records, values):
         database.write(tuple(record.epoch for record in records), again=False)
         assert values == {record.epoch: record.metrics["loss"] for record in records}
 
-    study: Any = SimpleNamespace(
+    study = SimpleNamespace(
         settings=settings_of("s", trials=1, epochs=300),
         impatient=SimpleNamespace(record_epochs=record_epochs),
         worker=SimpleNamespace(pid=1),
@@ -198,12 +192,12 @@ def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_i
         recorder.record(EpochsEnded((EpochRecord(epoch, {"loss": 1.0}),), epoch + 1, 0.1))
     database.away = False
     queue.settle(patiently)
-    written = [epoch for each in database.written for epoch in each]  # type: ignore[attr-defined]
+    written = [epoch for each in database.written for epoch in each]
     assert written == list(range(250))
     assert len(database.written) <= 4, "one that was on its way, and hundred at a time"
 
 
-def test_a_closed_queue_writes_nothing_more(database: Database, queue: WriteQueue) -> None:
+def test_a_closed_queue_writes_nothing_more(database, queue):
     database.away = True
     queue.write(database.entry("never"), patiently)
     until(lambda: database.tries)
@@ -216,7 +210,7 @@ def test_a_closed_queue_writes_nothing_more(database: Database, queue: WriteQueu
 # Contact
 
 
-def test_an_absence_is_too_long_after_its_limit_and_not_before(events: list[Event]) -> None:
+def test_an_absence_is_too_long_after_its_limit_and_not_before(events):
     health = DatabaseHealth(events.append, limit=100.0)
     error = DatabaseUnavailableError("no answer")
     health.failed(error, time.monotonic() - 99)
@@ -231,14 +225,12 @@ def test_an_absence_is_too_long_after_its_limit_and_not_before(events: list[Even
     assert len(messages(events)) == 3
 
 
-def test_calling_goes_on_until_an_answer_or_until_asked_to_give_up(
-    database: Database, events: list[Event]
-) -> None:
+def test_calling_goes_on_until_an_answer_or_until_asked_to_give_up(database, events):
     health = DatabaseHealth(events.append)
     database.away = True
-    pauses: list[float] = []
+    pauses = []
 
-    def sleep(seconds: float) -> None:
+    def sleep(seconds):
         pauses.append(seconds)
         if len(pauses) == 8:
             database.away = False

@@ -1,12 +1,8 @@
 """Who is pruned, and when, depends on the window and the trial's own values, and nothing else."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import optuna
 import pytest
@@ -28,7 +24,6 @@ from sweeper.search.spec import (
 )
 from sweeper.spec.searching import Objective, describe_pruner
 
-Make = Callable[[], Any]
 WINDOW = 4
 TRIALS, EPOCHS = 24, 8
 ONE = (Objective("loss", "minimize"),)
@@ -37,10 +32,10 @@ ONE = (Objective("loss", "minimize"),)
 class Marking(pruners.BasePruner):
     """A user's own: prunes what is worse than the mean of the attributes of finished trials."""
 
-    def __init__(self, slack: float) -> None:
+    def __init__(self, slack):
         self.slack = slack
 
-    def prune(self, study: Any, trial: Any) -> bool:
+    def prune(self, study, trial):
         value = trial.intermediate_values[trial.last_step]
         study._storage.set_trial_system_attr(trial._trial_id, "seen", value)
         attributes = [
@@ -50,7 +45,7 @@ class Marking(pruners.BasePruner):
         return bool(others) and value > sum(others) / len(others) + self.slack
 
 
-PRUNERS: dict[str, Make] = {
+PRUNERS = {
     "median": lambda: pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=1),
     "percentile": lambda: pruners.PercentilePruner(70.0, n_startup_trials=2),
     "halving": lambda: pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
@@ -73,13 +68,13 @@ SWEPT = [pytest.param(n, marks=pytest.mark.whole) if n in BY_REQUEST else n for 
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Any:
+def quiet():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
 
 
-def sweep_of(name: str, sampler: str = "tpe") -> Sweep:
+def sweep_of(name, sampler="tpe"):
     make = PRUNERS[name]
     described = describe_pruner(make(), ONE)
     if described is not None and not str(described["class"]).startswith("custom:"):
@@ -90,7 +85,7 @@ def sweep_of(name: str, sampler: str = "tpe") -> Sweep:
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_one_and_four_workers_prune_the_same_trials_after_the_same_epochs(name: str) -> None:
+def test_one_and_four_workers_prune_the_same_trials_after_the_same_epochs(name):
     sweep = sweep_of(name)
     alone = sweep.run(1)
     assert sweep.run(4) == alone
@@ -101,21 +96,19 @@ def test_one_and_four_workers_prune_the_same_trials_after_the_same_epochs(name: 
 
 
 @pytest.mark.parametrize("name", SWEPT)
-def test_a_trial_resumed_after_any_epoch_by_a_new_worker_is_judged_the_same(name: str) -> None:
+def test_a_trial_resumed_after_any_epoch_by_a_new_worker_is_judged_the_same(name):
     sweep = replace(sweep_of(name, sampler="random"), trials=14)
     assert replace(sweep, newcomers=True).run(4) == sweep.run(1)
 
 
 @pytest.mark.parametrize("name", ["median", "halving", "hyperband", "a user's own"])
-def test_without_the_window_who_is_pruned_depends_on_who_finished_first(name: str) -> None:
+def test_without_the_window_who_is_pruned_depends_on_who_finished_first(name):
     """The control of the tests above."""
     sweep = replace(sweep_of(name, sampler="random"), blind=True)
     assert sweep.run(1) != sweep.run(4)
 
 
-def test_without_the_attributes_of_rungs_halving_prunes_otherwise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_attributes_of_rungs_halving_prunes_otherwise(monkeypatch):
     """The control of the attributes that are worked out again."""
     sweep = sweep_of("halving", sampler="random")
     alone = sweep.run(1)
@@ -128,7 +121,7 @@ def test_without_the_attributes_of_rungs_halving_prunes_otherwise(
 @pytest.mark.parametrize(
     "name", ["median", "percentile", "threshold", "patient", "wilcoxon", "halving", "hyperband"]
 )
-def test_with_a_window_of_one_the_decisions_are_optunas(name: str) -> None:
+def test_with_a_window_of_one_the_decisions_are_optunas(name):
     """One trial after another: `study.ask`, `report` and `should_prune` on one plain study."""
     sweep = sweep_of(name, sampler="random")
     ours = replace(sweep, spec=replace(sweep.spec, window=1)).run(1)
@@ -148,7 +141,7 @@ def test_with_a_window_of_one_the_decisions_are_optunas(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRUNERS)
-def test_a_pruner_of_optunas_is_made_again_from_what_the_database_keeps(name: str) -> None:
+def test_a_pruner_of_optunas_is_made_again_from_what_the_database_keeps(name):
     described = describe_pruner(PRUNERS[name](), ONE)
     assert described is not None
     if name == "a user's own":
@@ -159,7 +152,7 @@ def test_a_pruner_of_optunas_is_made_again_from_what_the_database_keeps(name: st
     assert type(again) is type(PRUNERS[name]())
 
 
-def test_who_needs_a_window_and_who_leaves_attributes() -> None:
+def test_who_needs_a_window_and_who_leaves_attributes():
     needs = {n: looks_at_trials(describe_pruner(make(), ONE)) for n, make in PRUNERS.items()}
     assert [n for n, needed in needs.items() if not needed] == ["threshold", "patient", "nop"]
     leaving = [n for n, make in PRUNERS.items() if leaves_attributes(make())]
@@ -175,13 +168,13 @@ def test_who_needs_a_window_and_who_leaves_attributes() -> None:
     assert not leaves_attributes(None)
 
 
-def definition(**more: Any) -> StudyDefinition:
+def definition(**more):
     return StudyDefinition(
         name="s", model=print, data=print, epochs=2, trials=9, concurrency=3, **more
     )
 
 
-def test_a_pruner_sets_the_window_for_samplers_that_look_at_nothing() -> None:
+def test_a_pruner_sets_the_window_for_samplers_that_look_at_nothing():
     grid = {"sampler": "grid", "grid": {"x": list(range(9))}}
     for sampler in ({"sampler": "random"}, {"sampler": "qmc"}, grid):
         assert search_window(definition(**sampler).settings()) is None
@@ -191,7 +184,7 @@ def test_a_pruner_sets_the_window_for_samplers_that_look_at_nothing() -> None:
         assert search_window(alone.settings()) is None
 
 
-def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_question() -> None:
+def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_question():
     pruner = Marking(0.5)
     given = definition(pruner=pruner)
     assert needs_definition(given.settings())
@@ -203,23 +196,23 @@ def test_a_users_own_pruner_needs_the_definition_and_is_copied_for_every_questio
     assert spec.pruner().slack == 0.5
     own = definition(pruner=pruners.MedianPruner())
     assert not needs_definition(own.settings())
-    assert isinstance(search_spec(own.settings()).pruner(), pruners.MedianPruner)  # type: ignore[misc]
+    assert isinstance(search_spec(own.settings()).pruner(), pruners.MedianPruner)
 
 
-def test_a_pruner_that_another_optuna_had_is_refused_by_name() -> None:
+def test_a_pruner_that_another_optuna_had_is_refused_by_name():
     with pytest.raises(DefinitionError, match=r"a OldPruner, which optuna .* does not have"):
         make_pruner({"class": "OldPruner"})
     with pytest.raises(DefinitionError, match=r"refuses MedianPruner\(speed=3\)"):
         make_pruner({"class": "MedianPruner", "speed": 3})
 
 
-def test_not_a_number_is_a_value_like_others() -> None:
+def test_not_a_number_is_a_value_like_others():
     spec = replace(sweep_of("threshold").spec, window=None)
     session = open_search(replace(spec, name="random"), 0)
     assert session.judge([(0, 1.0), (1, math.nan)])
 
 
-def test_values_that_change_between_two_questions_are_refused() -> None:
+def test_values_that_change_between_two_questions_are_refused():
     session = open_search(replace(sweep_of("threshold").spec, window=None, name="random"), 0)
     session.judge([(0, 1.0)])
     with pytest.raises(ValueError, match="earlier values changed"):

@@ -1,17 +1,13 @@
 """Every sampler gives the same sweep on any number of workers, in flat and conditional spaces."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import optuna
 import pytest
 from optuna import samplers
-from simulation import BRANCHES, FLAT, Space, Sweep, branching, flat, small
+from simulation import BRANCHES, FLAT, Sweep, branching, flat, small
 
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.search.replayed_attributes import ReplayedAttributes
@@ -19,17 +15,15 @@ from sweeper.search.sampling import open_search
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
-Factory = Callable[[int], Any]
 
-
-def needs_torch() -> None:
+def needs_torch():
     pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper-keras[gp]'")
 
 
 class Remembering(samplers.RandomSampler):
     """A user's own, which writes an attribute to each trial and reads those of earlier ones."""
 
-    def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+    def infer_relative_search_space(self, study, trial):
         attributes = [
             t.system_attrs.get("mark", 0) for t in study.get_trials() if t.state.is_finished()
         ]
@@ -37,13 +31,13 @@ class Remembering(samplers.RandomSampler):
         self._shift = sum(attributes)
         return {}
 
-    def sample_independent(self, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+    def sample_independent(self, study, trial, name, distribution):
         if getattr(self, "_shift", 0) % 2:
             super().sample_independent(study, trial, name, distribution)
         return super().sample_independent(study, trial, name, distribution)
 
 
-FACTORIES: dict[str, Factory] = {
+FACTORIES = {
     "nsga2": lambda seed: samplers.NSGAIISampler(seed=seed, population_size=4),
     "nsga3": lambda seed: samplers.NSGAIIISampler(seed=seed, population_size=4),
     "qmc of Optuna": lambda seed: samplers.QMCSampler(
@@ -58,7 +52,7 @@ FACTORIES: dict[str, Factory] = {
 NAMED = ("tpe", "random", "qmc", "cmaes")
 
 
-def spec_of(sampler: str) -> SamplerSpec:
+def spec_of(sampler):
     blind = sampler in ("random", "qmc")
     if sampler in NAMED or sampler == "gp":
         return SamplerSpec(sampler, seed=3, window=None if blind else 4)
@@ -66,7 +60,7 @@ def spec_of(sampler: str) -> SamplerSpec:
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> Any:
+def quiet():
     """Samplers that Optuna calls experimental say so whenever a test makes one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -87,9 +81,7 @@ SWEEPS = [
 
 
 @pytest.mark.parametrize(("sampler", "space"), SWEEPS)
-def test_a_sampler_draws_the_same_sweep_on_any_number_of_workers(
-    sampler: str, space: Space
-) -> None:
+def test_a_sampler_draws_the_same_sweep_on_any_number_of_workers(sampler, space):
     sweep = Sweep(spec_of(sampler), trials=24, space=space)
     alone = sweep.run(1)
     assert sweep.run(2) == alone
@@ -102,23 +94,19 @@ def test_a_sampler_draws_the_same_sweep_on_any_number_of_workers(
 
 
 @pytest.mark.parametrize("sampler", ["cmaes", "nsga2", "partly fixed", "a user's own"])
-def test_a_worker_that_joins_late_works_out_what_earlier_trials_had_left_on_them(
-    sampler: str,
-) -> None:
+def test_a_worker_that_joins_late_works_out_what_earlier_trials_had_left_on_them(sampler):
     sweep = Sweep(spec_of(sampler), trials=16)
     assert replace(sweep, newcomers=True).run(2) == sweep.run(1)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsga2", "a user's own"])
-def test_without_the_window_the_sweep_depends_on_who_finished_first(sampler: str) -> None:
+def test_without_the_window_the_sweep_depends_on_who_finished_first(sampler):
     """The control of the two tests above."""
     sweep = Sweep(spec_of(sampler), trials=24, blind=True)
     assert sweep.run(1) != sweep.run(4)
 
 
-def test_without_the_attributes_cma_es_never_leaves_its_first_generation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_the_attributes_cma_es_never_leaves_its_first_generation(monkeypatch):
     """The control of the attributes: with them a later generation is drawn from what was learned."""
     sweep = Sweep(spec_of("cmaes"), trials=24)
     learned = sweep.run(1)
@@ -128,15 +116,15 @@ def test_without_the_attributes_cma_es_never_leaves_its_first_generation(
     assert sweep.run(1) != learned
 
 
-def test_the_gp_sampler_draws_the_same_sweep_on_any_number_of_workers() -> None:
+def test_the_gp_sampler_draws_the_same_sweep_on_any_number_of_workers():
     needs_torch()
     for space in (flat, branching):
         sweep = Sweep(spec_of("gp"), trials=14, space=space)
         assert sweep.run(4) == sweep.run(1)
 
 
-def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait() -> None:
-    def factory(seed: int) -> Any:
+def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait():
+    def factory(seed):
         return samplers.BruteForceSampler(seed=seed)
 
     sweep = Sweep(SamplerSpec("own", seed=3, window=1, factory=factory), trials=12, space=small)
@@ -147,21 +135,19 @@ def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait(
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "nsga2", "nsga3", "qmc", "random"])
-def test_a_study_of_two_objectives_is_the_same_sweep_on_any_number_of_workers(
-    sampler: str,
-) -> None:
+def test_a_study_of_two_objectives_is_the_same_sweep_on_any_number_of_workers(sampler):
     spec = replace(spec_of(sampler), further_directions=("maximize",))
     sweep = Sweep(spec, trials=24, objectives=2, space=branching)
     assert sweep.run(4) == sweep.run(1)
 
 
-def test_cma_es_refuses_two_objectives() -> None:
+def test_cma_es_refuses_two_objectives():
     spec = replace(spec_of("cmaes"), further_directions=("maximize",))
     with pytest.raises(DefinitionError, match="supports one objective"):
         open_search(spec, 0)
 
 
-def sobol_points(trials: int, seed: int = 3) -> np.ndarray:
+def sobol_points(trials, seed=3):
     spec = SamplerSpec("qmc", seed=seed)
     square = {"x": FloatRange(0, 1), "y": FloatRange(0, 1)}
     return np.array(
@@ -172,7 +158,7 @@ def sobol_points(trials: int, seed: int = 3) -> np.ndarray:
     )
 
 
-def test_qmc_gives_each_trial_the_point_of_its_number_and_fills_the_square_evenly() -> None:
+def test_qmc_gives_each_trial_the_point_of_its_number_and_fills_the_square_evenly():
     points = sobol_points(64)
     cells = {(int(8 * x), int(8 * y)) for x, y in points}
     assert len(cells) == 64, "64 points of a Sobol sequence fall into 64 different cells"
@@ -181,7 +167,7 @@ def test_qmc_gives_each_trial_the_point_of_its_number_and_fills_the_square_evenl
     assert len({(int(8 * x), int(8 * y)) for x, y in chance}) < 60
 
 
-def test_qmc_spreads_choices_and_integers_evenly_too() -> None:
+def test_qmc_spreads_choices_and_integers_evenly_too():
     spec = SamplerSpec("qmc", seed=3)
     kinds = Categorical(("a", "b", "c", None))
     drawn = [open_search(spec, n).suggest("kind", kinds) for n in range(64)]
@@ -190,13 +176,13 @@ def test_qmc_spreads_choices_and_integers_evenly_too() -> None:
     assert {depths.count(depth) for depth in range(1, 5)} == {16}
 
 
-def test_qmc_draws_more_parameters_than_the_sequence_has_coordinates() -> None:
+def test_qmc_draws_more_parameters_than_the_sequence_has_coordinates():
     session = open_search(SamplerSpec("qmc", seed=3), 5)
     values = [session.suggest(f"p{n}", FloatRange(0, 1)) for n in range(70)]
     assert len(set(values)) == 70
 
 
-def test_optunas_own_qmc_sampler_takes_the_point_of_the_trials_number() -> None:
+def test_optunas_own_qmc_sampler_takes_the_point_of_the_trials_number():
     sweep = Sweep(spec_of("qmc of Optuna"), trials=20)
     rates = [o.params["momentum"] for o in sweep.run(1)][4:]
     cells = {int(16 * float(rate or 0) / 0.9) for rate in rates}
@@ -206,7 +192,7 @@ def test_optunas_own_qmc_sampler_takes_the_point_of_the_trials_number() -> None:
 # Enqueued trials
 
 
-def test_the_first_trials_take_the_values_they_are_given_and_draw_the_others() -> None:
+def test_the_first_trials_take_the_values_they_are_given_and_draw_the_others():
     given = ({"rate": 1e-3, "units": 64}, {"momentum": 0})
     for sampler in ("tpe", "cmaes", "random", "qmc"):
         plain = Sweep(spec_of(sampler), trials=14)
@@ -220,13 +206,13 @@ def test_the_first_trials_take_the_values_they_are_given_and_draw_the_others() -
     assert drawn[0].params["momentum"] == spread, "a given value moves no coordinate of the others"
 
 
-def test_a_given_value_outside_the_suggested_range_is_refused_by_name_and_trial() -> None:
+def test_a_given_value_outside_the_suggested_range_is_refused_by_name_and_trial():
     spec = replace(spec_of("tpe"), enqueue=({"rate": 7.0},))
     with pytest.raises(ParameterError, match=r"enqueue\[0\] gives 'rate' the value 7\.0.*0\.1"):
         open_search(spec, 0).suggest("rate", FLAT["rate"])
 
 
-def test_tpe_learns_from_given_values() -> None:
+def test_tpe_learns_from_given_values():
     given = tuple({"rate": 1e-4 * (n + 1), "units": 8, "momentum": 0.0} for n in range(10))
     plain = Sweep(spec_of("tpe"), trials=20)
     sweep = replace(plain, spec=replace(plain.spec, enqueue=given))
@@ -236,7 +222,7 @@ def test_tpe_learns_from_given_values() -> None:
 # What a window costs
 
 
-def test_trials_are_worked_out_once_in_a_worker_and_again_where_one_changed() -> None:
+def test_trials_are_worked_out_once_in_a_worker_and_again_where_one_changed():
     spec = spec_of("cmaes")
     seen = Sweep(spec, trials=12).run(1)
     replayed = ReplayedAttributes()

@@ -1,31 +1,25 @@
 """A trial's parameters depend on the study's seed, its number and its window, and nothing else."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import math
 import random
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import optuna
 import pytest
-from scripted_trials import ScriptedTrial, definition, raise_error, scripted_sweep
+from scripted_trials import definition, raise_error, scripted_sweep
 from simulation import Sweep
 
 from sweeper.db.repository import StudyRow
-from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import TrialRecord
 from sweeper.run.protocol.messages import Suggest
 from sweeper.run.stored_study import _window
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.importance import parameter_importances
-from sweeper.search.sampling import SearchSession, open_search
-from sweeper.search.spaces import Grid, Observation, check_grid, grid_point, grid_size
+from sweeper.search.sampling import open_search
+from sweeper.search.spaces import Observation, check_grid, grid_point, grid_size
 from sweeper.search.spec import (
     SamplerSpec,
     check_sampler,
@@ -35,31 +29,30 @@ from sweeper.search.spec import (
     search_spec,
 )
 from sweeper.spec.searching import Objective
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
-SPACE: dict[str, Distribution] = {
+SPACE = {
     "rate": FloatRange(1e-4, 1e-1, log=True),
     "units": IntRange(8, 128, step=8),
     "kind": Categorical(("relu", "tanh", None)),
 }
 TPE = SamplerSpec("tpe", seed=3, window=8)
-Point = dict[str, CategoricalChoice]
 
 
-def draw(session: SearchSession) -> Point:
+def draw(session):
     point = {name: session.suggest(name, SPACE[name]) for name in ("rate", "kind")}
     if point["kind"] is not None:
         point["units"] = session.suggest("units", SPACE["units"])
     return point
 
 
-def observe(number: int, point: Point) -> Observation:
-    state: Any = ("complete", "complete", "pruned", "failed")[number % 4]
+def observe(number, point):
+    state = ("complete", "complete", "pruned", "failed")[number % 4]
     value = None if state == "failed" else float(point["rate"] or 0) + 0.01 * number % 3
     return Observation(number, state, point, {n: SPACE[n] for n in point}, value, {0: 1.0})
 
 
-def test_random_draws_the_same_whatever_ran_before() -> None:
+def test_random_draws_the_same_whatever_ran_before():
     spec = SamplerSpec("random", seed=3)
     forwards = [draw(open_search(spec, n)) for n in range(10)]
     seen = [observe(n, point) for n, point in enumerate(forwards)]
@@ -69,7 +62,7 @@ def test_random_draws_the_same_whatever_ran_before() -> None:
 
 
 @pytest.mark.parametrize("name", ["random", "tpe"])
-def test_a_trial_interrupted_between_two_parameters_draws_the_same_when_resumed(name: str) -> None:
+def test_a_trial_interrupted_between_two_parameters_draws_the_same_when_resumed(name):
     spec = replace(TPE, name=name)
     seen = [observe(n, draw(open_search(SamplerSpec("random", seed=3), n))) for n in range(33)]
     whole = draw(open_search(spec, 40, seen))
@@ -81,7 +74,7 @@ def test_a_trial_interrupted_between_two_parameters_draws_the_same_when_resumed(
     assert draw(open_search(replace(spec, seed=4), 40, seen)) != whole
 
 
-def test_a_session_gives_the_same_value_again_and_refuses_another_distribution() -> None:
+def test_a_session_gives_the_same_value_again_and_refuses_another_distribution():
     session = open_search(TPE, 0)
     value = session.suggest("rate", FloatRange(0, 1))
     assert session.suggest("rate", FloatRange(0.0, 1.0)) == value
@@ -92,14 +85,14 @@ def test_a_session_gives_the_same_value_again_and_refuses_another_distribution()
         session.suggest("flag", Categorical((0, 1)))
 
 
-def test_choices_that_differ_between_trials_are_refused_by_name() -> None:
+def test_choices_that_differ_between_trials_are_refused_by_name():
     seen = [Observation(0, "complete", {"x": 1}, {"x": Categorical((1, 2))}, 0.5, {})]
     session = open_search(replace(TPE, window=1), 1, seen)
     with pytest.raises(ParameterError, match="same kind and choices in every trial"):
         session.suggest("x", Categorical((1, 2, 3)))
 
 
-def test_a_window_with_a_trial_missing_is_refused() -> None:
+def test_a_window_with_a_trial_missing_is_refused():
     seen = [observe(n, {"rate": 0.01}) for n in range(5)]
     spec = replace(TPE, window=1)
     open_search(spec, 5, seen)
@@ -109,10 +102,10 @@ def test_a_window_with_a_trial_missing_is_refused() -> None:
         open_search(replace(TPE, window=None), 0)
 
 
-def test_a_users_sampler_is_made_afresh_from_the_trials_own_seed() -> None:
-    seeds: list[int] = []
+def test_a_users_sampler_is_made_afresh_from_the_trials_own_seed():
+    seeds = []
 
-    def factory(seed: int) -> optuna.samplers.BaseSampler:
+    def factory(seed):
         seeds.append(seed)
         return optuna.samplers.RandomSampler(seed=seed)
 
@@ -121,12 +114,12 @@ def test_a_users_sampler_is_made_afresh_from_the_trials_own_seed() -> None:
     assert draw(open_search(spec, 0)) == first
     assert draw(open_search(spec, 1)) != first
     assert seeds == [sampler_seed(3, 0), sampler_seed(3, 0), sampler_seed(3, 1)]
-    returns_none: Callable[[int], Any] = lambda _seed: None  # noqa: E731
+    returns_none = lambda _seed: None  # noqa: E731
     with pytest.raises(DefinitionError, match="must return an optuna sampler"):
         open_search(replace(spec, factory=returns_none), 0)
 
 
-def test_samplers_are_known_by_name_and_by_whether_they_look_at_results() -> None:
+def test_samplers_are_known_by_name_and_by_whether_they_look_at_results():
     assert {n: looks_at_results(n) for n in ("random", "grid", "qmc", "cmaes", "tpe")} == {
         "random": False,
         "grid": False,
@@ -142,9 +135,7 @@ def test_samplers_are_known_by_name_and_by_whether_they_look_at_results() -> Non
         check_sampler("cmaes", objectives=2)
 
 
-def test_a_sampler_whose_package_is_not_installed_is_refused_by_the_packages_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sampler_whose_package_is_not_installed_is_refused_by_the_packages_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     for name, package in (("gp", "torch"), ("cmaes", "cmaes")):
         with pytest.raises(DefinitionError, match=f"needs the package '{package}'.*pip install"):
@@ -152,9 +143,7 @@ def test_a_sampler_whose_package_is_not_installed_is_refused_by_the_packages_nam
     looks_at_results("tpe")
 
 
-def test_drawing_says_nothing_and_leaves_the_users_random_state_alone(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_drawing_says_nothing_and_leaves_the_users_random_state_alone(caplog, capfd):
     state = random.getstate()
     with caplog.at_level(logging.INFO):
         Sweep(TPE, trials=12).run(2)
@@ -163,22 +152,22 @@ def test_drawing_says_nothing_and_leaves_the_users_random_state_alone(
     assert capfd.readouterr() == ("", "")
 
 
-GRID: Grid = {"rate": [0.1, 0.01], "units": [8, 16, 32], "kind": ["relu", None]}
+GRID = {"rate": [0.1, 0.01], "units": [8, 16, 32], "kind": ["relu", None]}
 
 
-def test_the_grid_is_complete_in_row_major_order() -> None:
+def test_the_grid_is_complete_in_row_major_order():
     points = [tuple(grid_point(GRID, n).values()) for n in range(grid_size(GRID))]
     assert points == list(itertools.product(*GRID.values()))
     assert list(grid_point(GRID, 5)) == ["rate", "units", "kind"]
 
 
 @pytest.mark.parametrize("number", [-1, 12])
-def test_a_number_beyond_the_grid_has_no_point(number: int) -> None:
+def test_a_number_beyond_the_grid_has_no_point(number):
     with pytest.raises(DefinitionError, match="12 points"):
         grid_point(GRID, number)
 
 
-def test_more_trials_than_points_are_refused_when_the_study_is_defined() -> None:
+def test_more_trials_than_points_are_refused_when_the_study_is_defined():
     check_grid(GRID, 12)
     with pytest.raises(DefinitionError, match=r"trials=13.*12 points.*set trials=12"):
         check_grid(GRID, 13)
@@ -195,16 +184,16 @@ def test_more_trials_than_points_are_refused_when_the_study_is_defined() -> None
         ({"x": [object()]}, "values must be"),
     ],
 )
-def test_a_grid_that_cannot_be_run_is_refused_by_name(grid: object, message: str) -> None:
+def test_a_grid_that_cannot_be_run_is_refused_by_name(grid, message):
     with pytest.raises(DefinitionError, match=message):
-        check_grid(grid, 1)  # type: ignore[arg-type]
+        check_grid(grid, 1)
 
 
-def test_equal_values_of_two_types_are_two_points() -> None:
+def test_equal_values_of_two_types_are_two_points():
     check_grid({"x": [1, True, 1.0]}, 3)
 
 
-def test_a_trial_takes_its_points_values_in_the_suggested_type() -> None:
+def test_a_trial_takes_its_points_values_in_the_suggested_type():
     session = open_search(SamplerSpec("grid", seed=0, grid={"rate": [1, 2], "flag": [True]}), 1)
     value = session.suggest("rate", FloatRange(0, 2))
     assert (value, type(value)) == (2.0, float)
@@ -222,33 +211,31 @@ def test_a_trial_takes_its_points_values_in_the_suggested_type() -> None:
         ("depth", IntRange(1, 2), r"only 'rate', 'units', 'kind'; add 'depth'"),
     ],
 )
-def test_a_value_outside_what_is_suggested_is_refused_by_name(
-    name: str, distribution: FloatRange | IntRange | Categorical, message: str
-) -> None:
+def test_a_value_outside_what_is_suggested_is_refused_by_name(name, distribution, message):
     session = open_search(SamplerSpec("grid", seed=0, grid=GRID), 0)
     with pytest.raises(ParameterError, match=message):
         session.suggest(name, distribution)
 
 
-def settings_of(sampler: str = "tpe", concurrency: int = 4) -> StudySettings:
+def settings_of(sampler="tpe", concurrency=4):
     return definition(trials=4, sampler=sampler, concurrency=concurrency).settings()
 
 
-def stored(settings: StudySettings, window: int | None) -> StudyRow:
+def stored(settings, window):
     return StudyRow("s", settings.to_json(), "val_loss", "minimize", 4, window, 0)
 
 
-def test_one_trial_at_a_time_sees_every_trial_before_it() -> None:
+def test_one_trial_at_a_time_sees_every_trial_before_it():
     assert look_back(1) == 1
 
 
 @pytest.mark.parametrize("concurrency", [2, 4, 8, 100])
-def test_a_trial_sees_nothing_that_may_still_be_running(concurrency: int) -> None:
+def test_a_trial_sees_nothing_that_may_still_be_running(concurrency):
     """The design's bound: only trials up to n - concurrency."""
     assert look_back(concurrency) >= concurrency
 
 
-def test_a_study_keeps_its_window_as_long_as_its_concurrency() -> None:
+def test_a_study_keeps_its_window_as_long_as_its_concurrency():
     settings = settings_of()
     assert _window(settings, None) == 7
     assert _window(settings, stored(settings, 4)) == 4, "created when trials looked back less far"
@@ -262,7 +249,7 @@ def test_a_study_keeps_its_window_as_long_as_its_concurrency() -> None:
 OBJECTIVE = Objective("score", "maximize")
 
 
-def trials(count: int, *names: str, first: int = 0) -> list[TrialRecord]:
+def trials(count, *names, first=0):
     draws = random.Random(1)
     found = []
     for number in range(count):
@@ -274,7 +261,7 @@ def trials(count: int, *names: str, first: int = 0) -> list[TrialRecord]:
     return found[first:]
 
 
-def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again() -> None:
+def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again():
     found = parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE)
     assert found[0][0] == "a"
     assert found[0][1] > 0.7
@@ -282,32 +269,31 @@ def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again() 
     assert parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE) == found
 
 
-def test_too_few_trials_or_parameters_have_none() -> None:
+def test_too_few_trials_or_parameters_have_none():
     assert parameter_importances(trials(9, "a", "b"), OBJECTIVE) == ()
     assert parameter_importances(trials(10, "a", "b"), OBJECTIVE) != ()
     assert parameter_importances(trials(60, "a"), OBJECTIVE) == ()
 
 
 class Raising(optuna.samplers.RandomSampler):
-    def __init__(self, where: str) -> None:
+    def __init__(self, where):
         super().__init__(seed=0)
         self.where = where
 
-    def infer_relative_search_space(self, *given: Any) -> Any:
+    def infer_relative_search_space(self, *given):
         if self.where == "search space":
             raise LookupError("no table")
         return super().infer_relative_search_space(*given)
 
-    def sample_independent(self, *given: Any) -> Any:
+    def sample_independent(self, *given):
         if self.where == "sample":
             raise LookupError("no table")
         return super().sample_independent(*given)
 
 
 @pytest.mark.parametrize("where", ["making", "search space", "sample"])
-def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where: str) -> None:
-    def factory(seed: int) -> optuna.samplers.BaseSampler:
-        del seed
+def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where):
+    def factory(seed):
         if where == "making":
             raise LookupError("no table")
         return Raising(where)
@@ -317,11 +303,11 @@ def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where: str) -> No
         open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0))
 
 
-def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path: Path) -> None:
+def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path):
     """Beside its pruner, whose errors were told like this before."""
-    answers: list[Any] = []
+    answers = []
 
-    def ask(trial: ScriptedTrial) -> int:
+    def ask(trial):
         trial.say(Suggest("x", FloatRange(0.0, 1.0)))
         answers.append(trial._own.receive(30))
         return raise_error(trial)
@@ -336,6 +322,6 @@ def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path: Pat
     assert ["the sampler raised LookupError: no table" in t.error for t in answers] == [True, True]
 
 
-def test_a_sampler_that_does_not_raise_draws() -> None:
+def test_a_sampler_that_does_not_raise_draws():
     spec = SamplerSpec(name="own", seed=1, window=1, factory=lambda _seed: Raising("nowhere"))
-    assert 0 <= open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0)) <= 1  # type: ignore[operator]
+    assert 0 <= open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0)) <= 1

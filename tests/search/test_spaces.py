@@ -1,7 +1,5 @@
 """Distributions and values go into Optuna's form and come back the same."""
 
-from __future__ import annotations
-
 import math
 
 import optuna
@@ -19,15 +17,13 @@ from sweeper.search.spaces import (
     to_optuna,
     to_text,
 )
-from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 CHOICES = st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=3)
 
 
 @given(st.lists(CHOICES, min_size=1, max_size=6), st.data())
-def test_every_choice_comes_back_in_value_and_type(
-    choices: list[CategoricalChoice], data: st.DataObject
-) -> None:
+def test_every_choice_comes_back_in_value_and_type(choices, data):
     distribution = Categorical(tuple(choices))
     value = data.draw(st.sampled_from(choices))
     internal = to_internal("x", distribution, value)
@@ -35,7 +31,7 @@ def test_every_choice_comes_back_in_value_and_type(
 
 
 @given(st.floats(-1e300, 1e300), st.floats(-1e300, 1e300), st.data())
-def test_every_float_comes_back_bit_for_bit(one: float, other: float, data: st.DataObject) -> None:
+def test_every_float_comes_back_bit_for_bit(one, other, data):
     distribution = FloatRange(min(one, other), max(one, other))
     value = data.draw(st.floats(distribution.low, distribution.high))
     internal = to_internal("x", distribution, value)
@@ -43,7 +39,7 @@ def test_every_float_comes_back_bit_for_bit(one: float, other: float, data: st.D
 
 
 @given(st.integers(-50, 50), st.integers(0, 100), st.integers(1, 9))
-def test_steps_end_where_optunas_do_and_without_its_warning(low: int, size: int, step: int) -> None:
+def test_steps_end_where_optunas_do_and_without_its_warning(low, size, step):
     distribution = to_optuna(IntRange(low, low + size, step=step))
     assert distribution == optuna.distributions.IntDistribution(
         low, low + size // step * step, step=step
@@ -51,13 +47,13 @@ def test_steps_end_where_optunas_do_and_without_its_warning(low: int, size: int,
     assert to_optuna(from_optuna(distribution)) == distribution
 
 
-def test_a_float_step_ends_where_optunas_does() -> None:
+def test_a_float_step_ends_where_optunas_does():
     with pytest.warns(UserWarning, match="not divisible"):
         expected = optuna.distributions.FloatDistribution(0.0, 1.0, step=0.3)
     assert to_optuna(FloatRange(0.0, 1.0, step=0.3)) == expected
 
 
-def test_choices_of_two_types_are_two_distributions_though_python_calls_them_equal() -> None:
+def test_choices_of_two_types_are_two_distributions_though_python_calls_them_equal():
     assert Categorical((0, 1)) == Categorical((False, True))
     assert to_text(Categorical((0, 1))) != to_text(Categorical((False, True)))
     assert to_text(FloatRange(0, 1)) == to_text(FloatRange(0.0, 1.0))
@@ -76,8 +72,6 @@ def test_choices_of_two_types_are_two_distributions_though_python_calls_them_equ
         (Categorical((1, 2)), True),
     ],
 )
-def test_a_value_that_would_not_come_back_is_refused(
-    distribution: FloatRange | IntRange | Categorical, value: CategoricalChoice
-) -> None:
+def test_a_value_that_would_not_come_back_is_refused(distribution, value):
     with pytest.raises(ParameterError, match="'x' has the value"):
         to_internal("x", distribution, value)

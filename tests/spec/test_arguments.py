@@ -1,18 +1,15 @@
 """An argument that is not there is refused by a sentence with the one that was meant."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 import sweeper
 from sweeper.errors import DefinitionError
 
-NEEDED: dict[str, Any] = {
+NEEDED = {
     "name": "digits",
     "model": lambda trial: trial,
     "data": lambda trial: trial,
@@ -35,24 +32,22 @@ NEEDED: dict[str, Any] = {
         ("fit", {"checkpoint": "c"}, "fit(…) got an unknown argument 'checkpoint'; did you mean 'checkpoints'?"),
     ],
 )  # fmt: skip
-def test_an_unknown_argument_is_named_with_the_nearest_one(
-    call: str, given: dict[str, Any], message: str
-) -> None:
+def test_an_unknown_argument_is_named_with_the_nearest_one(call, given, message):
     with pytest.raises(DefinitionError) as caught:
         getattr(sweeper, call)(**given)
     assert str(caught.value) == message
 
 
-def test_what_is_checked_stays_what_it_was() -> None:
+def test_what_is_checked_stays_what_it_was():
     assert list(inspect.signature(sweeper.Every).parameters) == ["steps", "seconds", "epochs"]
     assert replace(sweeper.Keep(last=2), best=1, monitor="loss", mode="min").last == 2
     assert pickle.loads(pickle.dumps(sweeper.Every(steps=3))) == sweeper.Every(steps=3)
     assert sweeper.Study(**NEEDED).epochs == 1
 
 
-def test_a_method_names_the_argument_that_was_meant_too() -> None:
+def test_a_method_names_the_argument_that_was_meant_too():
     with pytest.raises(DefinitionError) as caught:
-        sweeper.Study(**NEEDED).run(worker=2)  # type: ignore[call-arg]
+        sweeper.Study(**NEEDED).run(worker=2)
     assert str(caught.value) == (
         "Study.run(…) got an unknown argument 'worker'; did you mean 'workers'?"
     )

@@ -1,10 +1,7 @@
 """Which trials a budget compares, and who goes on: pure functions of numbers and values."""
 
-from __future__ import annotations
-
 import math
 import random
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,6 @@ from sweeper.errors import DefinitionError
 from sweeper.spec.budgets import (
     Halving,
     Hyperband,
-    RungSchedule,
     describe_budget,
     promoted,
     rung_schedule,
@@ -22,37 +18,37 @@ from sweeper.spec.searching import Objective
 ACCURACY = (Objective("val_accuracy", "maximize"),)
 
 
-def described(budget: Any, epochs: int = 27, pruner: object = None) -> dict[str, Any] | None:
+def described(budget, epochs=27, pruner=None):
     return describe_budget(budget, epochs=epochs, pruner=pruner, objectives=ACCURACY)
 
 
-def schedule(budget: Any, epochs: int = 27) -> RungSchedule:
+def schedule(budget, epochs=27):
     made = rung_schedule(described(budget, epochs), epochs)
     assert made is not None
     return made
 
 
-def test_the_rungs_are_the_multiples_of_the_factor_below_the_epochs() -> None:
+def test_the_rungs_are_the_multiples_of_the_factor_below_the_epochs():
     assert schedule(Halving()).rungs == (1, 3, 9)
     assert schedule(Halving(min_epochs=2, factor=2), 9).rungs == (2, 4, 8)
     assert schedule(Halving(min_epochs=26)).rungs == (26,)
 
 
-def test_hyperbands_brackets_have_the_papers_sizes() -> None:
+def test_hyperbands_brackets_have_the_papers_sizes():
     # Table 1 of Li et al. (2018): 81 epochs, factor 3.
     assert schedule(Hyperband(), 81).sizes == (81, 34, 15, 8, 5)
     assert schedule(Halving(brackets=2), 81).sizes == (81, 34)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_trial_is_in_one_round_of_consecutive_numbers(seed: int) -> None:
+def test_every_trial_is_in_one_round_of_consecutive_numbers(seed):
     draw = random.Random(seed)
     factor, epochs = draw.randint(2, 4), draw.randint(2, 40)
     made = schedule(Hyperband(min_epochs=draw.randint(1, epochs - 1), factor=factor), epochs)
     target = draw.randint(1, 300)
     starts = sorted(draw.sample(range(1, target + 1), min(2, target)))
     rounds = [made.round_of(number, starts) for number in range(target)]
-    seen: list[int] = []
+    seen = []
     for each in dict.fromkeys(rounds):
         members = range(each.first, each.end(target, starts))
         assert [n for n in range(target) if rounds[n] == each] == list(members)
@@ -62,7 +58,7 @@ def test_every_trial_is_in_one_round_of_consecutive_numbers(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_raised_total_changes_no_round_that_there_was(seed: int) -> None:
+def test_a_raised_total_changes_no_round_that_there_was(seed):
     draw = random.Random(seed)
     made = schedule(Hyperband(factor=draw.randint(2, 4)), draw.randint(2, 40))
     before = draw.randint(1, 200)
@@ -74,7 +70,7 @@ def test_a_raised_total_changes_no_round_that_there_was(seed: int) -> None:
     assert made.round_of(before, [before]).first == before
 
 
-def test_the_best_of_a_rung_are_promoted_ties_by_number_and_no_failure_ever() -> None:
+def test_the_best_of_a_rung_are_promoted_ties_by_number_and_no_failure_ever():
     values = {0: 0.5, 1: 0.9, 2: 0.9, 3: None, 4: math.nan, 5: 0.9, 6: 0.1, 7: 0.2, 8: 0.3}
     assert promoted(values, 3, "maximize") == (1, 2, 5)
     assert promoted(values, 4, "maximize") == (1, 2)
@@ -85,7 +81,7 @@ def test_the_best_of_a_rung_are_promoted_ties_by_number_and_no_failure_ever() ->
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
+def test_who_is_promoted_depends_on_no_order(seed):
     draw = random.Random(seed)
     values = {n: draw.choice([None, 0.1, 0.2, draw.random()]) for n in range(draw.randint(1, 40))}
     shuffled = list(values.items())
@@ -101,13 +97,13 @@ def test_who_is_promoted_depends_on_no_order(seed: int) -> None:
         (Halving, 9, "budget=Halving is not a budget; give an object, such as Halving()"),
     ],
 )
-def test_an_impossible_budget_is_refused(budget: Any, epochs: int, message: str) -> None:
+def test_an_impossible_budget_is_refused(budget, epochs, message):
     with pytest.raises(DefinitionError) as refused:
         described(budget, epochs)
     assert message in str(refused.value)
 
 
-def test_a_budget_stands_beside_no_pruner_and_no_second_objective() -> None:
+def test_a_budget_stands_beside_no_pruner_and_no_second_objective():
     with pytest.raises(DefinitionError, match="together with pruner=object: both end trials early"):
         described(Halving(), pruner=object())
     with pytest.raises(DefinitionError, match="a rung ranks trials by one value"):

@@ -1,7 +1,5 @@
 """Settings: the order of the four places, the database that follows the runs, and the messages."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from pathlib import Path
@@ -14,7 +12,7 @@ from sweeper.spec.settings import Settings, available_cores, load_settings
 
 
 @pytest.fixture(autouse=True)
-def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def bare_directory(tmp_path, monkeypatch):
     """Give each test an empty current directory and an environment without our variables."""
     for name in list(os.environ):
         if name.startswith("SWEEPER_"):
@@ -23,7 +21,7 @@ def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_with_nothing_said_the_defaults_hold() -> None:
+def test_with_nothing_said_the_defaults_hold():
     settings = load_settings()
     assert settings.storage == "sqlite:///runs/sweeper.db"
     assert settings.runs_dir == Path("runs")
@@ -31,9 +29,7 @@ def test_with_nothing_said_the_defaults_hold() -> None:
     assert (settings.engine, settings.isolation) == ("local", "auto")
 
 
-def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
-    bare_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(bare_directory, monkeypatch):
     assert load_settings().engine == "local"
     (bare_directory / "sweeper.toml").write_text('workers = 11\nengine = "ray"\n')
     assert (load_settings().workers, load_settings().engine) == (11, "ray")
@@ -42,14 +38,12 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(
     assert (load_settings(workers=13).workers, load_settings(workers=13).engine) == (13, "ray")
 
 
-def test_an_empty_variable_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_variable_says_nothing(monkeypatch):
     monkeypatch.setenv("SWEEPER_STORAGE", "")
     assert load_settings().storage == "sqlite:///runs/sweeper.db"
 
 
-def test_the_database_follows_the_runs_when_only_they_are_moved(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_database_follows_the_runs_when_only_they_are_moved(monkeypatch, tmp_path):
     assert load_settings(runs_dir=Path("elsewhere")).storage == "sqlite:///elsewhere/sweeper.db"
     monkeypatch.setenv("SWEEPER_RUNS_DIR", str(tmp_path / "r"))
     assert load_settings().storage == f"sqlite:///{tmp_path}/r/sweeper.db"
@@ -57,9 +51,9 @@ def test_the_database_follows_the_runs_when_only_they_are_moved(
     assert load_settings(storage="sqlite:///x.db").runs_dir == tmp_path / "r"
 
 
-def test_settings_are_frozen() -> None:
+def test_settings_are_frozen():
     with pytest.raises(ValidationError, match="frozen"):
-        load_settings().workers = 3  # type: ignore[misc]
+        load_settings().workers = 3
 
 
 @pytest.mark.parametrize(
@@ -78,8 +72,8 @@ def test_settings_are_frozen() -> None:
     ],
 )
 def test_a_bad_file_is_a_usage_error_that_names_file_key_and_expectation(
-    bare_directory: Path, text: str, parts: list[str]
-) -> None:
+    bare_directory, text, parts
+):
     (bare_directory / "sweeper.toml").write_text(text)
     with pytest.raises(UsageError) as caught:
         load_settings()
@@ -87,15 +81,13 @@ def test_a_bad_file_is_a_usage_error_that_names_file_key_and_expectation(
         assert part in str(caught.value)
 
 
-def test_an_unreadable_file_is_a_usage_error(bare_directory: Path) -> None:
+def test_an_unreadable_file_is_a_usage_error(bare_directory):
     (bare_directory / "sweeper.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(UsageError, match=r"sweeper\.toml"):
         load_settings()
 
 
-def test_a_bad_variable_and_a_bad_flag_are_named_as_what_they_are(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_bad_variable_and_a_bad_flag_are_named_as_what_they_are(monkeypatch):
     monkeypatch.setenv("SWEEPER_WORKERS", "two")
     with pytest.raises(UsageError, match=r"SWEEPER_WORKERS: found 'two'"):
         load_settings()
@@ -103,12 +95,12 @@ def test_a_bad_variable_and_a_bad_flag_are_named_as_what_they_are(
         load_settings(workers=1, storage="x.db")
 
 
-def test_variables_that_are_no_settings_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_that_are_no_settings_are_left_alone(monkeypatch):
     monkeypatch.setenv("SWEEPER_DEBUG", "1")
     assert isinstance(load_settings(), Settings)
 
 
-def test_a_printed_command_says_only_what_differs_from_the_defaults() -> None:
+def test_a_printed_command_says_only_what_differs_from_the_defaults():
     assert load_settings().command("resume", "s") == "sweeper resume s"
     settings = load_settings(storage="sqlite:///my db.sqlite", runs_dir=Path("/data/r"))
     assert (
@@ -122,7 +114,7 @@ def test_a_printed_command_says_only_what_differs_from_the_defaults() -> None:
     assert moved.command("resume", "s", **same) == "sweeper resume s --runs-dir r"
 
 
-def test_no_password_is_printed() -> None:
+def test_no_password_is_printed():
     url = "postgresql+psycopg://me:secret@host:5432/db"
     command = load_settings(storage=url).command("ls")
     assert shlex.split(command)[2:] == ["--storage", "postgresql+psycopg://me:***@host:5432/db"]

@@ -1,7 +1,5 @@
 """Whoever types what a message says gets this package, and a missing package is named as one."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -39,7 +37,7 @@ TEXTS = [
 ]
 
 
-def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_theirs() -> None:
+def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_theirs():
     assert PROJECT["name"] == DISTRIBUTION != "sweeper"
     assert PROJECT["scripts"] == {"sweeper": "sweeper.cli.main:main"}
     assert sweeper.__version__ == VERSION
@@ -47,7 +45,7 @@ def test_the_distribution_has_its_own_name_and_the_command_and_import_keep_their
 
 
 @pytest.fixture
-def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def environment(tmp_path, monkeypatch):
     """A virtual environment below the current directory, with pip, that nobody has activated."""
     monkeypatch.chdir(tmp_path)
     programs = tmp_path / ".venv" / "bin"
@@ -59,15 +57,15 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def installed_from(monkeypatch: pytest.MonkeyPatch, recorded: dict[str, object] | None) -> None:
+def installed_from(monkeypatch, recorded):
     text = None if recorded is None else json.dumps(recorded)
     found = SimpleNamespace(read_text=lambda _name: text)
     monkeypatch.setattr("importlib.metadata.distribution", lambda _name: found)
 
 
 def test_the_command_names_where_this_was_installed_from_and_the_pip_of_this_environment(
-    environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    environment, monkeypatch
+):
     """No index has the package, and the README's first command activates nothing."""
     here = {"url": environment.as_uri(), "dir_info": {}}
     installed_from(monkeypatch, here)
@@ -87,22 +85,20 @@ def test_the_command_names_where_this_was_installed_from_and_the_pip_of_this_env
     assert found == f"uv pip install --python {environment}/.venv 'sweeper-keras[plots]'"
 
 
-def test_what_the_readme_installs_has_what_its_commands_need() -> None:
+def test_what_the_readme_installs_has_what_its_commands_need():
     names = {re.split(r"[<>=]", text)[0].replace("-", "_") for text in EXTRAS["examples"]}
     assert {"jinja2", "plotly", "optuna_dashboard", "pandas", "scikit_learn"} <= names
     assert "pip install '.[examples]'" in (ROOT / "README.md").read_text()
 
 
-def test_what_draws_names_the_package_that_is_missing_and_its_command(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_draws_names_the_package_that_is_missing_and_its_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     page_template.cache_clear()
     with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
         file_of("study", "{}", "")
 
 
-def test_no_text_tells_to_install_somebody_elses_package() -> None:
+def test_no_text_tells_to_install_somebody_elses_package():
     pattern = re.compile(r"pip install[^\n`]*?['\" ]sweeper(?=[\[\s'\"`]|$)")
     assert pattern.search("type: pip install 'sweeper[dask]'"), "the search finds what it is for"
     found = [
@@ -114,7 +110,7 @@ def test_no_text_tells_to_install_somebody_elses_package() -> None:
     assert found == []
 
 
-def test_every_extra_that_is_named_is_there() -> None:
+def test_every_extra_that_is_named_is_there():
     assert set(_EXTRAS.values()) <= set(EXTRAS)
     pattern = re.compile(
         r"sweeper-keras\[([a-z,]+)\]|\.\[([a-z,]+)\]|install_command\(\"([a-z]+)\""
@@ -126,7 +122,7 @@ def test_every_extra_that_is_named_is_there() -> None:
                 assert set(extras) <= set(EXTRAS), path
 
 
-def test_a_dependency_is_one_that_sweeper_imports_or_that_a_sampler_needs() -> None:
+def test_a_dependency_is_one_that_sweeper_imports_or_that_a_sampler_needs():
     modules = set()
     for path in (ROOT / "sweeper").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -151,9 +147,7 @@ class TBNotInstalledError(ImportError):
         (ModuleNotFoundError("x", name="their_own"), "'their_own' is not installed"),
     ],
 )
-def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
-    error: ImportError, advice: str
-) -> None:
+def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(error, advice):
     assert advice in (missing_package(error) or "")
     assert advice in error_line(error, where=False)
     finding = finding_of_failure(failure_of(error), lambda _: None)
@@ -165,9 +159,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(
     assert not _report().lacks_packages
 
 
-def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(DefinitionError, match=r"'torch'.*pip install .*\[gp\]'"):
         check_sampler("gp")
@@ -176,5 +168,5 @@ def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(
         StudyResults.to_dataframe(object.__new__(StudyResults))
 
 
-def _report(*findings: Finding) -> CheckReport:
+def _report(*findings):
     return CheckReport(study="s", findings=findings)

@@ -1,12 +1,9 @@
 """A process is known by more than its id."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,11 +15,11 @@ MACHINE, BOOT, NAMESPACE = ProcessIdentity.here().boot_id.split("/")
 
 
 @pytest.fixture
-def me() -> ProcessIdentity:
+def me():
     return ProcessIdentity.here()
 
 
-def test_this_process_is_alive_and_the_same_each_time(me: ProcessIdentity) -> None:
+def test_this_process_is_alive_and_the_same_each_time(me):
     assert ProcessIdentity.here() == me
     assert me.pid == os.getpid()
     assert is_gone(me) is False
@@ -39,26 +36,20 @@ def test_this_process_is_alive_and_the_same_each_time(me: ProcessIdentity) -> No
     ],
     ids=["process id used again", "rebooted", "another pid namespace", "same name", "other host"],
 )
-def test_what_cannot_be_known_is_not_called_gone(
-    me: ProcessIdentity,
-    change: Callable[[ProcessIdentity], dict[str, object]],
-    gone: bool | None,
-) -> None:
+def test_what_cannot_be_known_is_not_called_gone(me, change, gone):
     worker = replace(me, **change(me))
     assert is_gone(worker) is gone
     assert is_gone(worker.abridged(), abridged=True) is gone
 
 
-def test_another_boot_of_a_machine_without_an_id_may_be_another_machine(
-    me: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_boot_of_a_machine_without_an_id_may_be_another_machine(me, monkeypatch):
     """Two hosts of one name, made of one image that has no machine id."""
     monkeypatch.setattr(processes, "_boot_id", lambda: f"/{BOOT}/{NAMESPACE}")
     assert is_gone(replace(me, boot_id=f"/another-boot/{NAMESPACE}")) is None
     assert is_gone(replace(me, boot_id=f"/{BOOT}/{NAMESPACE}")) is False
 
 
-def test_a_killed_process_is_gone_before_and_after_it_is_waited_for(me: ProcessIdentity) -> None:
+def test_a_killed_process_is_gone_before_and_after_it_is_waited_for(me):
     child = subprocess.Popen(
         [sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     )
@@ -76,10 +67,8 @@ def test_a_killed_process_is_gone_before_and_after_it_is_waited_for(me: ProcessI
     assert is_gone(worker) is True
 
 
-def test_a_hidden_process_is_not_called_gone(
-    me: ProcessIdentity, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_arguments: object) -> None:
+def test_a_hidden_process_is_not_called_gone(me, monkeypatch):
+    def refuse(*_arguments):
         raise PermissionError
 
     gone = replace(me, pid=2**22 + 1)
@@ -88,7 +77,7 @@ def test_a_hidden_process_is_not_called_gone(
     assert is_gone(gone) is None
 
 
-def test_systems_without_proc_are_asked_through_psutil(me: ProcessIdentity) -> None:
+def test_systems_without_proc_are_asked_through_psutil(me):
     started = processes._started_elsewhere(me.pid)
     assert started is not None
     assert started == processes._started_elsewhere(me.pid)

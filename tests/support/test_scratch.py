@@ -1,7 +1,5 @@
 """Scratch directories end with their process, however it ends, and nothing else is removed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -27,19 +25,19 @@ with scratch_directory("check") as directory:
 
 
 @pytest.fixture(autouse=True)
-def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_directory(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(sweeper.support.paths, "_SETTLING", -1.0)
     return tmp_path
 
 
-def directories(directory: Path) -> set[Path]:
+def directories(directory):
     return {entry for entry in directory.iterdir() if entry.is_dir()}
 
 
 def test_a_killed_processs_directory_is_removed_by_the_next_but_not_before_its_children_end(
-    own_directory: Path,
-) -> None:
+    own_directory,
+):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD],
         env={
@@ -64,9 +62,7 @@ def test_a_killed_processs_directory_is_removed_by_the_next_but_not_before_its_c
     assert directories(own_directory) == set()
 
 
-def test_links_files_and_new_directories_stay(
-    own_directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_links_files_and_new_directories_stay(own_directory, monkeypatch):
     outside = own_directory / "outside"
     outside.mkdir()
     (outside / "kept").write_text("x")

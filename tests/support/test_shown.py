@@ -1,7 +1,5 @@
 """A URL is shown without its secrets, whatever is wrong with it, wherever it is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -59,7 +57,7 @@ WITHOUT = [
 
 
 @pytest.mark.parametrize("url", WITH_SECRETS)
-def test_no_secret_is_shown_and_the_rest_is(url: str) -> None:
+def test_no_secret_is_shown_and_the_rest_is(url):
     shown = shown_url(url)
     assert "SECRET" not in shown
     assert "***" in shown
@@ -67,13 +65,13 @@ def test_no_secret_is_shown_and_the_rest_is(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", WITHOUT)
-def test_a_url_without_a_secret_is_shown_as_it_is(url: str) -> None:
+def test_a_url_without_a_secret_is_shown_as_it_is(url):
     assert shown_url(url) == url
     assert shown_text(f"error: {url!r}, and more") == f"error: {url!r}, and more"
 
 
 @pytest.mark.parametrize("url", WITH_SECRETS)
-def test_settings_the_database_and_locations_refuse_a_url_without_showing_it(url: str) -> None:
+def test_settings_the_database_and_locations_refuse_a_url_without_showing_it(url):
     for read in (
         lambda: load_settings(storage=url, workers=0),
         lambda: load_settings(checkpoints=url, workers=0),
@@ -86,24 +84,24 @@ def test_settings_the_database_and_locations_refuse_a_url_without_showing_it(url
         assert caught.value.__suppress_context__ or "SECRET" not in str(caught.value.__context__)
 
 
-def test_a_mistyped_bucket_is_no_directory() -> None:
+def test_a_mistyped_bucket_is_no_directory():
     with pytest.raises(UsageError, match=r"s3:/key:\*\*\*@bucket.*object stores"):
         parse_location("s3:/key:SECRET@bucket")
 
 
 @pytest.mark.parametrize("key", ["bucket:SECRET", "b/p?token=SECRET", "b/key:SECRET"])
-def test_a_location_with_more_than_a_key_in_it_is_refused_without_showing_it(key: str) -> None:
+def test_a_location_with_more_than_a_key_in_it_is_refused_without_showing_it(key):
     with pytest.raises(UsageError, match="cannot be part") as caught:
         parse_location(f"s3://{key}")
     assert "SECRET" not in str(caught.value)
 
 
-def test_a_port_that_is_no_number_is_said_to_be_none() -> None:
+def test_a_port_that_is_no_number_is_said_to_be_none():
     with pytest.raises(DatabaseUnavailableError, match=r"its port is no number.*HOST:PORT"):
         parse_url("postgresql://me:SECRET@host:abc/db")
 
 
-def test_what_a_driver_says_of_a_url_is_reported_without_its_secrets() -> None:
+def test_what_a_driver_says_of_a_url_is_reported_without_its_secrets():
     url = make_url("postgresql://me:s%2Fcret@host/db?password=other&user=me")
     message = str(unavailable(url, OSError("no login for me with s/cret, s%2Fcret or other")))
     assert "no login for me with ***, *** or ***" in message
@@ -136,13 +134,7 @@ def test_what_a_driver_says_of_a_url_is_reported_without_its_secrets() -> None:
         "postgres:/me:SECRET@h/db",
     ],
 )
-def test_no_command_shows_a_secret_whatever_it_is_given(
-    words: list[str],
-    url: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_no_command_shows_a_secret_whatever_it_is_given(words, url, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert main([word.replace("URL", url) for word in words]) != 0
     said = "".join(capfd.readouterr())
@@ -150,7 +142,7 @@ def test_no_command_shows_a_secret_whatever_it_is_given(
     assert said
 
 
-def test_no_record_of_a_run_has_its_database_in_its_text() -> None:
+def test_no_record_of_a_run_has_its_database_in_its_text():
     options = WorkerOptions(1, "postgresql://me:SECRET@h/d", Path("runs"))
     for record in (options, HostSpec("s", options), RunRequest(options, print)):
         assert "SECRET" not in repr(record)

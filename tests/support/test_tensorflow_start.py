@@ -1,7 +1,5 @@
 """TensorFlow's own start-up lines are held back, and nothing else that is written beside them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -44,13 +42,13 @@ class config:
 
 
 @pytest.fixture
-def stand_in(tmp_path: Path) -> Path:
+def stand_in(tmp_path):
     (tmp_path / "tensorflow.py").write_text(STAND_IN)
     (tmp_path / "keras.py").write_text("import tensorflow\n")
     return tmp_path
 
 
-def said(code: str, directory: Path, **environment: str) -> str:
+def said(code, directory, **environment):
     kept = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
     ended = subprocess.run(
         [sys.executable, "-c", code],
@@ -63,21 +61,21 @@ def said(code: str, directory: Path, **environment: str) -> str:
     return ended.stderr
 
 
-def test_whoever_imports_sweeper_first_sees_no_start_up_line_and_all_else(stand_in: Path) -> None:
+def test_whoever_imports_sweeper_first_sees_no_start_up_line_and_all_else(stand_in):
     assert said("import sweeper, keras", stand_in) == NEWS
     assert said("import sweeper, tensorflow, keras", stand_in) == NEWS
 
 
-def test_without_sweeper_and_before_it_the_lines_are_there(stand_in: Path) -> None:
+def test_without_sweeper_and_before_it_the_lines_are_there(stand_in):
     assert said("import keras", stand_in) == LOADING + NEWS
     assert said("import keras, sweeper", stand_in) == LOADING + NEWS
 
 
-def test_whoever_asks_for_every_line_has_them(stand_in: Path) -> None:
+def test_whoever_asks_for_every_line_has_them(stand_in):
     assert said("import sweeper, keras", stand_in, TF_CPP_MIN_LOG_LEVEL="0") == LOADING + NEWS
 
 
-def test_a_failed_import_shows_everything_and_may_be_tried_again(stand_in: Path) -> None:
+def test_a_failed_import_shows_everything_and_may_be_tried_again(stand_in):
     (stand_in / "tensorflow.py").write_text(STAND_IN + "\nraise ImportError('no libcuda')\n")
     code = """
 import sweeper
@@ -90,7 +88,7 @@ for _ in range(2):
     assert said(code, stand_in) == 2 * (LOADING + NEWS)
 
 
-def test_the_module_and_its_loader_are_as_they_would_be(stand_in: Path) -> None:
+def test_the_module_and_its_loader_are_as_they_would_be(stand_in):
     code = """
 import sys, sweeper, tensorflow
 loader = tensorflow.__spec__.loader
@@ -102,9 +100,7 @@ assert not [f for f in sys.meta_path if type(f).__module__.startswith("sweeper")
 
 
 @pytest.mark.parametrize("driver", [False, True])
-def test_only_where_there_is_no_driver_is_the_missing_gpu_no_news(
-    stand_in: Path, driver: bool, tmp_path: Path
-) -> None:
+def test_only_where_there_is_no_driver_is_the_missing_gpu_no_news(stand_in, driver, tmp_path):
     files = (str(tmp_path),) if driver else (str(tmp_path / "none"),)
     code = f"""
 import sweeper, tensorflow
@@ -116,7 +112,7 @@ tensorflow_start.look_for_gpus()
     assert said(code, stand_in) == (NEWS if driver else NEWS + NEWS)
 
 
-def test_a_process_without_a_standard_error_can_start(stand_in: Path) -> None:
+def test_a_process_without_a_standard_error_can_start(stand_in):
     code = """
 import os
 from sweeper.support.tensorflow_start import loading_quietly
@@ -137,7 +133,7 @@ with loading_quietly():
 @pytest.mark.skipif(
     any(Path(file).exists() for file in tensorflow_start._GPU_FILES), reason="there is a GPU driver"
 )
-def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path: Path) -> None:
+def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path):
     code = (
         "import sweeper; from sweeper.support.tensorflow_start import look_for_gpus; "
         "import tensorflow as tf; look_for_gpus(); assert int(tf.constant(1) + 1) == 2; "
@@ -146,7 +142,7 @@ def test_the_real_tensorflow_starts_and_computes_without_a_word(tmp_path: Path) 
     assert said(code, tmp_path).splitlines() == ["WARNING:tensorflow:one that matters"]
 
 
-def test_listing_devices_starts_nothing_that_a_trial_still_sets() -> None:
+def test_listing_devices_starts_nothing_that_a_trial_still_sets():
     from tensorflow.python.eager import context
 
     before = context.context()._context_handle
@@ -155,9 +151,7 @@ def test_listing_devices_starts_nothing_that_a_trial_still_sets() -> None:
 
 
 @pytest.mark.parametrize(("given", "kept"), [({}, "1"), ({"TF_CPP_MIN_LOG_LEVEL": "3"}, "3")])
-def test_a_trial_shows_tensorflows_warnings_unless_the_user_says_otherwise(
-    stand_in: Path, given: dict[str, str], kept: str
-) -> None:
+def test_a_trial_shows_tensorflows_warnings_unless_the_user_says_otherwise(stand_in, given, kept):
     code = """
 import os
 from sweeper.run.trial.devices import import_tensorflow

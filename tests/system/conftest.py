@@ -1,18 +1,13 @@
 """Studies that several modules compare with, each run whole once, and commands in this process."""
 
-from __future__ import annotations
-
 import contextlib
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from interruptions import INTERRUPTED_STUDY, WholeRun
 from pruned_study import PRUNED_STUDY
-from study_files import StudyText
-from sweeps import Ended, Swept, results_of, sweep
+from sweeps import Ended, results_of, sweep
 
 from sweeper.cli.main import main
 
@@ -27,7 +22,7 @@ SHORT = replace(
 class Reference(WholeRun):
     """A study of which nothing is ever killed, run in this process, which is the same and quicker."""
 
-    def __init__(self, study: StudyText, directory: Path) -> None:
+    def __init__(self, study, directory):
         self.file = study.write(directory / "interrupted.py")
         self.runs = directory / "runs"
         begun = time.monotonic()
@@ -37,17 +32,17 @@ class Reference(WholeRun):
 
 
 @pytest.fixture(scope="session")
-def short() -> StudyText:
+def short():
     return SHORT
 
 
 @pytest.fixture(scope="session")
-def whole(short: StudyText, tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+def whole(short, tmp_path_factory):
     return Reference(short, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture(scope="session")
-def pruned_study() -> StudyText:
+def pruned_study():
     """The study of twelve trials with six, of which the last two are drawn from what others gave.
 
     So few have to be judged by a severe pruner, for some to end: those two.
@@ -65,9 +60,7 @@ def pruned_study() -> StudyText:
 
 
 @pytest.fixture(scope="session")
-def pruned_sweep(
-    pruned_study: StudyText, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Swept]:
+def pruned_sweep(pruned_study, tmp_path_factory):
     """A directory with the file of the pruned study, and what one worker made of it in ``one``."""
     directory = tmp_path_factory.mktemp("pruned")
     pruned_study.write(directory / "pruned.py")
@@ -77,19 +70,19 @@ def pruned_sweep(
 
 
 @pytest.fixture(scope="session")
-def pruned(pruned_sweep: tuple[Path, Swept]) -> Path:
+def pruned(pruned_sweep):
     """The directory of the sweep."""
     return pruned_sweep[0]
 
 
 @pytest.fixture
-def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+def here(capsys):
     """``sweeper WORDS`` in this process, which has imported everything; its trials have their own.
 
     What a command's own process does, signals and exit codes among it, needs ``command``.
     """
 
-    def call(*words: object, cwd: Path) -> Ended:
+    def call(*words, cwd):
         capsys.readouterr()
         with contextlib.chdir(cwd):
             code = main([str(word) for word in words])

@@ -1,14 +1,11 @@
 """Callbacks that count batches, in a trial that is killed: it goes on at the exact batch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sweeps import Swept, sweep
+from sweeps import sweep
 
 STUDY = Path(__file__).parents[2] / "studies" / "sequence_vae.py"
 EPOCH = 23
@@ -79,14 +76,7 @@ study = Study(
 '''
 
 
-def ran(
-    directory: Path,
-    name: str,
-    kills: tuple[int, ...],
-    *,
-    epochs: int,
-    isolation: str = "auto",
-) -> tuple[Swept, dict[str, Any]]:
+def ran(directory, name, kills, *, epochs, isolation="auto"):
     shutil.copy(STUDY, directory)
     file = directory / f"{name}.py"
     file.write_text(FILE.format(name=name, kills=kills, epochs=epochs))
@@ -96,7 +86,7 @@ def ran(
 
 
 @pytest.mark.whole
-def test_a_schedule_per_batch_goes_on_at_the_exact_batch_after_a_kill(tmp_path: Path) -> None:
+def test_a_schedule_per_batch_goes_on_at_the_exact_batch_after_a_kill(tmp_path):
     kills, resumed_at, epochs = (40,), [30], 2
     whole, undisturbed = ran(tmp_path, "whole", (), epochs=epochs, isolation="inline")
     killed, told = ran(tmp_path, "killed", kills, epochs=epochs)

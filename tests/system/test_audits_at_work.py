@@ -1,20 +1,14 @@
 """Every sweep audits itself: a clean study is alike, a hole ends the run, and no audit costs a trial."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from study_files import StudyText
 from sweeps import (
-    Ended,
-    Swept,
     command,
     database_url,
     results_of,
@@ -76,25 +70,25 @@ HOLE = StudyText(
 """It keeps what its learning rate hangs on where no checkpoint can see it."""
 
 
-def without_times(swept: Swept) -> dict[int, Any]:
+def without_times(swept):
     found = results_of(swept.trials)
     for result in found.values():
         for _, metrics in result.epochs:
-            metrics.pop("seconds")  # type: ignore[attr-defined]
+            metrics.pop("seconds")
     return found
 
 
-def audited(swept: Swept) -> tuple[int, int]:
+def audited(swept):
     exactness = swept.results.status.exactness
     return exactness.intervals, exactness.alike
 
 
-def notices(swept: Swept) -> str:
+def notices(swept):
     return "\n".join(event.message for event in swept.events if isinstance(event, Notice))
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Swept]:
+def clean(tmp_path_factory):
     """The clean study, run without audits: what every other run of it must give."""
     directory = tmp_path_factory.mktemp("clean")
     before = Path.cwd()
@@ -108,8 +102,8 @@ def clean(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Swept]:
 
 
 def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audits(
-    clean: tuple[Path, Swept], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    clean, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     swept = sweep(CLEAN.write(tmp_path / "study.py"), tmp_path / "runs")
     assert audited(swept)[0] == audited(swept)[1] >= 1
@@ -129,9 +123,7 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
         assert epochs.read_text() == "0\n1\n"
 
 
-def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
     file, runs = HOLE.write(tmp_path / "hole.py"), tmp_path / "runs"
     with pytest.raises(ExactnessError) as raised:
         sweep(file, runs)
@@ -169,13 +161,13 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(
 
 
 @pytest.fixture(scope="module")
-def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def disturbed(tmp_path_factory):
     """The clean study with an audit of every interval, some of which cannot be compared."""
     directory = tmp_path_factory.mktemp("disturbed")
     real, decides = IntervalReplay.outcome, Repository.record_audit
     calls = []
 
-    def outcome(self: IntervalReplay) -> Any:
+    def outcome(self):
         if (self.trial.number, self.interval.from_step) != (0, 20):
             return real(self)
         file = Path(str(self.interval.end.path)) / "tensors.safetensors"
@@ -187,11 +179,11 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         finally:
             file.write_bytes(content)
 
-    def started(self: Any, pid: int, _isolation: str) -> None:
+    def started(self, pid, _isolation):
         if (self.order.number, self.order.ends_at) == (1, (40, 2)):
             os.kill(pid, signal.SIGKILL)
 
-    def decide(self: Repository, *arguments: Any) -> None:
+    def decide(self, *arguments):
         calls.append(arguments)
         decides(self, *arguments)
         if len(calls) == 1:
@@ -208,9 +200,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Swept:
         return sweep(study.write(directory / "study.py"), directory / "runs", workers=1)
 
 
-def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(
-    clean: tuple[Path, Swept], disturbed: Swept
-) -> None:
+def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, disturbed):
     outcomes = [[(a.from_step, a.outcome) for a in t.audits] for t in disturbed.trials]
     assert outcomes == [[(0, "alike"), (20, "dropped")]] * 2
     assert audited(disturbed) == (2, 2), "those without a verdict are not counted"
@@ -223,7 +213,7 @@ def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(
 
 
 @pytest.mark.whole
-def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path: Path) -> None:
+def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path):
     """Trial 0 is sound: the state outside of checkpoints matters in trial 1 alone."""
     head = HOLE.head.replace("class Halving", "class Later").replace(
         "self.model.optimizer",

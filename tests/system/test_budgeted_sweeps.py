@@ -1,16 +1,12 @@
 """Real trials under Hyperband: the same sweep on any workers, verified, and shown."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from budgeted_study import BUDGETED_STUDY, decisions
 from sweeps import (
-    Ended,
     RunningCommand,
     database_url,
     differing,
@@ -20,11 +16,10 @@ from sweeps import (
 )
 
 from sweeper.records.events import Remark, RungDecided
-from sweeper.records.results import TrialRecord
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     """A directory with the study's file, and what one worker made of it in ``one``."""
     made = tmp_path_factory.mktemp("budgeted")
     unaudited = replace(BUDGETED_STUDY, arguments=f'{BUDGETED_STUDY.arguments}, audit="off"')
@@ -38,11 +33,11 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(directory: Path) -> tuple[TrialRecord, ...]:
+def alone(directory):
     return trials_in(directory / "one", "budgeted")
 
 
-def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]) -> bool:
+def is_the_same_sweep(found, alone):
     return (
         differing(results_of(found), results_of(alone)) == []
         and decisions(found) == decisions(alone)
@@ -50,9 +45,7 @@ def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]
     )
 
 
-def test_the_trials_of_a_round_go_on_from_rung_to_rung(
-    alone: tuple[TrialRecord, ...], directory: Path
-) -> None:
+def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone, directory):
     assert sorted(len(t.epochs) for t in alone[:4]) == [1, 1, 2, 4]
     assert sorted(len(t.epochs) for t in alone[4:]) == [2, 4]
     assert [t.state for t in alone].count("pruned") == 4
@@ -73,9 +66,7 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(
     assert any(message.startswith("workers waited for other trials ") for message in said)
 
 
-def test_verify_replays_promoted_and_left_trials(
-    directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
-) -> None:
+def test_verify_replays_promoted_and_left_trials(directory, alone, here):
     """A promoted trial's replay is that trial run whole, in one process."""
     runs = directory / "one"
     whole = next(t.number for t in alone[:4] if t.state == "complete")
@@ -87,9 +78,7 @@ def test_verify_replays_promoted_and_left_trials(
         assert f"trial {number} holds" in held.out
 
 
-def test_every_reading_verb_tells_of_rungs(
-    directory: Path, alone: tuple[TrialRecord, ...], here: Callable[..., Ended]
-) -> None:
+def test_every_reading_verb_tells_of_rungs(directory, alone, here):
     whole = next(t for t in alone[:4] if t.state == "complete")
     flags = ("--storage", database_url(directory / "one"))
     shown = here("show", "budgeted", whole.number, *flags, cwd=directory)
@@ -102,8 +91,8 @@ def test_every_reading_verb_tells_of_rungs(
 
 @pytest.mark.whole  # by default with trials that are no trainings: runs/test_budget_sweeps.py
 def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_decision(
-    directory: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
+    directory, alone, tmp_path
+):
     """The one before is used, and the steps between are trained again; the round's others go on."""
     file = directory / "budgeted.py"
     number = next(t.number for t in alone[:4] if t.state == "complete")

@@ -1,16 +1,12 @@
 """The study's file is edited while the study runs: nothing is begun under the new code."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from study_files import StudyText
 from sweeps import database_url, trials_in
 
 from sweeper.errors import DefinitionChangedError
 from sweeper.records.code import CodeFingerprint
-from sweeper.records.events import AttemptEnded, Event, Notice, TrainingStarted
+from sweeper.records.events import AttemptEnded, Notice, TrainingStarted
 from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.sources import target_source
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -18,13 +14,13 @@ from sweeper.run.run import run_sweep
 
 
 @pytest.mark.whole
-def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path: Path) -> None:
+def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path):
     text = StudyText(
         arguments='objective="val_loss", epochs=1, trials=2, sampler="random", audit="off"'
     )
     file = text.write(tmp_path / "edited.py")
 
-    def edit(event: Event) -> None:
+    def edit(event):
         if isinstance(event, AttemptEnded):
             file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
 
@@ -38,12 +34,12 @@ def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path:
 
 
 @pytest.mark.whole
-def test_an_audit_under_edited_code_gives_no_verdict(tmp_path: Path) -> None:
+def test_an_audit_under_edited_code_gives_no_verdict(tmp_path):
     text = StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"')
     file = text.write(tmp_path / "edited.py")
-    notices: list[str] = []
+    notices = []
 
-    def edit(event: Event) -> None:
+    def edit(event):
         if isinstance(event, TrainingStarted):
             file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
         elif isinstance(event, Notice):
@@ -57,7 +53,7 @@ def test_an_audit_under_edited_code_gives_no_verdict(tmp_path: Path) -> None:
     assert all("was edited while it runs: build_model has changed" in notice for notice in said)
 
 
-def test_a_server_that_starts_again_compares_the_code(tmp_path: Path) -> None:
+def test_a_server_that_starts_again_compares_the_code(tmp_path):
     file = StudyText().write(tmp_path / "served.py")
     server = WarmServer(target_source(str(file)))
     try:

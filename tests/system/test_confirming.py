@@ -1,34 +1,24 @@
 """Studies with repeats, folds and confirmations, and studies whose search changes, as commands."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from study_files import StudyText
-from sweeps import Ended, RunningCommand, python, trials_in
+from sweeps import RunningCommand, python, trials_in
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=3, sampler="random", audit="off", seed=3'
 STUDY = StudyText(arguments=ARGUMENTS)
 
-Here = Callable[..., Ended]
+
+def _status(here, cwd, study="small"):
+    return json.loads(here("status", study, "--json", cwd=cwd).out)
 
 
-def _status(here: Here, cwd: Path, study: str = "small") -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(here("status", study, "--json", cwd=cwd).out)
-    return found
-
-
-def _confirm(here: Here, cwd: Path, *words: object) -> Ended:
+def _confirm(here, cwd, *words):
     return here("confirm", "small", *words, "--workers", 2, "-q", cwd=cwd)
 
 
-def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(
-    tmp_path: Path, here: Here
-) -> None:
+def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, here):
     seen = []
     for name in ("whole", "killed"):
         cwd = tmp_path / name
@@ -75,7 +65,7 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(
     assert not list((cwd / "runs").glob("small*"))
 
 
-def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path: Path, here: Here) -> None:
+def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path, here):
     StudyText(arguments=ARGUMENTS, model='raise ValueError("no layer")').write(
         tmp_path / "small.py"
     )
@@ -133,9 +123,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.whole
-def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(
-    tmp_path: Path, here: Here
-) -> None:
+def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path, here):
     """To the last bit: the layers have no dropout, and the order of the samples is `fit`'s."""
     arguments = ARGUMENTS.replace("trials=3", "trials=3, repeats=3, threads=1")
     study = StudyText(arguments=arguments, data=FOLDS, rate='trial.suggest_float("r", 0.01, 0.01)')
@@ -151,7 +139,7 @@ def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(
     assert len({values[-1] for values in swept}) == 3
 
 
-def test_a_repeat_beyond_the_splits_is_explained(tmp_path: Path, here: Here) -> None:
+def test_a_repeat_beyond_the_splits_is_explained(tmp_path, here):
     arguments = ARGUMENTS.replace("trials=3", "trials=2, repeats=2")
     data = FOLDS.replace("[trial.repeat]", "[2 + trial.repeat]")
     StudyText(arguments=arguments, data=data).write(tmp_path / "small.py")
@@ -174,9 +162,7 @@ SEARCHED = ARGUMENTS.replace('sampler="random"', "sampler=sampler, concurrency=2
 
 
 @pytest.mark.whole
-def test_settings_of_the_search_may_change_and_trials_are_ranked_together(
-    tmp_path: Path, here: Here
-) -> None:
+def test_settings_of_the_search_may_change_and_trials_are_ranked_together(tmp_path, here):
     study = StudyText(head=HEAD, arguments=SEARCHED)
     study.write(tmp_path / "small.py")
     assert here("run", "small.py", "-q", cwd=tmp_path).code == 0

@@ -1,11 +1,8 @@
 """One study is the same sweep wherever its workers are, whoever of them is lost, and can be stopped."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +15,6 @@ from pruned_study import prunings
 from study_files import PACED, StudyText
 from sweeps import (
     LIMIT,
-    Ended,
     RunningCommand,
     command,
     database_url,
@@ -30,18 +26,17 @@ from sweeps import (
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.records.results import TrialRecord, WorkerRecord
 
 ROOT = Path(__file__).parents[2]
 
 
-def workers_of(url: str, study: str) -> tuple[WorkerRecord, ...]:
+def workers_of(url, study):
     with Database.open(url, create=False) as database:
         return Repository(database).workers(study)
 
 
 @pytest.fixture(scope="session")
-def pruned_study(pruned_study: StudyText) -> StudyText:
+def pruned_study(pruned_study):
     """With five trials, of which the last two are drawn, and one is pruned, by what others gave."""
     arguments = pruned_study.arguments
     for was, now in (("n_startup_trials=2", "n_startup_trials=1"), ("trials=6", "trials=5")):
@@ -51,7 +46,7 @@ def pruned_study(pruned_study: StudyText) -> StudyText:
 
 
 @pytest.fixture
-def alone(pruned: Path) -> tuple[TrialRecord, ...]:
+def alone(pruned):
     """The trials of a single worker."""
     trials = trials_in(pruned / "one", "pruned")
     assert len(trials) == 5
@@ -59,7 +54,7 @@ def alone(pruned: Path) -> tuple[TrialRecord, ...]:
     return trials
 
 
-def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]) -> bool:
+def is_the_same_sweep(found, alone):
     return (
         differing(results_of(found), results_of(alone)) == []
         and prunings(found) == prunings(alone)
@@ -67,7 +62,7 @@ def is_the_same_sweep(found: Sequence[TrialRecord], alone: Sequence[TrialRecord]
     )
 
 
-def held_trial(url: str) -> psutil.Process:
+def held_trial(url):
     """The process of the study's one running trial, stopped: its worker runs no other meanwhile."""
     with Database.open(url, create=False) as database:
         [trial] = Repository(database).trials("pruned")
@@ -76,9 +71,7 @@ def held_trial(url: str) -> psutil.Process:
     return process
 
 
-def test_two_worker_processes_on_postgresql_give_the_same_sweep(
-    pruned: Path, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
+def test_two_worker_processes_on_postgresql_give_the_same_sweep(pruned, alone, tmp_path):
     with postgresql_database() as server:
         flags = ("--storage", server.url, "--runs-dir", tmp_path)
         run = ("run", pruned / "pruned.py", "--workers", 1, *flags)
@@ -109,13 +102,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("given", [pytest.param("file", marks=pytest.mark.whole), "no file"])
-def test_worker_processes_on_dask_give_the_same_sweep(
-    given: str,
-    pruned: Path,
-    alone: tuple[TrialRecord, ...],
-    tmp_path: Path,
-    here: Callable[..., Ended],
-) -> None:
+def test_worker_processes_on_dask_give_the_same_sweep(given, pruned, alone, tmp_path, here):
     """From no file as from a notebook: the definition is in one process only, and has to travel."""
     workers = 2 if given == "file" else 1
     file, runs = pruned / "pruned.py", tmp_path / "runs"
@@ -148,8 +135,8 @@ def test_worker_processes_on_dask_give_the_same_sweep(
 @pytest.mark.whole
 @pytest.mark.parametrize("engine", ["dask", "ray"])
 def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
-    pruned: Path, alone: tuple[TrialRecord, ...], engine: str, tmp_path: Path
-) -> None:
+    pruned, alone, engine, tmp_path
+):
     with postgresql_database() as server:
         run = ("run", pruned / "pruned.py", "--engine", engine, "--workers", 2)
         run = (*run, "--runs-dir", tmp_path, "--storage", server.url)
@@ -205,9 +192,7 @@ HANGING = StudyText(
 )
 
 
-def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(tmp_path, here):
     file, flags = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
     with (
         RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run,
@@ -233,7 +218,7 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(
         assert again.wait_for("trial 0 attempt 2 resumed"), again.err
 
 
-def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., Ended]) -> None:
+def test_stop_now_kills_what_cannot_stop(tmp_path, here):
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         _wait_for(tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here")
@@ -253,8 +238,8 @@ def test_stop_now_kills_what_cannot_stop(tmp_path: Path, here: Callable[..., End
 
 
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+    tmp_path, here
+):
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     mark = tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here"
     with RunningCommand("run", file, *flags, cwd=tmp_path) as run:
@@ -283,9 +268,7 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
 
 
-def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(tmp_path, here):
     file = StudyText().write(tmp_path / "small.py")
     for words, says in (
         (("--engine", "slurm"), "local, dask or ray"),
@@ -297,7 +280,7 @@ def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_ready_examples_are_what_slurm_and_kubernetes_read() -> None:
+def test_the_ready_examples_are_what_slurm_and_kubernetes_read():
     script = ROOT / "examples" / "slurm" / "worker.sbatch"
     subprocess.run(["bash", "-n", str(script)], check=True, timeout=60)
     notice = int(_slurm_options(script)["signal"].removeprefix("TERM@"))
@@ -318,9 +301,7 @@ def test_the_ready_examples_are_what_slurm_and_kubernetes_read() -> None:
     assert [130] in [rule.get("onExitCodes", {}).get("values") for rule in rules]
 
 
-def test_every_option_that_the_examples_use_is_one_of_the_commands(
-    tmp_path: Path, here: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_option_that_the_examples_use_is_one_of_the_commands(tmp_path, here, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     known = here("worker", "--help", cwd=tmp_path).out
     for file in ("slurm/worker.sbatch", "kubernetes/worker-job.yaml"):
@@ -330,17 +311,17 @@ def test_every_option_that_the_examples_use_is_one_of_the_commands(
             assert option in known
 
 
-def _slurm_options(script: Path) -> dict[str, str]:
+def _slurm_options(script):
     lines = script.read_text().splitlines()
     pairs = (line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH --"))
     return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
 
 
-def _grace(text: str) -> int:
+def _grace(text):
     return int(text.split("--grace ", 1)[1].split(maxsplit=1)[0])
 
 
-def _wait_for(path: Path) -> None:
+def _wait_for(path):
     deadline = time.monotonic() + LIMIT
     while not path.exists():
         assert time.monotonic() < deadline, f"{path} never came"

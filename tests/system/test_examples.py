@@ -1,7 +1,5 @@
 """Every example and every study of the checkout runs as its first lines say, and ends well."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -49,7 +47,7 @@ FORKED = ("compare_learning_rates.py",)
     "example",
     [pytest.param(e, marks=[pytest.mark.whole] * (e.name in LONG), id=e.name) for e in EXAMPLES],
 )
-def test_an_example_runs(example: Path, tmp_path: Path) -> None:
+def test_an_example_runs(example, tmp_path):
     program = PROGRAM if example.name in FORKED else ()
     done = subprocess.run(
         [sys.executable, *program, str(example)],
@@ -68,7 +66,7 @@ def test_an_example_runs(example: Path, tmp_path: Path) -> None:
     "name",
     [pytest.param(n, marks=[pytest.mark.whole] * (n != "rmsprop_two_rates.py")) for n in SHORTER],
 )
-def test_a_study_of_the_checkout_trains(name: str, tmp_path: Path) -> None:
+def test_a_study_of_the_checkout_trains(name, tmp_path):
     text, found = re.subn(*SHORTER[name], (STUDIES / name).read_text())
     assert found == 1
     (tmp_path / name).write_text(text)
@@ -77,7 +75,7 @@ def test_a_study_of_the_checkout_trains(name: str, tmp_path: Path) -> None:
     assert "2/2 done" in done.out
 
 
-def test_every_study_of_the_checkout_is_run_by_a_test() -> None:
+def test_every_study_of_the_checkout_is_run_by_a_test():
     assert {path.name for path in STUDIES.glob("*.py")} == {*SHORTER, *RUN_ELSEWHERE}
     for name, place in RUN_ELSEWHERE.items():
         assert Path(name).stem in (STUDIES.parent / place).read_text(), (name, place)

@@ -1,14 +1,10 @@
 """`sweeper export` from a shell: in a process of its own, as trials run, with errors that say what is there."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import Ended, command, sweep
+from sweeps import command, sweep
 
 TEXT = StudyText(
     arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
@@ -16,7 +12,7 @@ TEXT = StudyText(
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("export")
     sweep(
         TEXT.write(directory / "export_study.py"), directory / "runs", workers=1, isolation="inline"
@@ -24,7 +20,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_model_is_written_and_said(runs: Path) -> None:
+def test_a_model_is_written_and_said(runs):
     done = command("export", "small", "--format", "frozen", "--output", "m.pb", cwd=runs)
     assert done.code == 0, done.err
     description = runs / "m.pb.json"
@@ -38,7 +34,7 @@ def test_a_model_is_written_and_said(runs: Path) -> None:
     assert description.is_file()
 
 
-def test_json_has_the_description(runs: Path, here: Callable[..., Ended]) -> None:
+def test_json_has_the_description(runs, here):
     done = here(
         "export", "small", "--format", "tf-checkpoint", "--output", "tfc", "--trial", 0,
         "--max-to-keep", 2, "--name", "model", "--json", cwd=runs,
@@ -50,7 +46,7 @@ def test_json_has_the_description(runs: Path, here: Callable[..., Ended]) -> Non
     assert (runs / "tfc" / "model-40.index").is_file()
 
 
-def test_code_that_changed_is_refused(runs: Path, here: Callable[..., Ended]) -> None:
+def test_code_that_changed_is_refused(runs, here):
     """The trial's factory, edited: the file is no longer the one that the study was run from."""
     changed = runs / "changed.py"
     changed.write_text(str(TEXT).replace("Dropout(0.3)", "Dropout(0.4)"))

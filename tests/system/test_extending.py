@@ -1,17 +1,13 @@
 """Studies that are extended, killed on the way and extended again, against one as long from the start."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from study_files import StudyText
-from sweeps import Ended, database_url, sweep, trials_in
+from sweeps import database_url, sweep, trials_in
 
 from sweeper.checkpoint.end import read_end
 from sweeper.records.lengths import Extension
-from sweeper.records.results import TrialRecord
 from sweeper.support.paths import RunPaths
 
 HEAD = """
@@ -31,7 +27,7 @@ STOPPING = (
 SETTINGS = 'objective="val_loss", trials=2, sampler="random", audit="off"'
 
 
-def write(path: Path, epochs: int, *, killed: bool = False) -> Path:
+def write(path, epochs, *, killed=False):
     """The study's file; ``killed``: its first trial is, in its third epoch."""
     mark = str(path.with_suffix(".killed"))
     kills = f", *([] if trial.number else [KilledOnce({mark!r})])"
@@ -41,18 +37,15 @@ def write(path: Path, epochs: int, *, killed: bool = False) -> Path:
     return StudyText(head=head, callbacks=callbacks, arguments=arguments).write(path)
 
 
-def digest_at_end(trial: TrialRecord, runs: Path) -> str:
+def digest_at_end(trial, runs):
     """Of the model as training left it."""
     end = RunPaths(runs, trial.study).end_model(trial.number)
     found = read_end([end], [Path(c.path) for c in trial.checkpoints])
-    assert found is not None
     assert found.digest != trial.digest, "the end of training changes this model"
     return found.digest
 
 
-def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning(tmp_path, here):
     whole = sweep(
         write(tmp_path / "whole.py", 5),
         tmp_path / "whole",
@@ -94,7 +87,7 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
 
 
 @pytest.mark.whole
-def test_a_trial_that_stopped_by_itself_stops_there_again(tmp_path: Path) -> None:
+def test_a_trial_that_stopped_by_itself_stops_there_again(tmp_path):
     stopping = f"{STOPPING[:-1]}, min_delta=1e9)".replace("patience=9", "patience=1")
     arguments = f"{SETTINGS}, epochs=4".replace("trials=2", "trials=1")
     file = StudyText(callbacks=stopping, arguments=arguments).write(tmp_path / "small.py")

@@ -6,14 +6,11 @@ import random
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from interruptions import INTERRUPTED_STUDY, WholeRun
 from study_files import StudyText
 from sweeps import RunningCommand, command, differing, results_of, trials_in
-
-from sweeper.records.results import TrialRecord
 
 STEPS_AN_EPOCH = 20
 INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove")
@@ -28,28 +25,26 @@ class Kills:
     runs: int = 0
 
 
-def unfinished(runs: Path) -> set[Path]:
+def unfinished(runs):
     return {p for p in runs.rglob(".*-step-*") if p.is_dir()}
 
 
-def steps_kept(runs: Path) -> int:
+def steps_kept(runs):
     """How many steps of a study are in checkpoints, over all trials."""
-    furthest: dict[str, int] = {}
+    furthest = {}
     for path in runs.glob("*/trial-*/attempt-*/checkpoints/step-*"):
         trial, step = path.parts[-4], int(path.name.removeprefix("step-"))
         furthest[trial] = max(step, furthest.get(trial, 0))
     return sum(furthest.values())
 
 
-def killed_sweep(
-    whole: WholeRun, study: str, runs: Path, *, kills: int, seed: int
-) -> tuple[Kills, tuple[TrialRecord, ...]]:
+def killed_sweep(whole, study, runs, *, kills, seed):
     """Run the study of ``whole`` under ``kills`` SIGKILLs to its process group."""
     chance = random.Random(seed)
     part = 0.75 * steps_kept(whole.runs) / (kills - kills // 3)
     killed = Kills()
     flags = ["--workers", 2, "--runs-dir", runs]
-    words: list[object] = ["run", whole.file, *flags]
+    words = ["run", whole.file, *flags]
     while killed.kills < kills:
         env = {}
         inside = killed.kills % 3 == 2
@@ -79,7 +74,7 @@ def killed_sweep(
     return killed, trials_in(runs, study)
 
 
-def check(whole: WholeRun, killed: Kills, trials: tuple[TrialRecord, ...]) -> None:
+def check(whole, killed, trials):
     attempts = [attempt for trial in trials for attempt in trial.attempts]
     resumed = [a for a in attempts if a.number > 1]
     past_zero = [a for a in resumed if a.start_step]
@@ -103,13 +98,13 @@ SEED = 76
 
 
 @pytest.fixture(scope="session")
-def short(short: StudyText) -> StudyText:
+def short(short):
     """With a trial for each worker."""
     assert "trials=3" in short.arguments
     return replace(short, arguments=short.arguments.replace("trials=3", "trials=2"))
 
 
-def test_kills_change_no_result(whole: WholeRun, tmp_path: Path) -> None:
+def test_kills_change_no_result(whole, tmp_path):
     """Two kills between commits, and one from within one."""
     killed, trials = killed_sweep(whole, "small", tmp_path / "runs", kills=3, seed=SEED)
     assert killed.kills >= 2
@@ -118,7 +113,7 @@ def test_kills_change_no_result(whole: WholeRun, tmp_path: Path) -> None:
 
 
 @pytest.mark.chaos
-def test_two_hundred_kills_change_no_result(tmp_path: Path) -> None:
+def test_two_hundred_kills_change_no_result(tmp_path):
     study = StudyText(
         **{
             **vars(INTERRUPTED_STUDY),

@@ -1,7 +1,5 @@
 """A real run in a real terminal: the table, Ctrl-C, how to go on, and piped the same in lines."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty
@@ -11,9 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from study_files import PACED, StudyText
@@ -43,13 +39,13 @@ sys.exit(main())
 class TerminalCommand:
     """``sweeper WORDS`` in a terminal of its own, whose screen can be read and keys be pressed."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int) -> None:
+    def __init__(self, process, terminal):
         self.process = process
         self.screen = Screen(COLUMNS, LINES)
         self.written = ""
         self._terminal = terminal
 
-    def until(self, shown: Callable[[list[str]], bool]) -> list[str]:
+    def until(self, shown):
         """The screen, once it is as ``shown`` says."""
         deadline = time.monotonic() + LIMIT
         while not shown(self.screen.lines):
@@ -58,16 +54,16 @@ class TerminalCommand:
                 pytest.fail("the command ended before:\n" + self.written)
         return self.screen.lines
 
-    def press(self, key: bytes) -> None:
+    def press(self, key):
         os.write(self._terminal, key)
 
-    def end(self) -> int:
+    def end(self):
         """Read to the end; the exit code."""
         while self._read():
             pass
         return self.process.wait(LIMIT)
 
-    def _read(self) -> bool:
+    def _read(self):
         ready, _, _ = select.select([self._terminal], [], [], LIMIT)
         assert ready, "nothing was drawn for too long:\n" + "\n".join(self.screen.lines)
         try:
@@ -82,7 +78,7 @@ class TerminalCommand:
 
 
 @contextmanager
-def in_terminal(*words: str, cwd: Path) -> Iterator[TerminalCommand]:
+def in_terminal(*words, cwd):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
     environment = {**_environment({"TERM": "xterm", "CI": ""}), "NO_COLOR": ""}
@@ -107,21 +103,19 @@ def in_terminal(*words: str, cwd: Path) -> Iterator[TerminalCommand]:
         os.close(ours)
 
 
-def heading(lines: list[str]) -> str:
+def heading(lines):
     return next((line for line in lines if line.startswith("small ")), "")
 
 
 HINT = "Ctrl-C checkpoints and stops; resume with: sweeper resume small --workers 2"
 
 
-def rows(lines: list[str]) -> list[str]:
+def rows(lines):
     """The rows of running trials."""
     return [line for line in lines if line.startswith("trial ") and " epoch " in line]
 
 
-def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_to_go_on(
-    tmp_path: Path,
-) -> None:
+def test_a_run_in_a_terminal_is_drawn_and_ctrl_c_says_what_it_waits_for_and_how_to_go_on(tmp_path):
     STUDY.write(tmp_path / "small.py")
     with in_terminal("run", "small.py", "--workers", "2", cwd=tmp_path) as run:
         # What was read may end in the middle of a drawing.

@@ -1,17 +1,13 @@
 """A study on two replicas: killed and resumed it is the same, replica by replica; it checks and verifies."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sweeps import Ended, differing, results_of, sweep, trials_in
+from sweeps import differing, results_of, sweep, trials_in
 
 from sweeper.checkpoint.reading import load_checkpoint
-from sweeper.records.results import TrialRecord
 
 STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
 
@@ -48,7 +44,7 @@ study = Study(
 """The trial is killed in the middle of its second epoch, of 22 steps each."""
 
 
-def write(file: Path, *, kills: bool) -> Path:
+def write(file, *, kills):
     text = STUDY.read_text().replace("study = Study(\n", KILLED.replace("KILLS", str(kills)))
     file.write_text(
         text.replace("epochs=8", "epochs=2").replace("trials=4", 'trials=1, audit="off"')
@@ -56,13 +52,13 @@ def write(file: Path, *, kills: bool) -> Path:
     return file
 
 
-def last_checkpoint(trial: TrialRecord) -> dict[str, np.ndarray]:
+def last_checkpoint(trial):
     newest = max(trial.checkpoints, key=lambda checkpoint: checkpoint.step)
     return load_checkpoint(Path(newest.path)).tensors
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """A directory with the study and the runs of it, in this process, that nobody killed."""
     directory = tmp_path_factory.mktemp("whole")
     file = write(directory / "replicas.py", kills=False)
@@ -71,7 +67,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialRecord, ...]:
+def killed(tmp_path_factory):
     """The trials that were killed, in processes of their own."""
     directory = tmp_path_factory.mktemp("killed")
     sweep(write(directory / "replicas.py", kills=True), directory / "runs", workers=1)
@@ -79,8 +75,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[TrialRecord, ...]:
 
 
 def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one_that_was_not(
-    whole: Path, killed: tuple[TrialRecord, ...]
-) -> None:
+    whole, killed
+):
     for trial in killed:
         assert [a.outcome for a in trial.attempts] == ["crashed", "complete"]
         assert [a.start_step for a in trial.attempts] == [0, 30], "in the middle of an epoch"
@@ -94,9 +90,7 @@ def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one
 
 
 @pytest.mark.whole
-def test_a_study_on_two_replicas_verifies_also_interrupted(
-    whole: Path, here: Callable[..., Ended]
-) -> None:
+def test_a_study_on_two_replicas_verifies_also_interrupted(whole, here):
     words = ("verify", "two-replicas", "--runs-dir", "runs", "--trial", 0, "--interrupt")
     done = here(*words, cwd=whole)
     assert done.code == 0, done.out + done.err
@@ -104,8 +98,8 @@ def test_a_study_on_two_replicas_verifies_also_interrupted(
 
 @pytest.mark.whole
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
-    whole: Path, tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+    whole, tmp_path, here
+):
     runs = ("--runs-dir", whole / "runs")
     (tmp_path / "validation.py").write_text(
         f"import sys\nsys.path.insert(0, {str(whole)!r})\nfrom replicas import load_data\n"

@@ -1,9 +1,6 @@
 """A trial whose loss is NaN or infinite: it trains on, and fails only where that is its value."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import pytest
 from study_files import StudyText
@@ -21,7 +18,7 @@ STUDY = StudyText(
 )
 
 
-def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path: Path) -> None:
+def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path):
     swept = sweep(STUDY.write(tmp_path / "study.py"), tmp_path, workers=1, isolation="inline")
     failed = swept.trials[0]
     assert [trial.state for trial in swept.trials] == ["failed", "complete", "complete"]
@@ -32,7 +29,7 @@ def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path: Pa
     assert len([text for text in notices if "training continues, as in model.fit" in text]) == 1
 
 
-def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path: Path) -> None:
+def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path):
     study = StudyText(
         name="beside",
         rate=STUDY.rate,
@@ -44,7 +41,7 @@ def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_at_a_rung_it_is_left_behind(tmp_path: Path) -> None:
+def test_at_a_rung_it_is_left_behind(tmp_path):
     study = StudyText(
         name="rungs",
         head="from sweeper import Halving",

@@ -1,15 +1,10 @@
 """What a resume says when the study, or what it runs on, is not what it was."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
 from interruptions import KILL_ALL
 from study_files import StudyText
-from sweeps import Ended, RunningCommand
+from sweeps import RunningCommand
 
 STUDY = StudyText(
     data="return Data(train=(x, y), batch_size=20)",
@@ -32,9 +27,7 @@ FAILS_ONCE = replace(
 )
 
 
-def test_a_trial_that_goes_on_under_other_settings_says_which(
-    tmp_path: Path, here: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_that_goes_on_under_other_settings_says_which(tmp_path, here, monkeypatch):
     file = FAILS_ONCE.write(tmp_path / "study.py")
     text = file.read_text().replace("os.kill(os.getpid(), signal.SIGKILL)", "kill_all()")
     file.write_text(text + KILL_ALL)

@@ -1,10 +1,7 @@
 """Pruned trials: the same ones on any number of workers, killed or not, kept and shown."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +9,8 @@ import optuna
 import pytest
 from pruned_study import prunings
 from study_files import StudyText
-from sweeps import Ended, database_url, differing, results_of, sweep, trials_in
+from sweeps import database_url, differing, results_of, sweep, trials_in
 
-from sweeper.records.results import TrialRecord
 from sweeper.search.spec import sampler_seed
 
 UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
@@ -22,22 +18,20 @@ UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
 
 
 @pytest.fixture(scope="module")
-def alone(pruned: Path) -> tuple[TrialRecord, ...]:
+def alone(pruned):
     return trials_in(pruned / "one", "pruned")
 
 
-def test_some_trials_are_pruned_and_others_are_not(alone: tuple[TrialRecord, ...]) -> None:
+def test_some_trials_are_pruned_and_others_are_not(alone):
     assert len(alone) == 6
     assert 2 <= len(prunings(alone)) <= 4, prunings(alone)
     assert all(t.digest for t in alone)
 
 
-def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(
-    alone: tuple[TrialRecord, ...],
-) -> None:
+def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(alone):
     """Or the comparisons with this sweep would say nothing about what a sampler sees."""
 
-    def at_random(number: int) -> float:
+    def at_random(number):
         sampler = optuna.samplers.RandomSampler(seed=sampler_seed(3, number))
         trial = optuna.create_study(sampler=sampler).ask()
         return trial.suggest_float("learning_rate", 1e-4, 1e-1, log=True)
@@ -47,9 +41,7 @@ def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(
     assert not any(random[4:]), "trial n sees those before n - 2, and TPE asks for two"
 
 
-def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(
-    alone: tuple[TrialRecord, ...],
-) -> None:
+def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(alone):
     for trial in alone:
         if trial.state != "pruned":
             continue
@@ -91,9 +83,7 @@ KILLING = """
     """
 
 
-def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(
-    pruned_study: StudyText, alone: tuple[TrialRecord, ...], tmp_path: Path
-) -> None:
+def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(pruned_study, alone, tmp_path):
     first = min(prunings(alone))
     killing = replace(
         pruned_study, head=KILLING, model="import keras\nglobal NUMBER\nNUMBER = trial.number"
@@ -107,7 +97,7 @@ def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(
     assert differing(results_of(swept.trials), results_of(alone[: first + 1])) == []
 
 
-def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path) -> None:
+def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path):
     study = StudyText(
         head="""
         import optuna
@@ -130,9 +120,7 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path: Path
 
 
 @pytest.mark.whole
-def test_two_objectives_have_a_front_and_no_best_trial(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_two_objectives_have_a_front_and_no_best_trial(tmp_path, here):
     study = StudyText(
         name="two",
         data="y = y % 2",

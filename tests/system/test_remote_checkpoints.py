@@ -1,16 +1,11 @@
 """A study whose checkpoints are in an object store goes on, on another machine, where it was."""
 
-from __future__ import annotations
-
 import textwrap
-from collections.abc import Callable
-from pathlib import Path
 
-import pytest
 from interruptions import KILL_ALL
 from object_faults import BUCKET, s3_environment
 from study_files import StudyText
-from sweeps import Ended, RunningCommand, database_url, results_of, sweep, trials_in
+from sweeps import RunningCommand, database_url, results_of, sweep, trials_in
 
 from sweeper.api.collection import collect
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
@@ -48,11 +43,8 @@ STUDY = StudyText(
 
 
 def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bit(
-    tmp_path: Path,
-    s3_url: str,
-    here: Callable[..., Ended],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    tmp_path, s3_url, here, monkeypatch
+):
     file = STUDY.write(tmp_path / "study.py")
     sweep(file, tmp_path / "undisturbed", workers=1, isolation="inline")
     for name, value in s3_environment(s3_url).items():
@@ -82,7 +74,7 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     check_gc(tmp_path, other)
 
 
-def check_verify(database: Path, runs: Path, here: Callable[..., Ended]) -> None:
+def check_verify(database, runs, here):
     """What lies in the store is replayed and equal, and not once a bit of it is another."""
     words = ("verify", "small", "--all", "--storage", database_url(database), "--runs-dir", runs)
     holds = here(*words, cwd=database)
@@ -99,7 +91,7 @@ def check_verify(database: Path, runs: Path, here: Callable[..., Ended]) -> None
     assert str(file) in differs.out
 
 
-def check_gc(database: Path, runs: Path) -> None:
+def check_gc(database, runs):
     """What the study's own rules keep stays; what is then not kept goes, there and in the rows."""
     with Database.open(database_url(database), create=False) as opened:
         repository = Repository(opened)

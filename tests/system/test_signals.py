@@ -1,17 +1,13 @@
 """Asking a run to stop, insisting, and killing what trials depend on."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
-from interruptions import WholeRun
 from study_files import StudyText
 from sweeps import RunningCommand, differing, results_of, trials_in
 
@@ -48,7 +44,7 @@ GONE = 20.0
 """Seconds within which a process that should end itself must have."""
 
 
-def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
+def processes_of(runs):
     """The process that forks trials, and the one that the database in ``runs`` knows as the only trial's."""
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:
@@ -62,7 +58,7 @@ def processes_of(runs: Path) -> tuple[psutil.Process, psutil.Process]:
     pytest.fail("the trial has no process")
 
 
-def wait_until_stopped(process: psutil.Process) -> None:
+def wait_until_stopped(process):
     """Signals arrive when the kernel has time; a process that has ended since is stopped enough."""
     deadline = time.monotonic() + GONE
     while time.monotonic() < deadline:
@@ -75,20 +71,18 @@ def wait_until_stopped(process: psutil.Process) -> None:
     pytest.fail(f"{process} runs on after SIGSTOP")
 
 
-def group_of(process: psutil.Process) -> int | None:
+def group_of(process):
     with contextlib.suppress(ProcessLookupError):
         return os.getpgid(process.pid)
     return None
 
 
 @pytest.fixture
-def endless(tmp_path: Path) -> Path:
+def endless(tmp_path):
     return ENDLESS.write(tmp_path / "endless.py")
 
 
-def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
-    whole: WholeRun, tmp_path: Path
-) -> None:
+def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(whole, tmp_path):
     runs = tmp_path / "runs"
     words = ["run", str(whole.file), "--workers", "2", "--runs-dir", str(runs)]
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -124,7 +118,7 @@ def test_a_stop_and_a_termination_cost_nothing_and_say_how_to_go_on(
     assert differing(whole.results, results_of(trials)) == []
 
 
-def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> None:
+def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless):
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
@@ -145,14 +139,13 @@ def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless: Path) -> Non
     "server_stands_still", [pytest.param(False, marks=pytest.mark.whole), True]
 )
 def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
-    endless: Path, server_stands_still: bool
-) -> None:
+    endless, server_stands_still
+):
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
         server, trial = processes_of(runs)
         first = server.parent()
-        assert first is not None
         family = {first, *first.children(recursive=True)}
         assert family > {first, server, trial}, "the process that watches the worker"
         if server_stands_still:
@@ -168,7 +161,7 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
     assert attempt.ended_at is None, "nobody could write down how it ended"
 
 
-def test_a_pause_of_everything_changes_nothing(whole: WholeRun, tmp_path: Path) -> None:
+def test_a_pause_of_everything_changes_nothing(whole, tmp_path):
     """SIGSTOP and SIGCONT, as a laptop's lid or a batch system sends them, twice in a run."""
     runs = tmp_path / "runs"
     words = ("run", whole.file, "--workers", 2, "--runs-dir", runs)

@@ -1,15 +1,11 @@
 """A study that is piped into Python runs, and is complete once the same text is saved as a file."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from sweeps import LIMIT, Ended
+from sweeps import LIMIT
 
 from sweeper import load_study
 
@@ -40,9 +36,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.whole
-def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(
-    tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(tmp_path, here):
     piped = subprocess.run(
         [sys.executable, "-"],
         input=STUDY,

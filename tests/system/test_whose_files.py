@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from interruptions import KILL_ALL
 from study_files import StudyText
-from sweeps import Ended, Result, RunningCommand, results_of, sweep, trials_in
+from sweeps import Result, RunningCommand, results_of, sweep, trials_in
 
 STUDY = StudyText(
     head=KILL_ALL
@@ -55,14 +54,14 @@ class Killed:
     home: Path
     whole: dict[int, Result]
 
-    def copy(self, directory: Path) -> Path:
+    def copy(self, directory):
         """The killed study's home in another place; its database has the first one's paths."""
         shutil.copytree(self.home, directory)
         return directory
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
+def killed(tmp_path_factory):
     directory = tmp_path_factory.mktemp("study")
     file, home = STUDY.write(directory / "study.py"), directory / "home"
     home.mkdir()
@@ -72,7 +71,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Killed:
     return Killed(file, home, results_of(whole.trials))
 
 
-def contents(directory: Path) -> dict[str, str]:
+def contents(directory):
     return {
         str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
@@ -80,16 +79,14 @@ def contents(directory: Path) -> dict[str, str]:
     }
 
 
-def check_went_on(ended: Ended, killed: Killed, runs: Path) -> None:
+def check_went_on(ended, killed, runs):
     assert ended.code == 0, ended.err
     trials = trials_in(runs)
     assert results_of(trials) == killed.whole
     assert trials[0].attempts[-1].start_step in range(35, 51), "it began anew"
 
 
-def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(
-    killed: Killed, tmp_path: Path, here: Callable[..., Ended]
-) -> None:
+def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_path, here):
     """``cp -r runs``, and resume with ``--runs-dir``: the old place is not written to."""
     before = contents(killed.home)
     there = killed.copy(tmp_path / "there") / "runs"
@@ -106,8 +103,8 @@ def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(
 
 @pytest.mark.parametrize("form", ["database removed", "another database"])
 def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
-    killed: Killed, tmp_path: Path, here: Callable[..., Ended], form: str
-) -> None:
+    killed, tmp_path, here, form
+):
     """The attack: other seed, data and range under the same name, on the runs of the first."""
     runs = killed.copy(tmp_path / "there") / "runs"
     storage = f"sqlite:///{runs / 'sweeper.db'}"

@@ -1,10 +1,5 @@
 """A sweep is the same sweep on any number of workers, its total is exact, and Optuna sees it all."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
 import optuna
 import pytest
 from study_files import StudyText
@@ -12,13 +7,10 @@ from sweeps import database_url, differing, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
 from sweeper.records.events import Notice
-from sweeper.records.results import TrialRecord
-
-Runs = Callable[[int], Path]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def runs(tmp_path_factory):
     """The runs directory of the sweep on so many workers."""
     working_directory = tmp_path_factory.mktemp("workers")
 
@@ -26,7 +18,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         arguments='objective="val_loss", epochs=2, audit="off", trials=3, sampler="random"'
     ).write(working_directory / "random.py")
 
-    def run(workers: int) -> Path:
+    def run(workers):
         directory = working_directory / f"random-{workers}"
         if not directory.exists():
             isolation = "inline" if workers == 1 else "auto"
@@ -37,7 +29,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 # Trials that are drawn from what others gave are in test_pruned_sweeps.
-def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(runs: Runs) -> None:
+def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(runs):
     one, two = (trials_in(runs(workers)) for workers in (1, 2))
     assert len(one) == len(two) == 3
     assert differing(results_of(one), results_of(two)) == []
@@ -45,7 +37,7 @@ def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(runs: Runs) -
     assert all(t.digest for t in one)
 
 
-def overlapping(trials: tuple[TrialRecord, ...]) -> int:
+def overlapping(trials):
     spans = [(a.started_at, a.ended_at) for t in trials for a in t.attempts]
     return sum(
         one[0] < other[1] and other[0] < one[1]
@@ -54,12 +46,12 @@ def overlapping(trials: tuple[TrialRecord, ...]) -> int:
     )
 
 
-def test_two_workers_do_run_side_by_side(runs: Runs) -> None:
+def test_two_workers_do_run_side_by_side(runs):
     assert overlapping(trials_in(runs(1))) == 0
     assert overlapping(trials_in(runs(2))) > 0
 
 
-def test_optuna_sees_exactly_the_studys_trials_all_finished(runs: Runs) -> None:
+def test_optuna_sees_exactly_the_studys_trials_all_finished(runs):
     directory = runs(2)
     study = optuna.load_study(study_name="small", storage=database_url(directory))
     ours = trials_in(directory)
@@ -74,7 +66,7 @@ def test_optuna_sees_exactly_the_studys_trials_all_finished(runs: Runs) -> None:
     assert study.best_trial.number == min(ours, key=lambda t: t.value).number
 
 
-def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs: Runs, tmp_path: Path) -> None:
+def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs, tmp_path):
     whole = trials_in(runs(2))
     file = runs(2).parent / "random.py"
     totals = [len(sweep(file, tmp_path, trials=1).trials)]
@@ -89,7 +81,7 @@ def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs: Runs, tmp_path
         sweep(file, tmp_path, trials=2)
 
 
-def test_more_workers_than_the_search_can_use_is_said(tmp_path: Path) -> None:
+def test_more_workers_than_the_search_can_use_is_said(tmp_path):
     arguments = 'objective="loss", epochs=1, audit="off", trials=1, concurrency=2, sampler="tpe"'
     data = "return Data(train=(x, y), batch_size=20)"
     file = StudyText(data=data, arguments=arguments).write(tmp_path / "tpe.py")

@@ -1,7 +1,5 @@
 """The wheel and the source distribution install in clean environments and pass the fast tests."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -10,7 +8,6 @@ import sys
 import tarfile
 import zipfile
 from email import message_from_bytes
-from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -29,7 +26,7 @@ FAST = ("db", "inspection", "search", "spec", "support")
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 
 
-def command(*words: str | Path, cwd: Path, **variables: str) -> str:
+def command(*words, cwd, **variables):
     """Run a command to its end; return what it printed."""
     own = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
     own |= variables
@@ -47,7 +44,7 @@ def command(*words: str | Path, cwd: Path, **variables: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory):
     """Directory of the wheel and the sdist, built from a clean copy of what git has."""
     clone, made = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("dist")
     command("git", "clone", "--quiet", ROOT, clone / "it", cwd=ROOT)
@@ -55,22 +52,20 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def build(tree: Path, made: Path, **variables: str) -> None:
+def build(tree, made, **variables):
     command(
         sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", made, cwd=tree, **variables
     )
 
 
-def metadata_of(built: Path) -> Message:
+def metadata_of(built):
     (wheel,) = built.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
         return message_from_bytes(archive.read(name))
 
 
-def test_the_index_is_given_addresses_where_the_repository_is_known(
-    built: Path, tmp_path: Path
-) -> None:
+def test_the_index_is_given_addresses_where_the_repository_is_known(built, tmp_path):
     metadata = metadata_of(built)
     urls = dict(each.split(", ") for each in metadata.get_all("Project-URL", []))
     assert urls["Repository"] == REPOSITORY
@@ -88,7 +83,7 @@ def test_the_index_is_given_addresses_where_the_repository_is_known(
     assert "](docs/two-rates.svg)" in str(metadata.get_payload())
 
 
-def unpacked(built: Path, directory: Path) -> Path:
+def unpacked(built, directory):
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         archive.extractall(directory, filter="data")
@@ -96,7 +91,7 @@ def unpacked(built: Path, directory: Path) -> Path:
     return tree
 
 
-def environment(requirement: str | Path, directory: Path) -> Path:
+def environment(requirement, directory):
     """Make an environment with the requirement and its ``test`` extra; return its interpreter."""
     command(sys.executable, "-m", "uv", "venv", "--quiet", directory, cwd=ROOT)
     python = directory / "bin" / "python"
@@ -116,7 +111,7 @@ def environment(requirement: str | Path, directory: Path) -> Path:
     return python
 
 
-def test_the_wheel_passes_the_fast_tests(built: Path, tmp_path: Path) -> None:
+def test_the_wheel_passes_the_fast_tests(built, tmp_path):
     tree = unpacked(built, tmp_path / "sources")
     shutil.rmtree(tree / "sweeper")  # what is tested is what the wheel installed
     (wheel,) = built.glob("*.whl")
@@ -132,7 +127,7 @@ def test_the_wheel_passes_the_fast_tests(built: Path, tmp_path: Path) -> None:
     assert "first.py" in said
 
 
-def test_the_sdist_is_complete(built: Path, tmp_path: Path) -> None:
+def test_the_sdist_is_complete(built, tmp_path):
     tree = unpacked(built, tmp_path / "sources")
     for name in ("README.md", "LICENSE", "docs", "benchmarks", "studies", "examples", "tests"):
         assert (tree / name).exists(), name
