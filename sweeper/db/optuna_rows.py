@@ -446,7 +446,7 @@ def all_values(
         sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type)
         .where(_Values.c.trial_id.in_(trial_ids))
         .order_by(_Values.c.objective)
-    )
+    ).all()
     found: dict[int, tuple[float, ...]] = {}
     for trial_id, stored, kind in rows:
         found[trial_id] = (*found.get(trial_id, ()), _restored(stored, kind))

@@ -39,14 +39,20 @@ class Stamps:
     Attributes:
         identity: The study's identity, another one if it was deleted and run again.
         study: State of the study itself, of its workers and of its confirmation.
-        trials: State of each trial, by its number.
+        trials: State of each trial, by its number: all but its progress, and its progress (epochs and
+            checkpoints), on which no other part of the status depends.
         is_repeated: Whether it has configurations with repeats, or a confirmation.
     """
 
     identity: str
     study: tuple[Any, ...]
-    trials: Mapping[int, tuple[Any, ...]]
+    trials: Mapping[int, tuple[Any, Any]]
     is_repeated: bool
+
+    @property
+    def but_progress(self) -> tuple[Any, ...]:
+        """Return the state of all but the trials' progress."""
+        return self.study, {number: state for number, (state, _) in self.trials.items()}
 
 
 def read_stamps(connection: Connection, name: str) -> Stamps:
@@ -70,7 +76,7 @@ def read_stamps(connection: Connection, name: str) -> Stamps:
     return Stamps(study.identity, known, _trials(connection, study.id), repeated)
 
 
-def _trials(connection: Connection, study_id: int) -> dict[int, tuple[Any, ...]]:
+def _trials(connection: Connection, study_id: int) -> dict[int, tuple[Any, Any]]:
     lost = {
         row.trial_id
         for row in connection.execute(open_attempts().where(Trial.study_id == study_id))
@@ -80,13 +86,14 @@ def _trials(connection: Connection, study_id: int) -> dict[int, tuple[Any, ...]]
     decided = sa.func.count(Audit.outcome)
     rows = connection.execute(
         sa.select(
-            *(Trial.id, Trial.number, Trial.result, Trial.current_attempt, Trial.paused),
-            *(Trial.digest, Trial.epochs, Trial.anew_after, Attempt.outcome, Attempt.pid),
-            *(Attempt.start_step, Attempt.end_step),
-            *(sa.func.length(Attempt.files), sa.func.length(Attempt.fingerprint)),
+            *(Trial.id, Trial.number),
             _of_trial(Epoch.trial_id, sa.func.max(Epoch.epoch)),
             _of_trial(Checkpoint.trial_id, sa.func.max(Checkpoint.id)),
             _of_trial(Checkpoint.trial_id, sa.func.count()),
+            *(Trial.result, Trial.current_attempt, Trial.paused),
+            *(Trial.digest, Trial.epochs, Trial.anew_after, Attempt.outcome, Attempt.pid),
+            *(Attempt.start_step, Attempt.end_step),
+            *(sa.func.length(Attempt.files), sa.func.length(Attempt.fingerprint)),
             _of_trial(Evaluation.trial_id, sa.func.max(Evaluation.id)),
             _of_trial(Verdict.trial_id, sa.func.max(Verdict.id)),
             _of_trial(Length.trial_id, sa.func.count()),
@@ -99,7 +106,7 @@ def _trials(connection: Connection, study_id: int) -> dict[int, tuple[Any, ...]]
         .where(Trial.study_id == study_id)
         .order_by(Trial.number)
     )
-    return {row.number: (*row[2:], row.id in lost) for row in rows}
+    return {row[1]: ((*row[5:], row[0] in lost), row[2:5]) for row in rows.all()}
 
 
 def _of_trial(column: Any, value: Any) -> sa.ScalarSelect[Any]:

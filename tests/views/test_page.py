@@ -13,7 +13,7 @@ import pytest
 from browsing import Watched, chromium
 from drawn_studies import NASTY
 from kinds_of_studies import write_extended, write_halved, write_repeated
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
 from recorded_studies import PARAMETER, database
 
 from sweeper.cli.main import main
@@ -21,6 +21,8 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
 WIDTHS = (390, 1280, 2560)
+ALL_IN_VIEW = 6000
+"""Height of a window in which every picture is drawn."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +54,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(browser: Browser, written: Path) -> Iterator[Watched]:
-    with browser.new_context(viewport={"width": 1280, "height": 900}) as context:
+    with browser.new_context(viewport={"width": 1280, "height": ALL_IN_VIEW}) as context:
         context.set_offline(True)
         watched = Watched(context.new_page(), "file://")
         open_report(watched, written)
@@ -91,6 +93,17 @@ def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opene
     expect(page.locator("#importance-table meter")).not_to_have_count(0)
     assert opened.errors == []
     assert opened.elsewhere == []
+
+
+def test_a_picture_is_drawn_when_it_comes_into_view(browser: Browser, written: Path) -> None:
+    with browser.new_context(viewport={"width": 1280, "height": 300}) as context:
+        page = open_report(Watched(context.new_page(), "file://"), written)
+        assert page.locator(".picture svg").count() == 0
+        for name in ("scatter", "parallel", "curves"):
+            page.locator(f"#{name}-heading").scroll_into_view_if_needed()
+            page.locator(f"#{name}-picture").scroll_into_view_if_needed()
+            expect(page.locator(f"#{name}-picture svg").first).to_be_visible()
+        expect(page.locator("#parallel-picture path.chosen")).to_have_count(5)
 
 
 def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened: Watched) -> None:
@@ -343,7 +356,8 @@ def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
 def test_nothing_keeps_anybody_from_reading_or_reaching(
     browser: Browser, written: Path, scheme: Any, place: str
 ) -> None:
-    with browser.new_context(color_scheme=scheme) as context:
+    size: ViewportSize = {"width": 1280, "height": ALL_IN_VIEW}
+    with browser.new_context(color_scheme=scheme, viewport=size) as context:
         watched = Watched(context.new_page(), "file://")
         watched.page.goto(written.as_uri() + place)
         watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
@@ -355,9 +369,10 @@ def test_nothing_keeps_anybody_from_reading_or_reaching(
 def test_only_frames_scroll_sideways_and_the_trials_column_stays(
     browser: Browser, written: Path, width: int
 ) -> None:
-    with browser.new_context(viewport={"width": width, "height": 800}) as context:
+    with browser.new_context(viewport={"width": width, "height": ALL_IN_VIEW}) as context:
         page = open_report(Watched(context.new_page(), "file://"), written)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.locator("#scatter-picture .main-svg").count() > 0
         wider = page.evaluate(
             """() => [...document.querySelectorAll(".picture .main-svg")].filter(
               (one) => one.getBoundingClientRect().width > one.closest("section").clientWidth + 1).length"""

@@ -20,7 +20,7 @@ from recorded_studies import database
 from sweeps import RunningCommand, command
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
-VIEWPORT: ViewportSize = {"width": 1200, "height": 800}
+VIEWPORT: ViewportSize = {"width": 1200, "height": 6000}
 STUDY = f"sweeper/studies/{NAME}"
 OURS = ("sweeper/", STUDY, f"{STUDY}#trial-0", "sweeper/nothing")
 

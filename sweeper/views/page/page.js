@@ -558,7 +558,51 @@ const colour = (index) => (isDark() ? DARK : LIGHT)[index % LIGHT.length];
 const escaped = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const short = (text, most = 60) => escaped(text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
+// Pictures are drawn once they come into view: on a page of many trials, Plotly costs more than all the rest.
+const inView = new Set();
+const postponed = new Map();
+let looked = null;
+const firstLook = new Promise((resolve) => {
+  looked = resolve;
+});
+const observer = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) inView[isIntersecting ? "add" : "delete"](target.id);
+  looked(drawPostponed());
+});
+
+// Draws a picture, now or when it comes into view. Its label is there before.
+function picture(id, label, work) {
+  $(id).setAttribute("aria-label", label);
+  postponed.set(id, work);
+  observer.observe($(id));
+  if (inView.has(id)) drawPostponed();
+}
+
+async function drawPostponed(ids = inView) {
+  const works = [...postponed].filter(([id]) => ids.has(id));
+  works.forEach(([id]) => postponed.delete(id));
+  await Promise.all(works.map(([, work]) => work()));
+}
+
+// Runs Plotly's script, which the page holds as text, or its address.
+let library = null;
+function loadPlotly() {
+  const { src } = $("library").dataset;
+  library ??= new Promise((resolve, reject) => {
+    const script = h("script", { src, load: resolve, error: reject });
+    if (!src) script.textContent = $("library").textContent;
+    document.head.append(script);
+    if (!src) resolve();
+  });
+  return library;
+}
+
 function plot(id, traces, axesOf, label, more = {}) {
+  picture(id, label, () => drawPlot(id, traces, axesOf, more));
+}
+
+async function drawPlot(id, traces, axesOf, more) {
+  await loadPlotly();
   const ink = isDark() ? "#e6e9ed" : "#1b1f24";
   const axis = {
     showline: true,
@@ -582,8 +626,11 @@ function plot(id, traces, axesOf, label, more = {}) {
     xaxis: { ...axis, ...axesOf.x },
     yaxis: { ...axis, ...axesOf.y },
   };
-  $(id).setAttribute("aria-label", label);
-  return Plotly.react(id, traces, layout, { displayModeBar: false, responsive: true });
+  await Plotly.react(id, traces, layout, { displayModeBar: false, responsive: true });
+  $(id).removeAllListeners("plotly_click");
+  $(id).on("plotly_click", ({ points }) => {
+    if (points[0].id) location.hash = `trial-${points[0].id}`;
+  });
 }
 
 // A trace of points: those of `points` have x, y and the text of their hover.
@@ -763,7 +810,14 @@ function drawParallel() {
   parallel.show = () => null;
   if ($("parallel").hidden) return;
   const list = trials().filter(hasValue);
-  const shown = axes.cached;
+  const names = axes.cached.map((axis) => axis.label).join(", ");
+  picture("parallel-picture", `A line for each of ${list.length} trials over ${names}`, () => {
+    drawLines(list, axes.cached);
+    applyFilters();
+  });
+}
+
+function drawLines(list, shown) {
   const width = Math.max($("parallel-frame").clientWidth || 600, shown.length * 90);
   const x = (index) => SIDE + ((width - 2 * SIDE) * index) / (shown.length - 1);
   const scales = shown.map(scaleOf);
@@ -782,8 +836,6 @@ function drawParallel() {
   const drawnAxes = shown.map((axis, index) => parallelAxis(axis, scales[index], x(index), index % 2));
   root.append(...paths.values(), ...drawnAxes.map(({ group }) => group));
   $("parallel-picture").replaceChildren(root);
-  const names = shown.map((axis) => axis.label).join(", ");
-  $("parallel-picture").setAttribute("aria-label", `A line for each of ${list.length} trials over ${names}`);
   parallel.show = (numbers, marked) => {
     for (const [number, path] of paths) {
       path.classList.toggle("left-out", !numbers.has(number));
@@ -899,12 +951,7 @@ function drawScatter() {
   };
   const label = `${objective.label} by ${axis.label} of ${counted(list.length, "trial")}`;
   const y = { title: { text: short(objective.label, 40) } };
-  plot("scatter-picture", traces, { x, y }, label, { showlegend: names.length > 1 }).then((element) => {
-    element.removeAllListeners("plotly_click");
-    element.on("plotly_click", ({ points }) => {
-      location.hash = `trial-${points[0].id}`;
-    });
-  });
+  plot("scatter-picture", traces, { x, y }, label, { showlegend: names.length > 1 });
 }
 
 function drawImportance() {
@@ -1347,17 +1394,14 @@ function listen() {
       Plotly.downloadImage(button.dataset.picture, { format: "png", scale: 2, filename });
     });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => store.study && draw());
-  const resized = () => {
-    drawParallel();
-    applyFilters();
-  };
   let width = innerWidth;
   addEventListener("resize", () => {
     if (width === innerWidth || !store.study || trialInHash()) return;
     width = innerWidth;
-    later(resized);
+    later(drawParallel);
   });
-  const resize = (to) => {
+  const resize = async (to) => {
+    await drawPostponed(new Set([...postponed.keys()].filter((id) => $(id).checkVisibility())));
     const size = to ? { width: to, autosize: false } : { width: null, autosize: true };
     document.querySelectorAll(".js-plotly-plot").forEach((each) => Plotly.relayout(each, size));
   };
@@ -1375,9 +1419,11 @@ async function begin() {
   } else if (source) receive(await ask(source));
   else return;
   draw();
+  if (postponed.size) await firstLook;
   trialsGrid.most = Infinity;
   if (store.study && !trialInHash()) later(applyFilters);
   document.documentElement.dataset.drawn = "yes";
+  if (store.study) setTimeout(loadPlotly, 3000); // for a reader who scrolls or prints
   if (source) await followLog();
 }
 

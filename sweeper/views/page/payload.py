@@ -295,16 +295,21 @@ class LivePayloads:
             text = trial_json(trial, self._advice.trial(trial))
             kept.texts[trial.number] = (kept.version, text)
             kept.slim[trial.number] = replace(trial, epochs=())
-        # The time left and the configurations need the progress of each trial.
+        # The time left and the configurations need the progress of each trial, and nothing else does.
         each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
+        if each or before is None or before.but_progress != stamps.but_progress:
+            self._read_study(kept, repository, name, each=each)
+        kept.study["made_at"] = datetime.now(UTC).isoformat()
+        kept.stamps = stamps
+        return kept
+
+    def _read_study(self, kept: _Kept, repository: Repository, name: str, *, each: bool) -> None:
         results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))
         commands = [(command, "") for command in self._advice.study(results.status)]
         kept.study = study_json(repository, results, commands, datetime.now(UTC))
-        kept.stamps = stamps
         if results.status.complete > 1.1 * kept.ranked:
             kept.ranked = results.status.complete
             threading.Thread(target=self._rank, args=(kept, results), daemon=True).start()
-        return kept
 
     def _rank(self, kept: _Kept, results: StudyResults) -> None:
         found = importances(results)
