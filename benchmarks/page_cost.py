@@ -29,7 +29,7 @@ from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.settings import load_settings
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 from sweeper.views.page.payload import Advice, LivePayloads
-from sweeper.views.page.report import ReportRequest, make_report
+from sweeper.views.page.report import make_report
 
 STUDY = "large"
 RUNNING = 8
@@ -128,7 +128,7 @@ def main() -> None:
             page = Path(directory, "report.html")
             settings: Any = load_settings(storage=storage)
             began = time.perf_counter()
-            make_report(ReportRequest(study=STUDY, settings=settings, output=page))
+            make_report(STUDY, settings, output=page)
             wrote = time.perf_counter() - began
             print(f"{datetime.now(UTC):%Y-%m-%d}: {given.trials} trials of {given.epochs} epochs")
             print(f"report written in {wrote:.2f} s, {page.stat().st_size / 1e6:.1f} MB")

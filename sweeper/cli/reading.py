@@ -111,9 +111,7 @@ def show(
     if as_json:
         print_json(trial.to_json())
     elif as_csv:
-        from sweeper.views.formats import epoch_rows
-
-        print_csv(epoch_rows(trial))
+        print_csv([epoch.to_json() for epoch in trial.epochs])
     else:
         from sweeper.views.verb_tables import trial_on_terminal
 
@@ -519,18 +517,15 @@ def report(
     runs_dir: RunsDir = None,
 ) -> None:
     """Write a study's report: one HTML file with pictures; it needs no network."""
-    from sweeper.views.page.payload import Advice
-    from sweeper.views.page.report import ReportRequest, make_report
+    from sweeper.views.page.report import make_report
 
     settings = read_settings(storage, runs_dir)
     page = make_report(
-        ReportRequest(
-            study=study,
-            settings=settings,
-            advice=Advice(trial=lambda trial: trial_commands(trial, settings)),
-            output=output,
-            force=force,
-            patience=PATIENCE,
-        )
+        study,
+        settings,
+        output=output,
+        force=force,
+        patience=PATIENCE,
+        advice=lambda trial: trial_commands(trial, settings),
     )
     typer.echo(page)

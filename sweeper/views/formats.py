@@ -98,19 +98,11 @@ Row = dict[str, Any]
 
 def study_rows(statuses: Sequence[StudyStatus]) -> list[Row]:
     """Return a row per study: its counts, and its best trial."""
+    columns = ("study", "objective", "direction", "target")
+    states = ("complete", "running", "interrupted", "paused", "pruned", "failed", "waiting")
     return [
         {
-            "study": status.study,
-            "objective": status.objective,
-            "direction": status.direction,
-            "target": status.target,
-            "complete": status.complete,
-            "running": status.running,
-            "interrupted": status.interrupted,
-            "paused": status.paused,
-            "pruned": status.pruned,
-            "failed": status.failed,
-            "waiting": status.waiting,
+            **_row(status, *columns, *states),
             "best": None if status.best is None else status.best.number,
             "value": None if status.best is None else status.best.value,
         }
@@ -120,46 +112,20 @@ def study_rows(statuses: Sequence[StudyStatus]) -> list[Row]:
 
 def trial_status_rows(trials: Sequence[TrialStatus]) -> list[Row]:
     """Return a row per trial of a status, in their order."""
-    return [
-        {
-            "number": trial.number,
-            "state": trial.state,
-            "value": trial.value,
-            **_named("values", trial.values or {}),
-            "epoch": trial.epoch,
-            "epochs": trial.epochs,
-            "attempts": trial.attempts,
-            **_named("params", trial.params),
-            **_named("metrics", trial.metrics),
-        }
-        for trial in trials
-    ]
+    columns = ("number", "state", "value", "values", "epoch", "epochs", "attempts")
+    return [_row(trial, *columns, "params", "metrics") for trial in trials]
 
 
 def trial_rows(trials: Sequence[TrialRecord]) -> list[Row]:
     """Return a row per trial, with the metrics of its latest epoch."""
+    columns = ("study", "number", "state", "value", "values", "epochs", "attempts")
     return [
         {
-            "study": trial.study,
-            "number": trial.number,
-            "state": trial.state,
-            "value": trial.value,
-            **_named("values", trial.values or {}),
-            "epochs": len(trial.epochs),
-            "attempts": len(trial.attempts),
-            "seed": trial.seed,
-            "digest": trial.digest,
-            "code": trial.code,
-            **_named("params", trial.params),
+            **_row(trial, *columns, "seed", "digest", "code", "params"),
             **_named("metrics", trial.epochs[-1].metrics if trial.epochs else {}),
         }
         for trial in trials
     ]
-
-
-def epoch_rows(trial: TrialRecord) -> list[Row]:
-    """Return a row per epoch of one trial: its number from 0, and its metrics."""
-    return [epoch.to_json() for epoch in trial.epochs]
 
 
 def evaluation_rows(records: Sequence[EvaluationRecord]) -> list[Row]:
@@ -170,6 +136,20 @@ def evaluation_rows(records: Sequence[EvaluationRecord]) -> list[Row]:
         metrics = values.pop("metrics")
         rows.append({"rank": rank, **values, **_named("metrics", metrics)})
     return rows
+
+
+def _row(record: Any, *names: str) -> Row:
+    """Return attributes as columns: one for each key of a mapping, and the length of a sequence."""
+    row: Row = {}
+    for name in names:
+        value = getattr(record, name)
+        if isinstance(value, Mapping):
+            row |= _named(name, value)
+        elif isinstance(value, tuple):
+            row[name] = len(value)
+        elif name != "values":
+            row[name] = value
+    return row
 
 
 def _named(prefix: str, values: Mapping[str, Any]) -> Row:

@@ -87,6 +87,8 @@ def test_reads_pass(method: str, path: str) -> None:
         ("PUT", "/api/studies/1/note"),
         ("PUT", "/api/studies/1/25/note"),
         ("POST", "/incompatible-rdb-schema"),
+        ("POST", "/sweeper/studies/digits"),
+        ("PATCH", "/sweeper/studies/digits"),
     ],
 )
 def test_what_workers_rely_on_cannot_be_written(method: str, path: str) -> None:

@@ -92,7 +92,7 @@ def test_the_resumed_trial_has_both_attempts_and_its_log(held: HeldStudy, watche
     log = held.directory / "runs" / NAME / "trial-00000" / "attempt-02" / "log.txt"
     with log.open("a") as file:
         file.write("the last line of the log\n")
-    page = watched.open(f"{STUDY}/trials/0")
+    page = watched.open(f"{STUDY}#trial-0")
     trial = held.trials()[0]
     first, second = trial.attempts
     assert (first.outcome, second.outcome, second.start_step) == ("crashed", "complete", 40)

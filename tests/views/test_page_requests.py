@@ -210,17 +210,6 @@ def test_what_is_not_there_says_what_to_do(ask: Ask, path: str, said: str) -> No
     assert "sweeper ls" in found.body.decode()
 
 
-def test_an_address_of_a_trial_leads_to_it_on_the_studys_page(ask: Ask) -> None:
-    found = ask(f"/sweeper/studies/{STUDY}/trials/3")
-    assert found.status == 302
-    assert found.headers["Location"] == f"/sweeper/studies/{STUDY}#trial-3"
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
-def test_nothing_can_be_sent(ask: Ask, method: str) -> None:
-    assert ask(f"/sweeper/studies/{STUDY}", method).status == 405
-
-
 def test_a_head_has_the_headers_alone(ask: Ask) -> None:
     found = ask(f"/sweeper{DATA}", "HEAD")
     assert found.body == b""

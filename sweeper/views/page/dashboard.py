@@ -61,8 +61,7 @@ _PATIENCE = 10.0
 class OpenedRepository:
     """Opener of a database's repository; safe for several threads.
 
-    A database may contain only Optuna's studies at first, and get sweeper's tables while the
-    dashboard runs.
+    A database may contain only Optuna's studies at first, and get sweeper's tables later.
     """
 
     def __init__(self, storage: str) -> None:
@@ -93,9 +92,6 @@ class OpenedRepository:
                 self._opened.database.close()
                 self._opened = None
 
-
-_NOT_SENT = ("access-control-allow-origin",)
-"""Headers of optuna-dashboard that would allow any web page to read a study's artifacts."""
 
 _ADDED = [
     ("X-Content-Type-Options", "nosniff"),
@@ -153,12 +149,12 @@ POLICY = (
 )
 
 _NAME = r"(?P<name>[^/]{1,120})"
-_TRIAL = r"trials/(?P<number>\d{1,9})"
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
+_SCRIPT = "text/javascript; charset=utf-8"
 _STATIC = {
     "page.css": "text/css; charset=utf-8",
-    "page.js": "text/javascript; charset=utf-8",
-    "plotly.min.js": "text/javascript; charset=utf-8",
+    "page.js": _SCRIPT,
+    "plotly.min.js": _SCRIPT,
 }
 
 
@@ -170,7 +166,6 @@ class Answer:
     kind: str = _HTML
     status: HTTPStatus = HTTPStatus.OK
     tag: str = ""
-    lasting: bool = False
 
 
 class PageApplication:
@@ -187,8 +182,7 @@ class PageApplication:
             (re.compile(r"/studies\.json"), self._studies_data),
             (re.compile(rf"/studies/{_NAME}/?"), self._study),
             (re.compile(rf"/studies/{_NAME}/data\.json"), self._study_data),
-            (re.compile(rf"/studies/{_NAME}/{_TRIAL}/?"), self._trial),
-            (re.compile(rf"/studies/{_NAME}/{_TRIAL}/log\.json"), self._log),
+            (re.compile(rf"/studies/{_NAME}/trials/(?P<number>\d{{1,9}})/log\.json"), self._log),
             (re.compile(r"/static/(?P<file>[a-z.]+)"), self._static),
         )
 
@@ -197,7 +191,7 @@ class PageApplication:
         tag = f'"{answer.tag or xxhash.xxh3_128_hexdigest(answer.body or b"")}"'
         headers = [
             ("Content-Security-Policy", POLICY),
-            ("Cache-Control", "max-age=86400" if answer.lasting else "no-cache"),
+            ("Cache-Control", "no-cache"),
             ("ETag", tag),
         ]
         asked = environ.get("HTTP_IF_NONE_MATCH")
@@ -206,14 +200,10 @@ class PageApplication:
             return []
         body = answer.body or b""
         headers += [("Content-Type", answer.kind), ("Content-Length", str(len(body)))]
-        if answer.status is HTTPStatus.FOUND:
-            headers.append(("Location", answer.tag))
         start_response(f"{answer.status.value} {answer.status.phrase}", headers)
         return [] if environ.get("REQUEST_METHOD") == "HEAD" else [body]
 
     def _answer(self, environ: WSGIEnvironment) -> Answer:
-        if environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
-            return _problem(HTTPStatus.METHOD_NOT_ALLOWED, "These pages are for reading only.")
         # WSGI has the path as Latin-1 text of its UTF-8 bytes.
         path = environ.get("PATH_INFO", "").encode("latin-1").decode("utf-8", "replace")
         path = path.removeprefix(PREFIX)
@@ -260,10 +250,6 @@ class PageApplication:
         version, data = self._payloads.answer(repository, name, since, more)
         return Answer(None if data is None else data.encode(), _JSON, tag=version)
 
-    def _trial(self, name: str, number: str) -> Answer:
-        address = f"{_study_at(name)}#trial-{int(number)}"
-        return Answer(b"", status=HTTPStatus.FOUND, tag=address)
-
     def _log(self, name: str, number: str) -> Answer:
         trial = self._repository().trial(name, int(number))
         return Answer(json.dumps({"log": log_tail(self._runs_dir, trial)}).encode(), _JSON)
@@ -271,7 +257,7 @@ class PageApplication:
     def _static(self, file: str) -> Answer:
         if file not in _STATIC:
             return _problem(HTTPStatus.NOT_FOUND, f"There is no file {file} here.")
-        return Answer(asset(file).encode(), _STATIC[file], lasting=file == "plotly.min.js")
+        return Answer(asset(file).encode(), _STATIC[file])
 
 
 def mounted(dashboard: WSGIApplication, pages: WSGIApplication) -> WSGIApplication:
@@ -308,35 +294,12 @@ def _problem(status: HTTPStatus, message: str) -> Answer:
 
 
 def _with_headers(start_response: StartResponse) -> StartResponse:
-    def start(
-        status: str, headers: list[tuple[str, str]], exc_info: Any = None, /
-    ) -> Callable[[bytes], object]:
-        sent = [(name, value) for name, value in headers if name.lower() not in _NOT_SENT]
-        if exc_info is None:
-            return start_response(status, [*sent, *_ADDED])
-        return start_response(status, [*sent, *_ADDED], exc_info)
+    def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Callable[[bytes], object]:
+        # That header of optuna-dashboard would allow any web page to read a study's artifacts.
+        sent = [each for each in headers if each[0].lower() != "access-control-allow-origin"]
+        return start_response(status, [*sent, *_ADDED], *more)
 
     return start
-
-
-_NO_ADVICE = Advice()
-
-
-class _Server(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
-    """Server with one thread for each request, so that a slow plot does not block others."""
-
-    daemon_threads = True
-
-    def server_bind(self) -> None:
-        """Bind without a reverse lookup of the host's name, which can take many seconds."""
-        socketserver.TCPServer.server_bind(self)
-        host, port = self.server_address[:2]
-        self.server_name, self.server_port = str(host), int(port)
-        self.setup_environ()
-
-
-class _Server6(_Server):
-    address_family = socket.AF_INET6
 
 
 class _QuietRequests(wsgiref.simple_server.WSGIRequestHandler):
@@ -346,18 +309,31 @@ class _QuietRequests(wsgiref.simple_server.WSGIRequestHandler):
         pass
 
 
-class DashboardServer:
-    """A listening dashboard; ``serve`` answers requests until it is stopped.
+class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGIServer):
+    """A listening dashboard, with one thread for each request, so that a slow plot does not block others.
 
     Attributes:
         url: URL of optuna-dashboard; sweeper's pages are at ``sweeper/`` below it.
     """
 
-    def __init__(self, server: _Server, host: str, release: Callable[[], None]) -> None:
-        self._server = server
+    daemon_threads = True
+
+    def __init__(
+        self, host: str, port: int, application: WSGIApplication, release: Callable[[], None]
+    ) -> None:
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _QuietRequests)
+        self.set_app(application)
         self._release = release
         shown = f"[{host}]" if ":" in host else host
-        self.url = f"http://{shown}:{server.server_port}/"
+        self.url = f"http://{shown}:{self.server_port}/"
+
+    def server_bind(self) -> None:
+        """Bind without a reverse lookup of the host's name, which can take many seconds."""
+        socketserver.TCPServer.server_bind(self)
+        host, port = self.server_address[:2]
+        self.server_name, self.server_port = str(host), int(port)
+        self.setup_environ()
 
     def serve(self, announce: Callable[[str], None]) -> None:
         """Answer requests until SIGINT or SIGTERM, then close the socket and return.
@@ -367,7 +343,7 @@ class DashboardServer:
         before = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             announce(self.url)
-            self._server.serve_forever()
+            self.serve_forever()
         except KeyboardInterrupt:
             return
         finally:
@@ -376,7 +352,7 @@ class DashboardServer:
 
     def close(self) -> None:
         """Close the socket and the database's connections."""
-        self._server.server_close()
+        self.server_close()
         self._release()
 
 
@@ -386,7 +362,7 @@ def open_dashboard(
     port: int = 8080,
     *,
     runs_dir: Path | None = None,
-    advice: Advice = _NO_ADVICE,
+    advice: Advice | None = None,
 ) -> DashboardServer:
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
@@ -432,22 +408,15 @@ def open_dashboard(
         )
         raise DatabaseUnavailableError(msg) from error
     repository = OpenedRepository(storage)
-    application = mounted(optunas, PageApplication(repository, advice, runs_dir))
+    application = mounted(optunas, PageApplication(repository, advice or Advice(), runs_dir))
 
     def release() -> None:
         shown.engine.dispose()
         repository.close()
 
     fenced = FencedApplication(application, local_only=is_loopback(host))
-    return DashboardServer(_listen(host, port, fenced), host, release)
-
-
-def _listen(host: str, port: int, application: WSGIApplication) -> _Server:
-    kind = _Server6 if ":" in host else _Server
     try:
-        return wsgiref.simple_server.make_server(
-            host, port, application, server_class=kind, handler_class=_QuietRequests
-        )
+        return DashboardServer(host, port, fenced, release)
     except OSError as error:
         msg = (
             f"cannot listen on {host} port {port}: {error.strerror or error}; "

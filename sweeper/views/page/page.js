@@ -307,35 +307,31 @@ function showRanges() {
 
 // ---- Tables that sort, filter and keep their rows ----
 
-const FIRST_ROWS = 60;
-
 // A column: its header, the value to sort by, and its cell, a text or a node.
 function column(label, value, cell = (record) => number(value(record)), more = {}) {
   return { key: label, label, value, cell, ...more };
 }
 
+const FIRST_ROWS = 60; // rows below the window are made after the first drawing
+const isNone = (value) => value === null || value === undefined;
+
+function compared(a, b, sign) {
+  if (isNone(a) || isNone(b)) return isNone(a) - isNone(b);
+  return sign * (isNumber(a) && isNumber(b) ? a - b : String(a).localeCompare(String(b)));
+}
+
 class Grid {
   // With `onChoose`, each row has a box.
   constructor(id, caption, onChoose = null) {
-    Object.assign(this, { id, caption, onChoose, sortedBy: "", descending: false, rows: new Map(), shape: "" });
-    this.most = FIRST_ROWS;
+    Object.assign(this, { id, caption, onChoose, sortedBy: "", descending: false, shape: "", records: [] });
+    Object.assign(this, { most: FIRST_ROWS, rows: new Map(), shown: null, marked: new Set() });
   }
 
   update(columns, records, keyOf) {
-    this.columns = columns.map((each) => ({
-      ...each,
-      style: records.some((record) => isNumber(each.value(record))) ? "number" : null,
-    }));
-    const shape = JSON.stringify(this.columns.map(({ key, label, style }) => [key, label, style]));
+    Object.assign(this, { columns, records, keyOf });
+    for (const each of columns) each.style = records.some((record) => isNumber(each.value(record))) ? "number" : null;
+    const shape = JSON.stringify(columns.map(({ key, label, style }) => [key, label, style]));
     if (shape !== this.shape) this.build(shape);
-    const keys = new Set(records.map(keyOf));
-    for (const [key, row] of this.rows) {
-      if (keys.has(key)) continue;
-      row.element.remove();
-      this.rows.delete(key);
-    }
-    records.forEach((record, index) => this.put(keyOf(record), record, index));
-    this.sort();
   }
 
   build(shape) {
@@ -349,61 +345,51 @@ class Grid {
     $(this.id).replaceChildren(frame(this.caption, this.headers, this.body));
   }
 
-  put(key, record, index) {
+  // The row of a record, made again if the record has changed.
+  row(record) {
+    const key = this.keyOf(record);
     let row = this.rows.get(key);
-    if (!row) {
+    if (row?.record !== record) {
       const name = `Choose ${this.caption.replace(/s$/, "").toLowerCase()} ${key}`;
       const change = () => this.onChoose(key, row.box.checked);
-      const box = this.onChoose ? h("input", { type: "checkbox", "aria-label": name, change }) : null;
-      const head = h("th", { scope: "row" }, box, this.columns[0].cell(record));
-      row = { box, element: h("tr", { id: `${this.id}-${key}` }, head) };
+      const box = row ? row.box : this.onChoose && h("input", { type: "checkbox", "aria-label": name, change });
+      const head = row ? row.element.firstChild : h("th", { scope: "row" }, box, this.columns[0].cell(record));
+      const cells = this.columns.slice(1).map(({ style, cell }) => h("td", { class: style }, cell(record) ?? "-"));
+      const element = row ? row.element : h("tr", { id: `${this.id}-${key}` });
+      element.replaceChildren(head, ...cells);
+      row = { box, element, record };
       this.rows.set(key, row);
     }
-    row.index = index;
-    if (row.record === record) return;
-    row.record = record;
-    const cells = this.columns.slice(1).map(({ style, cell }) => h("td", { class: style }, cell(record) ?? "-"));
-    row.element.replaceChildren(row.element.firstChild, ...cells);
+    if (row.box) row.box.checked = this.marked.has(key);
+    row.element.classList.toggle("chosen", this.marked.has(key));
+    return row.element;
   }
 
   sortBy(key) {
     const { greatestFirst } = this.columns.find((each) => each.key === key);
     this.descending = this.sortedBy === key ? !this.descending : Boolean(greatestFirst);
     this.sortedBy = key;
-    this.sort();
+    this.draw();
   }
 
-  sort() {
+  show(shown, marked) {
+    Object.assign(this, { shown, marked });
+    this.draw();
+  }
+
+  draw() {
     const sorted = this.columns.find((each) => each.key === this.sortedBy); // none: in the given order
     const sign = this.descending ? -1 : 1;
-    const isNone = (value) => value === null || value === undefined;
-    const rows = [...this.rows.values()].map((row) => [sorted ? sorted.value(row.record) : 0, row.index, row.element]);
-    rows.sort(([a, m], [b, n]) => {
-      if (isNone(a) || isNone(b)) return isNone(a) - isNone(b) || m - n;
-      return sign * (isNumber(a) && isNumber(b) ? a - b : String(a).localeCompare(String(b))) || m - n;
-    });
+    const records = this.records.filter((record) => !this.shown || this.shown.has(this.keyOf(record)));
+    if (sorted) records.sort((a, b) => compared(sorted.value(a), sorted.value(b), sign));
     this.headers.forEach((header, index) => {
       if (this.columns[index] === sorted) header.ariaSort = this.descending ? "descending" : "ascending";
       else header.ariaSort = null;
     });
-    // A row that is moved loses the keyboard's focus, so only those at a wrong place are moved.
-    let at = this.body.firstChild;
-    for (const [, , element] of rows) {
-      if (element === at) at = at.nextSibling;
-      else this.body.insertBefore(element, at);
-    }
-  }
-
-  // Shows rows and marks the chosen ones. Rows below the window are laid out after the first drawing.
-  show(shown, marked) {
-    let count = 0;
-    const byElement = new Map([...this.rows].map(([key, row]) => [row.element, [key, row]]));
-    for (const element of this.body.children) {
-      const [key, row] = byElement.get(element);
-      element.hidden = !shown.has(key) || ++count > this.most;
-      row.box.checked = marked.has(key);
-      element.classList.toggle("chosen", marked.has(key));
-    }
+    // A row that is inserted again loses the keyboard's focus.
+    const focused = document.activeElement;
+    this.body.replaceChildren(...records.slice(0, this.most).map((record) => this.row(record)));
+    if (this.body.contains(focused)) focused.focus({ preventScroll: true });
   }
 }
 
@@ -543,6 +529,7 @@ function drawConfigurations() {
     found,
     label,
   );
+  configurationsGrid.draw();
 }
 
 // ---- Pictures ----
@@ -1269,6 +1256,7 @@ function drawStudies() {
     found,
     (each) => each.study,
   );
+  studiesGrid.draw();
 }
 
 const trialInHash = () => /^#trial-(\d+)$/.exec(location.hash)?.[1];

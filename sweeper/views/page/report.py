@@ -10,13 +10,11 @@ import base64
 import hashlib
 import os
 import re
+import secrets
 import shlex
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +22,10 @@ from typing import TYPE_CHECKING
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.errors import UsageError
-from sweeper.records.results import StudyResults
+from sweeper.records.results import StudyResults, TrialRecord
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
-from sweeper.views.page.payload import Advice, importances, joined, log_tail, study_json, trial_json
+from sweeper.views.page.payload import importances, joined, log_tail, study_json, trial_json
 
 if TYPE_CHECKING:
     import jinja2
@@ -44,51 +42,44 @@ _LOGS_BYTES = 2_000_000
 _LOOKED_AT = 4096
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportRequest:
-    """Options of a report.
+def make_report(
+    study: str,
+    settings: Settings,
+    *,
+    output: Path | None = None,
+    force: bool = False,
+    patience: float = 10.0,
+    advice: Callable[[TrialRecord], Sequence[str]] = lambda _: (),
+) -> Path:
+    """Read the study, write its page, and return the page's path.
 
-    Attributes:
+    Args:
+        study: The study's name.
+        settings: The settings, of which the database and the runs directory are used.
         output: The file; ``STUDY-report.html`` here by default.
         force: Replace a file that is not a report.
         patience: Seconds to wait for a busy database.
-        advice: Next commands of trials.
-    """
-
-    study: str
-    settings: Settings
-    output: Path | None = None
-    force: bool = False
-    patience: float = 10.0
-    advice: Advice = field(default_factory=Advice)
-
-
-def make_report(request: ReportRequest) -> Path:
-    """Read the study, write its page, and return the page's path.
+        advice: Next commands of a trial.
 
     Raises:
         UnknownStudyError: There is no such study.
         UsageError: A package is missing, or the output is an existing file that is not a report.
         DatabaseUnavailableError: The database cannot be reached.
     """
-    settings, now = request.settings, datetime.now(UTC)
-    with Database.open(settings.storage, create=False, patience=request.patience) as database:
+    now = datetime.now(UTC)
+    with Database.open(settings.storage, create=False, patience=patience) as database:
         repository = Repository(database)
-        results = repository.results(request.study)
-        study = study_json(repository, results, _commands(repository, results, settings), now)
-    study |= {"importance": importances(results), "all": True, "version": ""}
+        results = repository.results(study)
+        head = study_json(repository, results, _commands(repository, results, settings), now)
+    head |= {"importance": importances(results), "all": True, "version": ""}
     if results.status.finished < results.status.target:
-        study["notices"].append("The study is not finished; this page shows its present state.")
-    most = _LOGS_BYTES // max(len(results.trials), 1)
-    data = joined(
-        study,
-        [
-            trial_json(t, request.advice.trial(t), log_tail(settings.runs_dir, t, min(most, 8192)))
-            for t in results.trials
-        ],
-    )
-    page = request.output or Path(f"{request.study}-report.html")
-    write(file_of(request.study, data, f"{now:%Y-%m-%d %H:%M:%S} UTC"), page, force=request.force)
+        head["notices"].append("The study is not finished; this page shows its present state.")
+    most = min(_LOGS_BYTES // max(len(results.trials), 1), 8192)
+    logs = [log_tail(settings.runs_dir, trial, most) for trial in results.trials]
+    trials = [trial_json(t, advice(t), log) for t, log in zip(results.trials, logs, strict=True)]
+    page = output or Path(f"{study}-report.html")
+    html = file_of(study, joined(head, trials), f"{now:%Y-%m-%d %H:%M:%S} UTC")
+    write(html, page, force=force)
     return page
 
 
@@ -147,7 +138,6 @@ def page_template() -> jinja2.Template:
     )
     environment.globals |= {
         "version": VERSION,
-        "plotly_version": version("plotly"),
         "plotly_styles": _OWN_STYLE.findall(asset("plotly.min.js")),
     }
     return environment.get_template("page.html")
@@ -199,21 +189,13 @@ def write(page: str, path: Path, *, force: bool) -> None:
             cannot be written.
     """
     _check_target(path, force=force)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    except OSError as error:
-        msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
-        raise UsageError(msg) from error
-    temporary = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        with temporary.open("x", encoding="utf-8", newline="\n") as file:
             file.write(page)
             file.flush()
             os.fsync(file.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)
         temporary.replace(path)
     except OSError as error:
         msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"

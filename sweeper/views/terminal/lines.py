@@ -36,7 +36,6 @@ from sweeper.records.events import (
     Notice,
     Remark,
     StepsDone,
-    StudyCounted,
     StudyOpened,
     TrainingStarted,
     TrialVerified,
@@ -66,6 +65,75 @@ STEP_SECONDS = 10.0
 _GONE_WRONG = ("failed", "crashed", "lost")
 
 
+class EventLines:
+    """Formatter of events as lines, which keeps what a line needs of earlier events."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, int] = {}
+        self.verifies = False
+        self._attempts: dict[int, int] = {}
+        self._objective: str | None = None
+
+    def line(self, event: Event) -> str | None:
+        """Return the line of ``event`` without its end; None if it has none.
+
+        An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step.
+        The objective is the first of the metrics.
+        """
+        match event:
+            case StudyOpened() | VerificationOpened() | EvaluationOpened():
+                return self._opening(event)
+            case AttemptStarted():
+                self._attempts[event.trial] = event.attempt
+                return None
+            case Notice():
+                return f"notice: {one_line(event.message)}"
+            case TrialVerified():
+                return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
+            case CheckpointKept():
+                kept = checkpoint_text(event)
+                return f"trial {event.trial} checkpoint at step {event.step} {kept}"
+            case CheckpointMeasured() if event.metrics is not None and event.step is not None:
+                metrics = metrics_text(event.metrics, self._objective)
+                return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
+            case TrainingStarted() | EpochFinished() | AttemptEnded():
+                return self._training(event)
+            case _:
+                return None
+
+    def _opening(self, event: StudyOpened | VerificationOpened | EvaluationOpened) -> str:
+        workers = counted(event.workers, "worker")
+        if isinstance(event, EvaluationOpened):
+            self._objective = event.metric
+            of = f"checkpoints of {counted(event.trials, 'trial')}"
+            return f"study {event.study}: 0/{event.checkpoints} {of} measured, {workers}"
+        if isinstance(event, VerificationOpened):
+            self._objective, self.verifies = event.objective, True
+            name, done = event.study, f"0/{event.trials} verified"
+        else:
+            status = event.status
+            self._objective = status.objective
+            name, done = status.study, f"{status.finished}/{status.target} done"
+        return f"study {name}: {done}, {workers}, storage {shown_url(event.storage)}"
+
+    def _training(self, event: TrainingStarted | EpochFinished | AttemptEnded) -> str:
+        if isinstance(event, TrainingStarted):
+            self.epochs[event.trial] = event.epochs
+            attempt = self._attempts.get(event.trial, 1)
+            how = f"resumed at step {event.start_step}" if event.start_step else "started"
+            params = params_text(event.params)
+            return f"trial {event.trial} attempt {attempt} {how} {params}".rstrip()
+        if isinstance(event, EpochFinished):
+            epochs = self.epochs.get(event.trial)
+            of = "" if epochs is None else f"/{epochs}"
+            metrics = metrics_text(event.metrics, self._objective)
+            seconds = time_text(event.seconds)
+            return f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} {seconds}"
+        value = "" if event.value is None else f" value={value_text(event.value, 6)}"
+        error = "" if event.error is None else f" {one_line(event.error)}"
+        return f"trial {event.trial} attempt {event.attempt} {event.outcome}{value}{error}"
+
+
 class LineProgress:
     """A listener that writes one line for each reported event; safe for several threads.
 
@@ -86,9 +154,7 @@ class LineProgress:
         self._verbosity = verbosity
         self._lock = threading.Lock()
         self._state = RunState()
-        self._attempts: dict[int, int] = {}
-        self._epochs: dict[int, int] = {}
-        self._objective: str | None = None
+        self._lines = EventLines()
         self._waiting = verbosity != "quiet"
         self._next_step = 0.0
 
@@ -101,34 +167,16 @@ class LineProgress:
     def __call__(self, event: Event) -> None:
         with self._lock:
             self._state.apply(event)
-            match event:
-                case StudyOpened():
-                    self._objective = event.status.objective
-                case VerificationOpened():
-                    self._objective = event.objective
-                case EvaluationOpened():
-                    self._objective = event.metric
-                case AttemptStarted():
-                    self._attempts[event.trial] = event.attempt
-                case TrainingStarted():
-                    self._epochs[event.trial] = event.epochs
-                case _:
-                    pass
+            line = self._lines.line(event)
             self._say_waiting(event)
             trial = getattr(event, "trial", -1)
-            epochs = self._epochs.get(trial)
-            if not is_reported(event, self._verbosity, epochs):
+            if line is None or not is_reported(
+                event, self._verbosity, self._lines.epochs.get(trial)
+            ):
                 return
-            line = event_line(
-                event,
-                objective=self._objective,
-                attempt=self._attempts.get(trial, 1),
-                epochs=epochs,
-            )
-            if line is not None:
-                opens = isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened)
-                stateless = opens or isinstance(event, Notice)
-                self._say(line if stateless else f"{line}{self._state.brief()}")
+            opens = isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened)
+            stateless = opens or isinstance(event, Notice)
+            self._say(line if stateless else f"{line}{self._state.brief()}")
             if self._waiting and isinstance(event, TrainingStarted):
                 self._say(f"trial {trial}: tracing and running its first step ...")
 
@@ -178,68 +226,6 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
             return number in (1, epochs) or number % every == 0
         case _:
             return verbosity != "quiet"
-
-
-def event_line(
-    event: Event, *, objective: str | None = None, attempt: int = 1, epochs: int | None = None
-) -> str | None:
-    """Format ``event`` as one line without its end; None if it is not reported.
-
-    An attempt's first line is that of its `TrainingStarted`, which has the parameters and the step. The
-    metric ``objective`` is written first. ``attempt`` and ``epochs`` are those of the event's trial.
-    """
-    match event:
-        case StudyOpened() | VerificationOpened() | EvaluationOpened():
-            return _opening_line(event)
-        case CheckpointKept() | TrialVerified() | CheckpointMeasured():
-            return _checked_line(event, objective)
-        case TrainingStarted():
-            how = f"resumed at step {event.start_step}" if event.start_step else "started"
-            return (
-                f"trial {event.trial} attempt {attempt} {how} {params_text(event.params)}".rstrip()
-            )
-        case EpochFinished():
-            of = "" if epochs is None else f"/{epochs}"
-            metrics = metrics_text(event.metrics, objective)
-            return (
-                f"trial {event.trial} epoch {event.epoch + 1}{of} {metrics} "
-                f"{time_text(event.seconds)}"
-            )
-        case AttemptEnded():
-            ended = f"trial {event.trial} attempt {event.attempt} {event.outcome}"
-            value = "" if event.value is None else f" value={value_text(event.value, 6)}"
-            error = "" if event.error is None else f" {one_line(event.error)}"
-            return f"{ended}{value}{error}"
-        case Notice():
-            return f"notice: {one_line(event.message)}"
-        case Doing() | AttemptStarted() | StepsDone() | StudyCounted():
-            return None
-
-
-def _opening_line(event: StudyOpened | VerificationOpened | EvaluationOpened) -> str:
-    workers = counted(event.workers, "worker")
-    if isinstance(event, EvaluationOpened):
-        trials = counted(event.trials, "trial")
-        return f"study {event.study}: 0/{event.checkpoints} checkpoints of {trials} measured, {workers}"
-    if isinstance(event, VerificationOpened):
-        name, done = event.study, f"0/{event.trials} verified"
-    else:
-        status = event.status
-        name, done = status.study, f"{status.finished}/{status.target} done"
-    return f"study {name}: {done}, {workers}, storage {shown_url(event.storage)}"
-
-
-def _checked_line(
-    event: CheckpointKept | TrialVerified | CheckpointMeasured, objective: str | None
-) -> str | None:
-    if isinstance(event, CheckpointKept):
-        return f"trial {event.trial} checkpoint at step {event.step} {checkpoint_text(event)}"
-    if isinstance(event, TrialVerified):
-        return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
-    if event.metrics is None or event.step is None:
-        return None
-    metrics = metrics_text(event.metrics, objective)
-    return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
 
 
 def checkpoint_text(kept: CheckpointKept) -> str:

@@ -15,10 +15,9 @@ import os
 import sys
 import threading
 import time
-import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol, Self, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console, RenderableType
 from rich.progress import (
@@ -49,7 +48,7 @@ from sweeper.records.events import (
     VerificationOpened,
 )
 from sweeper.views.formats import metrics_text, rate_text
-from sweeper.views.terminal.lines import LineProgress, Verbosity, event_line
+from sweeper.views.terminal.lines import EventLines, LineProgress, Verbosity
 from sweeper.views.terminal.model import RunState
 
 _OUTCOMES = {
@@ -68,33 +67,26 @@ REDRAWS = 5
 """Redraws a second without events."""
 
 
-class EventLines:
-    """Formatter of a permanent line for each event, in the style of its outcome.
+class StyledLines(EventLines):
+    """Formatter of the lines above a table, in the styles of the outcomes.
 
     With "verbose", each epoch and checkpoint has a line.
     """
 
     def __init__(self, verbosity: Verbosity) -> None:
+        super().__init__()
         self._verbose = verbosity == "verbose"
-        self._verifies = False
-        self._attempts: dict[int, int] = {}
 
-    def line(self, event: Event) -> Text | None:
+    def styled(self, event: Event) -> Text | None:
         """Return the line for ``event``; None if it has none."""
-        if isinstance(event, AttemptStarted):
-            self._attempts[event.trial] = event.attempt
-        self._verifies = self._verifies or isinstance(event, VerificationOpened)
-        style = self._style(event)
-        if style is None:
-            return None
-        line = event_line(event, attempt=self._attempts.get(getattr(event, "trial", -1), 1))
-        return None if line is None else Text(line, style=style)
+        line, style = self.line(event), self._style(event)
+        return None if line is None or style is None else Text(line, style=style)
 
     def _style(self, event: Event) -> str | None:
         match event:
             case AttemptEnded():
                 # The end of a replay is not reported, because the trial's verdict follows.
-                ended = self._verifies and event.outcome in ("complete", "pruned")
+                ended = self.verifies and event.outcome in ("complete", "pruned")
                 return None if ended else _OUTCOMES[event.outcome]
             case TrialVerified():
                 return _VERDICTS[event.verdict]
@@ -225,7 +217,7 @@ class LiveProgress:
 
     def __init__(self, progress: RunProgress, verbosity: Verbosity = "normal") -> None:
         self._progress = progress
-        self._lines = EventLines(verbosity)
+        self._lines = StyledLines(verbosity)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -236,7 +228,7 @@ class LiveProgress:
 
     def __call__(self, event: Event) -> None:
         self._progress.apply(event)
-        line = self._lines.line(event)
+        line = self._lines.styled(event)
         if line is not None:
             self._progress.console.print(line)
         if isinstance(event, RunStopping):
@@ -256,46 +248,27 @@ WIDTH = 110
 _CELL = '<pre style="overflow-x:auto;white-space:pre;margin:0">{code}</pre>'
 
 
-class Display(Protocol):
-    """Output of a notebook's cell, updated in place."""
-
-    def show(self, html: str, text: str) -> None:
-        """Replace the output by ``html``, or by ``text`` in front ends without HTML."""
-
-
-class CellDisplay:
-    """The output of the running cell."""
-
-    def __init__(self) -> None:
-        self._id = f"sweeper-{uuid.uuid4().hex}"
-        self._shown = False
-
-    def show(self, html: str, text: str) -> None:
-        from IPython.display import display
-
-        content = {"text/html": html, "text/plain": text}
-        display(content, raw=True, display_id=self._id, update=self._shown)
-        self._shown = True
-
-
-def notebook_display() -> Display | None:
-    """Return the running cell's output; None if this process is not a notebook's kernel.
+def is_notebook() -> bool:
+    """Return whether this process is a notebook's kernel.
 
     IPython in a terminal has a shell but no kernel, and uses the terminal's output.
     """
-    ipython: Any = sys.modules.get("IPython")
-    find: Any = getattr(ipython, "get_ipython", None)
-    shell = None if find is None else find()
-    return None if getattr(shell, "kernel", None) is None else CellDisplay()
+    find: Any = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return find is not None and getattr(find(), "kernel", None) is not None
 
 
 class NotebookProgress:
-    """A listener that updates one display; safe for several threads."""
+    """A listener that updates the output of the running cell; safe for several threads.
 
-    def __init__(self, display: Display, clock: Callable[[], float] = time.monotonic) -> None:
-        self._display = display
+    Args:
+        handle: IPython's handle of the output; by default that of the running cell.
+        clock: Seconds from any origin, never falling.
+    """
+
+    def __init__(self, handle: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._handle = handle
         self._progress = RunProgress(_console(), 0, clock, "Interrupting the kernel")
-        self._lines = EventLines("normal")
+        self._lines = StyledLines("normal")
         self._latest: deque[Text] = deque(maxlen=MOST_LINES)
         self._written = 0
         self._showing = threading.Lock()
@@ -303,7 +276,11 @@ class NotebookProgress:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self.refresh()
+        if self._handle is None:
+            from IPython.display import DisplayHandle
+
+            self._handle = DisplayHandle()
+        self._handle.display(self._content(), raw=True)
         # The context tells the kernel which cell is running.
         context = contextvars.copy_context()
         self._thread = threading.Thread(
@@ -322,13 +299,17 @@ class NotebookProgress:
     def __call__(self, event: Event) -> None:
         self._progress.apply(event)
         with self._showing:
-            line = self._lines.line(event)
+            line = self._lines.styled(event)
             if line is not None:
                 self._latest.append(line)
                 self._written += 1
 
     def refresh(self) -> None:
         """Update the output."""
+        self._handle.update(self._content(), raw=True)
+
+    def _content(self) -> dict[str, str]:
+        """Return the output as HTML, and as text for front ends without HTML."""
         with self._showing:
             earlier = self._written - len(self._latest)
             parts = [Text(f"({earlier} earlier lines)", style="dim")] if earlier else []
@@ -336,7 +317,8 @@ class NotebookProgress:
             console.print(self._progress.get_renderable(), *parts, *self._latest, sep="\n")
             # As HTML, with users' texts escaped.
             html = console.export_html(inline_styles=True, code_format=_CELL)
-            self._display.show(html, f"{state.name}{state.brief()}" or "opening the study ...")
+            text = f"{state.name}{state.brief()}" or "opening the study ..."
+            return {"text/html": html, "text/plain": text}
 
     def _keep_showing(self) -> None:
         while not self._over.wait(REDRAW_SECONDS):
@@ -354,17 +336,9 @@ def _console() -> Console:
     )
 
 
-class ProgressListener(Protocol):
-    """A listener that uses the terminal or the cell during a run."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def __call__(self, event: Event) -> None: ...
-
-
-def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> ProgressListener:
+def progress_listener(
+    stream: TextIO, verbosity: Verbosity = "normal"
+) -> LiveProgress | NotebookProgress | LineProgress:
     """Return a live table if ``stream`` can redraw, otherwise plain lines.
 
     Args:
@@ -373,9 +347,8 @@ def progress_listener(stream: TextIO, verbosity: Verbosity = "normal") -> Progre
     """
     if verbosity == "quiet":
         return LineProgress(stream, verbosity)
-    display = notebook_display()
-    if display is not None:
-        return NotebookProgress(display)
+    if is_notebook():
+        return NotebookProgress()
     if can_redraw(stream, os.environ):
         return LiveProgress(RunProgress(Console(file=stream), REDRAWS), verbosity)
     return LineProgress(stream, verbosity)

@@ -28,7 +28,7 @@ from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import (
     MOST_LINES,
     NotebookProgress,
-    notebook_display,
+    is_notebook,
     progress_listener,
 )
 
@@ -42,9 +42,12 @@ class Cell:
         self.shown: list[str] = []
         self.plain: list[str] = []
 
-    def show(self, html: str, text: str) -> None:
-        self.shown.append(html)
-        self.plain.append(text)
+    def display(self, content: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(content["text/html"])
+        self.plain.append(content["text/plain"])
+
+    update = display
 
 
 def text_of(shown: str) -> str:
@@ -106,7 +109,7 @@ def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     for shell in (None, SimpleNamespace()):
         ipython.get_ipython = lambda shell=shell: shell  # type: ignore[attr-defined]
-        assert notebook_display() is None
+        assert not is_notebook()
         assert isinstance(progress_listener(io.StringIO()), LineProgress)
     kernel = SimpleNamespace(kernel=object())
     ipython.get_ipython = lambda: kernel  # type: ignore[attr-defined]
