@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
@@ -35,7 +36,7 @@ from sweeper.run.protocol.messages import (
     Suggested,
 )
 from sweeper.run.serving import run_side_by_side
-from sweeper.run.worker.context import InlineSupervisor, SlotContext, StudyAccess
+from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import look_back, search_spec
 from sweeper.spec.space import FloatRange, IntRange
@@ -116,7 +117,7 @@ def real() -> bool:
     spans: list[tuple[float, float]] = []
     lock = threading.Lock()
 
-    def asleep(assignment: Assignment, supervisor: InlineSupervisor) -> None:
+    def asleep(assignment: Assignment, supervisor: Any) -> None:
         began = time.monotonic()
         with lock:
             starts.append(began)

@@ -19,7 +19,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from ratios import Ratio
@@ -32,18 +31,15 @@ ROUNDS = int(os.environ.get("SWEEPER_BENCHMARK_ROUNDS", "9"))
 
 
 def assignment(directory: Path, number: int, epochs: int):
+    from dataclasses import replace
+
+    from sweeper.definition.loading import load_definition
     from sweeper.run.protocol.messages import Assignment
 
     return Assignment(
-        study="benchmark",
+        replace(load_definition(STUDY).settings(), epochs=epochs, threads=1),
         number=number,
         attempt=1,
-        seed=0,
-        epochs=epochs,
-        objective="val_accuracy",
-        deterministic=True,
-        threads=1,
-        checkpoint_every="epoch",
         files=str(directory / f"files-{number}"),
         log=str(directory / f"log-{number}.txt"),
         checkpoints=(str(directory / f"checkpoints-{number}"),),
@@ -63,10 +59,14 @@ class WarmProcess:
         )
 
     def trial(self, directory: Path, number: int, epochs: int) -> float:
-        given = asdict(assignment(directory, number, epochs))
+        from pydantic import TypeAdapter
+
+        from sweeper.run.protocol.messages import Assignment
+
+        given = TypeAdapter(Assignment).dump_json(assignment(directory, number, epochs)).decode()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(given) + "\n")
+        self._process.stdin.write(f"{given}\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
 

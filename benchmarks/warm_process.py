@@ -8,12 +8,12 @@ and lets the process grow.
 from __future__ import annotations
 
 import gc
-import json
 import os
 import sys
 import time
 
 import keras
+from pydantic import TypeAdapter
 
 from sweeper.definition.loading import load_definition
 from sweeper.run.protocol.messages import Assignment, Judge, Judged, Message
@@ -47,8 +47,7 @@ def main() -> None:
     configure_tensorflow(threads=1, deterministic=True)
     definition = load_definition(sys.argv[1])
     for line in sys.stdin:
-        values = json.loads(line)
-        assignment = Assignment(**{**values, "checkpoints": tuple(values["checkpoints"])})
+        assignment = TypeAdapter(Assignment).validate_json(line)
         started = time.perf_counter()
         if sys.argv[2] == "inline":
             keras.backend.clear_session()

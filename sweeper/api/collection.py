@@ -2,8 +2,7 @@
 
 A worker applies the rules as it writes. Crashes leave further files, which are deleted here:
 checkpoints of earlier attempts, unfinished directories, damaged checkpoints
-that have ended. Running trials are skipped. Afterwards the database lists the remaining
-checkpoints.
+that have ended. Running trials are skipped. Afterwards the database lists no checkpoint that is gone.
 
 Checkpoints in an object store are found by the prefixes in the database, and below
 ``--checkpoints``. A checkpoint in the database is looked up by name, because a listing may be
@@ -12,7 +11,7 @@ incomplete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -22,10 +21,10 @@ from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept, read_manifest
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
-from sweeper.db.repository import FoundCheckpoint, Repository
+from sweeper.db.repository import Repository
 from sweeper.errors import CheckpointError, DefinitionError
-from sweeper.records.results import CheckpointRecord, TrialRecord
-from sweeper.run.worker.checkpoints import check_directories
+from sweeper.records.results import TrialRecord
+from sweeper.run.worker.checkpoints import check_directories, present_path
 from sweeper.spec.checkpointing import Keep, Retention, parse_keep, retention
 from sweeper.support.paths import (
     Location,
@@ -117,6 +116,7 @@ def collect(
         chosen = valued(keep if keep is not None and finished else rules)
         origin = Origin(study, stored.identity, trial.number, stored.seed)
         garbage = list(_garbage(trial, directories, chosen, origin))
+        places = {c.path: present_path(c, trial.number, apart) for c in trial.checkpoints}
         for item in garbage:
             if not dry_run:
                 _delete(item)
@@ -125,10 +125,11 @@ def collect(
         if not dry_run:
             for directory in directories:
                 sweep_leftovers(directory, abandoned=True)
-            known = _known(trial, directories)
-            there = _there(directories, known)
-            there += _elsewhere(trial, directories, here=paths.trial(trial.number).is_dir())
-            repository.match_checkpoints(study, trial.number, there)
+            deleted = {item.path for item in garbage}
+            # Where this machine has none of the trial's files, its disk tells nothing.
+            here = paths.trial(trial.number).is_dir()
+            gone = [p for p, at in places.items() if at in deleted or (at is None and here)]
+            repository.drop_checkpoints(study, trial.number, gone)
     return tuple(found)
 
 
@@ -175,26 +176,6 @@ def _known(trial: TrialRecord, directories: Container[Location]) -> list[Locatio
     return [p for p in locations if isinstance(p, RemotePath) and p.parent in directories]
 
 
-def _elsewhere(
-    trial: TrialRecord, directories: Container[Location], *, here: bool
-) -> list[FoundCheckpoint]:
-    """Return the database's checkpoints on a disk outside ``directories`` that may still exist.
-
-    Args:
-        trial: The trial.
-        directories: The directories that were listed.
-        here: Whether this machine has the trial's other files; if not, its disk is not checked.
-    """
-    return [
-        FoundCheckpoint(int(attempt_name), record)
-        for record in trial.checkpoints
-        if isinstance(location := parse_location(record.path), Path)
-        and location.parent not in directories
-        and (location.is_dir() or not here)
-        and (attempt_name := location.parent.parent.name.removeprefix("attempt-")).isdigit()
-    ]
-
-
 def _garbage(
     trial: TrialRecord, directories: dict[Location, int], keep: Retention, origin: Origin
 ) -> Iterator[Garbage]:
@@ -233,19 +214,6 @@ def _delete(item: Garbage) -> None:
         except OSError as error:
             msg = f"{item.path} cannot be deleted: {error}; remove it by hand"
             raise CheckpointError(msg) from error
-
-
-def _there(directories: dict[Location, int], known: Sequence[Location]) -> list[FoundCheckpoint]:
-    found = []
-    for kept in read_kept(directories, known):
-        if not kept.good:
-            continue
-        manifest = read_manifest(kept.path)
-        record = CheckpointRecord(
-            manifest.step, manifest.epoch, manifest.digest, _size(kept.path), str(kept.path)
-        )
-        found.append(FoundCheckpoint(directories[kept.path.parent], record))
-    return found
 
 
 def _size(path: Location) -> int:

@@ -29,14 +29,12 @@ from sweeper.records.events import (
     Notice,
     Remark,
 )
-from sweeper.records.results import TrialRecord
+from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import pickle_by_value, recall_source, source_of
-from sweeper.run.launch.trial_process import ExitStatus, Launcher
+from sweeper.run.launch.trial_process import ExitStatus, Launcher, carry_out, scratch_paths
 from sweeper.run.options import WorkerOptions
-from sweeper.run.orders import carry_out, scratch_paths
 from sweeper.run.protocol.messages import (
-    Candidate,
     CheckpointEvaluated,
     CheckpointPassedOver,
     Evaluated,
@@ -45,11 +43,11 @@ from sweeper.run.protocol.messages import (
     HeldOutData,
     Message,
     Warned,
+    assignment_of,
 )
 from sweeper.run.replays import Answers
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
-from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.searching import Objective
 from sweeper.support.calling import run_side_by_side
@@ -257,7 +255,7 @@ class Evaluator:
         best_first = ranked(stored, self._objective)
         return StudyEvaluation(study, best_first, tuple(reasons), self._objective)
 
-    def _choose(self) -> dict[int, tuple[Candidate, ...]]:
+    def _choose(self) -> dict[int, tuple[CheckpointRecord, ...]]:
         """Return the checkpoints to measure, by trial; note those that cannot be measured."""
         request, repository = self._request, self.repository
         paths = request.options.paths(request.study)
@@ -266,9 +264,9 @@ class Evaluator:
         else:
             records = [repository.trial(request.study, request.trial)]
         before = begun_before_a_change(repository, request.study)
-        chosen: dict[int, tuple[Candidate, ...]] = {}
+        chosen: dict[int, tuple[CheckpointRecord, ...]] = {}
         for record in records:
-            reason, candidates = None, tuple[Candidate, ...]()
+            reason, candidates = None, tuple[CheckpointRecord, ...]()
             if not record.checkpoints:
                 reason = "it has no kept checkpoint"
             elif record.number in before:
@@ -287,15 +285,15 @@ class Evaluator:
                 chosen[record.number] = candidates
         return chosen
 
-    def _candidates(self, record: TrialRecord, paths: RunPaths) -> tuple[Candidate, ...]:
+    def _candidates(self, record: TrialRecord, paths: RunPaths) -> tuple[CheckpointRecord, ...]:
         """Return the location of each checkpoint; of two with the same step and digest, the newer."""
         located = locate(record, paths)
         known = set(located.known)
-        there: dict[tuple[int, str], Candidate] = {}
+        there: dict[tuple[int, str], CheckpointRecord] = {}
         for each in record.checkpoints:
             path = located.moved.get(each.path, each.path)
             if path in known:
-                there[each.step, each.digest] = Candidate(path, each.step, each.epoch, each.digest)
+                there[each.step, each.digest] = replace(each, path=path)
             else:
                 reason = f"it is no longer at {each.path}; name its directory with --runs-dir"
                 self._not_evaluated.append(NotEvaluated(record.number, each.step, reason))
@@ -328,8 +326,8 @@ class Evaluator:
             end = carry_out(
                 launcher,
                 replace(
-                    assignment_of(settings, paths, number, 1, pruning=False),
-                    evaluation=Evaluation(candidates, self._request.data),
+                    assignment_of(settings, paths, number, 1),
+                    order=Evaluation(candidates, self._request.data),
                 ),
                 lambda question: answers.to(question.name, question.distribution),
                 functools.partial(self._receive, number),

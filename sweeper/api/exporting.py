@@ -18,10 +18,15 @@ from sweeper.models.exported import Exported, check_code, check_target
 from sweeper.models.formats import check_format
 from sweeper.records.model_source import At
 from sweeper.run.launch.launchers import WarmServer, choose_launcher
-from sweeper.run.launch.trial_process import ExitStatus, Launcher
-from sweeper.run.orders import carry_out, scratch_paths
-from sweeper.run.protocol.messages import ExportOrder, Failed, Message, ModelExported, Warned
-from sweeper.run.worker.assignment import assignment_of
+from sweeper.run.launch.trial_process import ExitStatus, Launcher, carry_out, scratch_paths
+from sweeper.run.protocol.messages import (
+    ExportOrder,
+    Failed,
+    Message,
+    ModelExported,
+    Warned,
+    assignment_of,
+)
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def _converse(
         files = found.directory if found.directory.is_dir() else paths.trial_files(number)
         files.mkdir(parents=True, exist_ok=True)
         assignment = replace(
-            assignment_of(settings, paths, number, 1, pruning=False), files=str(files), export=order
+            assignment_of(settings, paths, number, 1), files=str(files), order=order
         )
         end = carry_out(
             launcher,

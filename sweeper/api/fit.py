@@ -29,7 +29,7 @@ from sweeper.errors import (
     UsageError,
 )
 from sweeper.records.results import EpochRecord
-from sweeper.run.signals import signals_to_stop
+from sweeper.run.signals import handled, signals_to_stop
 from sweeper.spec.arguments import named_arguments
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
@@ -252,9 +252,5 @@ def _stop_signals() -> Iterator[threading.Event]:
         msg = f"a second signal ({signal.Signals(number).name}): stopped without a checkpoint"
         raise KeyboardInterrupt(msg)
 
-    before = {number: signal.signal(number, stop) for number in signals_to_stop()}
-    try:
+    with handled(signals_to_stop(), stop):
         yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

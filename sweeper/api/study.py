@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from sweeper.api.continuing import asked_extension
 from sweeper.definition.definition import StudyDefinition
 from sweeper.definition.loading import end_reading, load_definition
-from sweeper.errors import StudyFileError, UnknownStudyError
+from sweeper.errors import StudyFileError, UnknownStudyError, UsageError
+from sweeper.records.lengths import Extension
 from sweeper.records.results import StudyStatus
-from sweeper.spec.arguments import with_named_arguments
+from sweeper.spec.arguments import checked_whole, with_named_arguments
 from sweeper.support.paths import is_name
 from sweeper.support.shown import shown_url
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from sweeper.api.stored_study import StoredStudy
     from sweeper.records.evaluations import EvaluationRecord
     from sweeper.records.events import Listener
-    from sweeper.records.lengths import Extension
     from sweeper.records.results import StudyResults
     from sweeper.spec.repeating import ConfirmRequest
     from sweeper.spec.searching import Direction
@@ -149,57 +149,15 @@ class Study(StudyDefinition):
             progress(Doing("importing TensorFlow and the study"))
             return sweep(progress)
 
-    def resume(
-        self,
-        *,
-        workers: int | None = None,
-        storage: str | None = None,
-        runs_dir: str | Path | None = None,
-        engine: str | None = None,
-        isolation: str | None = None,
-        listener: Listener | None = None,
-        engine_address: str | None = None,
-        fail_fast: bool = False,
-        gpus: str | None = None,
-        trials_per_gpu: int | None = None,
-        checkpoints_dir: str | Path | None = None,
-        accept_inexact: bool = False,
-        accept_changes: bool = False,
-    ) -> StudyResults:
-        """Resume an interrupted study; a synonym of `run` with fewer options.
+    def resume(self, **options: Any) -> StudyResults:
+        """Resume an interrupted study; a synonym of `run`.
 
         Args:
-            workers: Trials side by side; the machine's cores by default.
-            storage: A database URL; by default ``sqlite:///runs/sweeper.db``.
-            runs_dir: Where files go; ``runs`` by default.
-            engine: ``"local"`` by default, ``"dask"`` or ``"ray"``.
-            isolation: ``"auto"`` by default, ``"fork"``, ``"spawn"`` or ``"inline"``.
-            listener: Receives every event; by default progress goes to stderr, or a notebook's cell.
-            engine_address: The cluster's; by default one is made on this machine.
-            fail_fast: Stop with an error as soon as a trial fails; no by default.
-            gpus: ``"all"``, or ids such as ``"0,1"``; none by default.
-            trials_per_gpu: Trials side by side on one GPU; 1 by default.
-            checkpoints_dir: Where checkpoints go; below ``runs_dir`` by default.
-            accept_inexact: Run although an audit found a difference; no by default.
-            accept_changes: Run although the definition or its code changed; no by default.
+            options: The arguments of `run`.
 
         Returns and raises what `run` does.
         """
-        return self.run(
-            workers=workers,
-            storage=storage,
-            runs_dir=runs_dir,
-            engine=engine,
-            isolation=isolation,
-            listener=listener,
-            engine_address=engine_address,
-            fail_fast=fail_fast,
-            gpus=gpus,
-            trials_per_gpu=trials_per_gpu,
-            checkpoints_dir=checkpoints_dir,
-            accept_inexact=accept_inexact,
-            accept_changes=accept_changes,
-        )
+        return self.run(**options)
 
     def extend(
         self,
@@ -461,3 +419,26 @@ def _models(
     from sweeper.api.models import StudyModels
 
     return StudyModels.of(settings, name, definition=definition, source=source)
+
+
+def asked_extension(
+    epochs: int | Extension | None, trials: Sequence[int] | None = None, best: int | None = None
+) -> Extension | None:
+    """Return the request as one record; None if no extension is requested.
+
+    Raises:
+        DefinitionError: A number is not whole, or is too small.
+        UsageError: Both ``trials`` and ``best`` are given.
+    """
+    if epochs is None or isinstance(epochs, Extension):
+        return epochs
+    if trials is not None and best is not None:
+        msg = "both trials= and best= were given; give one of them"
+        raise UsageError(msg)
+    return Extension(
+        checked_whole(epochs, "epochs", least=1),
+        None
+        if trials is None
+        else tuple(checked_whole(number, "trials", least=0) for number in trials),
+        None if best is None else checked_whole(best, "best", least=1),
+    )

@@ -6,34 +6,42 @@ in a fresh process. So state in the process is lost, and state in a file is chan
 between the two at a checkpoint before the kill is nondeterministic; what differs after it was lost.
 
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
-resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. No database is
-opened, and every file is below a temporary directory.
+resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. Where something differs
+after the kill, a third replay, killed in the same way, tells whether the trial repeats. No database is opened,
+and every file is below a temporary directory.
+
+The estimates of time and disk are upper bounds: a trial that stops early takes less time, and retention rules
+with a metric may keep fewer checkpoints.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from sweeper.checkpoint.operations import link_checkpoint
-from sweeper.checks.check_findings import finding_of_failure, judge
-from sweeper.checks.estimates import estimate
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.files.aside import set_aside
 from sweeper.files.rules import TrialUses, in_a_check
 from sweeper.files.uses import uses_from_json
 from sweeper.records.results import Params
+from sweeper.replay.findings import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
+    Authored,
     CheckReport,
+    Estimate,
     Finding,
     Level,
     Line,
+    StudyAuthors,
     ranked,
 )
 from sweeper.run.compared_replays import (
@@ -45,7 +53,7 @@ from sweeper.run.compared_replays import (
 from sweeper.run.launch.launchers import WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import CheckpointCommitted, Failed
+from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished, PrunedHere
 from sweeper.run.replays import Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid, grid_size
@@ -379,3 +387,212 @@ class _Check:
         if self._opened.file is None:
             return None
         return line_of_argument(self._opened.file, self._settings.name, argument)
+
+
+def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:
+    """Return estimates of the study's time and disk; None if no epoch ended.
+
+    Args:
+        settings: The study's settings.
+        trained: Report of a shortened trial.
+        workers: Trials side by side.
+    """
+    process, lengths = trained.processes[0], trained.lengths
+    if not process.epoch_seconds or process.started_after is None or lengths is None:
+        return None
+    # TensorFlow traces the steps of the first epoch.
+    seconds = process.epoch_seconds[1:] or process.epoch_seconds
+    epoch = trial = study = None
+    if lengths.steps is not None:
+        times = max(1.0, lengths.steps / max(1, trained.steps_per_epoch))
+        if lengths.validation_steps:
+            times = max(times, lengths.validation_batches / lengths.validation_steps)
+        epoch = times * sum(seconds) / len(seconds)
+        trial = process.started_after + settings.epochs * epoch
+        study = trial * math.ceil(settings.trials / workers)
+    kept = checkpoints_kept(settings, lengths.steps, trial)
+    return Estimate(
+        steps_per_epoch=lengths.steps,
+        epoch_seconds=epoch,
+        startup_seconds=process.started_after,
+        trial_seconds=trial,
+        study_seconds=study,
+        workers=workers,
+        checkpoint_bytes=process.bytes,
+        checkpoints_kept=kept,
+        disk_bytes=process.bytes * kept * settings.trials,
+    )
+
+
+def checkpoints_kept(
+    settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
+) -> int:
+    """Return the maximum number of checkpoints that a finished trial keeps."""
+    taken = _taken(settings, steps_per_epoch, trial_seconds)
+    keep: Mapping[str, Any] = settings.keep
+    if keep.get("when") is not None:
+        wanted: float = math.inf
+    else:
+        wanted = keep.get("last", 1) + keep.get("best", 0)
+        if keep.get("every_epochs") is not None:
+            wanted += settings.epochs // keep["every_epochs"]
+        if keep.get("every_hours") is not None:
+            wanted += (trial_seconds or 0.0) // (3600 * keep["every_hours"])
+    most = min(wanted, taken, keep.get("at_most") or math.inf)
+    return 1 if math.isinf(most) else max(1, int(most))
+
+
+def _taken(
+    settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
+) -> float:
+    every = settings.checkpoint_every
+    if every == "epoch":
+        return settings.epochs
+    if not isinstance(every, Mapping):
+        return math.inf
+    counts = [1.0]
+    if every.get("epochs") is not None:
+        counts.append(math.ceil(settings.epochs / every["epochs"]))
+    if every.get("steps") is not None and steps_per_epoch is not None:
+        counts.append(math.ceil(settings.epochs * steps_per_epoch / every["steps"]))
+    if every.get("seconds") is not None and trial_seconds is not None:
+        counts.append(math.ceil(trial_seconds / every["seconds"]))
+    return sum(counts)
+
+
+_SHOWN = 3
+
+_CHECKS = {
+    "DataError": ("data", "data"),
+    "IndependenceError": ("independence", "model"),
+    "ObjectiveError": ("objective", "objective"),
+    "UncapturableError": ("capture", "callbacks"),
+}
+"""Check and argument of `Study` of an error that ends a trial, by the error's type."""
+
+_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "TBNotInstalledError")
+
+_AGAIN = (
+    "so a resumed, repeated or verified trial would have another result; draw random numbers "
+    "from trial.seed or from the global generators, which are seeded, and do not read the clock"
+)
+
+
+def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -> Finding:
+    """Return the finding for an error that ended a trial.
+
+    ``argument`` returns the line of an argument of `Study`, for an error of no line of the user's.
+    """
+    kind, _, message = failed.error.partition(": ")
+    check, where = _CHECKS.get(kind, ("build", "model"))
+    if kind not in _CHECKS:
+        message = failed.error
+        if kind in _IMPORT_ERRORS and " is not installed" in message:
+            check = "installation"
+    return Finding("error", check, message, failed.line or argument(where))
+
+
+def judge(
+    trained: Replayed, compared: ReplayComparison, kill: Kill | None, level: Level
+) -> tuple[list[Finding], list[str]]:
+    """Return findings on whether a trial repeats and survives a kill, and the promises that hold.
+
+    Args:
+        trained: The first replay.
+        compared: Comparison of the first replay with the second.
+        kill: Kill of the second replay; None if it was not killed.
+        level: Level of a difference: ``"error"`` if the study promises exactness.
+    """
+    authors = trained.authors
+    if authors is None:
+        msg = "the first replay did not build its trial"
+        raise ValueError(msg)
+    notes = list(_measured(compared, authors))
+    by_step = {
+        step: found
+        for (step, _), seen in sorted(compared.checkpoints.items())
+        if (found := errors(seen.differences))
+    }
+    ours, theirs = _end(trained), _end(compared.replayed)
+    if not by_step and ours != theirs:
+        how = f"{ours} undisturbed, {theirs} resumed"
+        by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
+    first = min(by_step, default=0)
+    if trained.weights != compared.replayed.weights:
+        message = (
+            f"the model factory {authors.model.name} returned different initial weights in a "
+            f"second run of the same trial with the same seed; {_AGAIN}"
+        )
+        return [*notes, Finding(level, "seeds", message, authors.model.line)], []
+    if by_step and (kill is None or first <= kill.checkpoint or compared.repeats is False):
+        message = (
+            "the trial is nondeterministic: in a second run of it, these differ at step "
+            f"{first}: {_shown(by_step[first])}; look in {_suspects(authors)}; {_AGAIN}"
+        )
+        return [*notes, Finding(level, "determinism", message, _line(by_step[first], authors))], []
+    if kill is not None and by_step:
+        message = (
+            f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
+            f"differs from the same trial without the kill: at step {first} these differ: "
+            f"{_shown(by_step[first])}. Some state that training changes is not in checkpoints "
+            "(in a module variable, the environment, a file, an object of a library); look in "
+            f"{_suspects(authors)}; keep it in the callback or model, or register it with "
+            "Trial.track"
+        )
+        return [*notes, Finding(level, "resume", message, _line(by_step[first], authors))], []
+    end = ours[0]
+    held = [
+        "the same seed gives the same initial weights in two processes",
+        f"{end} steps repeat bit for bit in another process",
+    ]
+    if kill is not None:
+        held.append(
+            f"killed (SIGKILL) after step {kill.after} and resumed at step {kill.checkpoint} in a "
+            f"fresh process, the trial is bit-identical at step {end}: weights, optimizer, "
+            "metrics, history, callbacks, generators"
+        )
+    return notes, held
+
+
+def _end(replayed: Replayed) -> tuple[int, str, str]:
+    """Return the step, the value and the digest at a replay's end."""
+    end = replayed.end
+    if not isinstance(end, Finished | PrunedHere):
+        return 0, "", ""
+    return end.step, repr(end.value), end.digest
+
+
+def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[Finding]:
+    """Yield a note for each value that two equal runs do not have alike."""
+    noted = {each.name: each for each in compared.differences if each.level == "note"}
+    for each in noted.values():
+        message = (
+            f"{each.name} differs between two runs of the same trial ({each.how}); no result "
+            "depends on it"
+        )
+        yield Finding("note", "determinism", message, _line([each], authors))
+
+
+def _shown(found: Sequence[Difference]) -> str:
+    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
+    return f"{'; '.join(map(str, found[:_SHOWN]))}{more}"
+
+
+def _suspects(authors: StudyAuthors) -> str:
+    """Return the user's callbacks with their lines; the factories if there are none."""
+    return ", ".join(authors.users or (str(authors.data), str(authors.model)))
+
+
+def _line(found: Sequence[Difference], authors: StudyAuthors) -> Line | None:
+    """Return the line of the user's callback in which the first difference is, or of a likely one."""
+    for each in found:
+        owner = _owner(each, authors)
+        if owner is not None and owner.line is not None:
+            return owner.line
+    own = (callback.line for callback in authors.callbacks if callback.line is not None)
+    return next(own, authors.model.line)
+
+
+def _owner(difference: Difference, authors: StudyAuthors) -> Authored | None:
+    owners = [c for c in authors.callbacks if difference.name.startswith(f"callback {c.name}")]
+    return max(owners, key=lambda callback: len(callback.name), default=None)

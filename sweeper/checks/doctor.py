@@ -51,16 +51,32 @@ Asked = Callable[[], Mapping[str, Any]]
 """Function that runs TensorFlow, and returns ``devices`` and ``repeats``, or ``error``."""
 
 
-def tensorflow_findings(ask: Asked | None = None) -> Iterator[Finding]:
+def _ask() -> Mapping[str, Any]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    lines = [line for line in done.stdout.splitlines() if line.startswith("sweeper:")]
+    if done.returncode or not lines:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return {"error": f"exited with {done.returncode}: {last}"}
+    answer: dict[str, Any] = json.loads(lines[0].removeprefix("sweeper:"))
+    return answer
+
+
+def tensorflow_findings(ask: Asked = _ask) -> Iterator[Finding]:
     """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit.
 
     Args:
         ask: Runs TensorFlow; by default in a separate process.
     """
-    yield from _tensorflow((ask or _ask)())
-
-
-def _tensorflow(said: Mapping[str, Any]) -> Iterator[Finding]:
+    said = ask()
     if "error" in said:
         yield Finding(
             "machine",
@@ -96,25 +112,6 @@ def _tensorflow(said: Mapping[str, Any]) -> Iterator[Finding]:
             "try another version of TensorFlow or of the driver; otherwise set deterministic=False"
         ),
     )
-
-
-def _ask() -> Mapping[str, Any]:
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE],
-            capture_output=True,
-            text=True,
-            timeout=_LIMIT,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("sweeper:")]
-    if done.returncode or not lines:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        return {"error": f"exited with {done.returncode}: {last}"}
-    answer: dict[str, Any] = json.loads(lines[0].removeprefix("sweeper:"))
-    return answer
 
 
 _LEAST_PYTHON = (3, 11)

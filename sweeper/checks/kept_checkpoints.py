@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sweeper.checkpoint.end import find_end, read_end, same_as
@@ -33,7 +32,8 @@ from sweeper.replay.findings import Difference
 from sweeper.run.compared_replays import Reference
 from sweeper.run.protocol.messages import Finished
 from sweeper.run.replays import Replayed
-from sweeper.support.paths import Location, RemotePath, RunPaths, end_model_beside, parse_location
+from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
+from sweeper.support.paths import Location, RemotePath, RunPaths, end_model_beside
 
 _TENSOR = re.compile(r"tensor '([^']+)'")
 
@@ -76,25 +76,16 @@ def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckp
     They are in order of their steps; of several at one step, each attempt's is included.
     Checkpoints in an object store are those in the database.
     """
-    found: dict[tuple[int, str], tuple[CheckpointRecord | None, Location | None]] = {}
-    for directory in sorted(paths.trial(trial.number).glob("attempt-*")):
-        if directory.name.removeprefix("attempt-").isdigit():
-            attempt = int(directory.name.removeprefix("attempt-"))
-            location = paths.checkpoints(trial.number, attempt)
-            for listed in list_checkpoints(location):
-                found[attempt, listed.name] = (None, listed)
-    unplaced: list[KeptCheckpoint] = []
+    found: dict[Location, CheckpointRecord | None] = dict.fromkeys(listed_checkpoints(trial, paths))
+    missing: list[KeptCheckpoint] = []
     for record in trial.checkpoints:
-        where = _position(record.path)
-        if where is None:
-            unplaced.append(KeptCheckpoint(record.step, record.epoch, record))
-            continue
-        path: Location | None = found.get(where, (None, None))[1]
+        path = present_path(record, trial.number, paths)
         if path is None:
-            path = _elsewhere(record.path)
-        found[where] = (record, path)
-    kept = [_read(record, path) for record, path in found.values()]
-    return tuple(sorted([*kept, *unplaced], key=lambda k: (k.step, k.epoch, str(k.path))))
+            missing.append(KeptCheckpoint(record.step, record.epoch, record))
+        else:
+            found[path] = record
+    kept = [_read(record, path) for path, record in found.items()]
+    return tuple(sorted([*kept, *missing], key=lambda k: (k.step, k.epoch, str(k.path))))
 
 
 def references(
@@ -114,24 +105,8 @@ def references(
     }
 
 
-def _position(path: str) -> tuple[int, str] | None:
-    """Return the attempt and the directory's name at the end of a stored path, because a study can be moved."""
-    parts = Path(path).parts[-3:]
-    if len(parts) < 3 or not re.fullmatch(r"attempt-\d+", parts[0]):
-        return None
-    return int(parts[0].removeprefix("attempt-")), parts[2]
-
-
-def _elsewhere(path: str) -> Location | None:
-    """Return a recorded checkpoint outside of the runs directory, if this machine can read it."""
-    location = parse_location(path)
-    return location if isinstance(location, RemotePath) or location.is_dir() else None
-
-
-def _read(record: CheckpointRecord | None, path: Location | None) -> KeptCheckpoint:
+def _read(record: CheckpointRecord | None, path: Location) -> KeptCheckpoint:
     step, epoch = (0, 0) if record is None else (record.step, record.epoch)
-    if path is None:
-        return KeptCheckpoint(step, epoch, record)
     if record is None:
         name = CheckpointName.parse(path.name)
         step = 0 if name is None else name.step

@@ -20,19 +20,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from sweeper.cli.options import (
-    AsCsv,
-    AsJson,
-    Quiet,
-    RunsDir,
-    Storage,
+    READING,
+    Flags,
     StudyName,
-    Verbose,
+    expanded,
     flag,
     option,
-    verbosity_of,
 )
 from sweeper.cli.output import (
-    check_one_form,
     print_csv,
     print_json,
     print_table,
@@ -50,6 +45,7 @@ DOES_NOT_HOLD = 4
 """The exit code where a promise does not hold."""
 
 
+@expanded("workers as_json")
 def check(
     source: Annotated[
         str,
@@ -60,34 +56,24 @@ def check(
         ),
     ],
     *,
-    workers: Annotated[
-        int | None,
-        option(
-            "--workers",
-            "N",
-            "Trials side by side, for the estimates. (default: one per core; env: SWEEPER_WORKERS)",
-            min=1,
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    flags: Flags,
 ) -> None:
     """Check a study before it runs: independence, exactness, limits of the promises, cost."""
     say_beginning(source)
     from sweeper.checks.check import check_study
-    from sweeper.spec.settings import load_settings
 
-    settings = load_settings(workers=workers)
+    settings = flags.settings()
     try:
         report = check_study(source, workers=settings.workers, tell=_tell)
     except KeyboardInterrupt:
         msg = "the check was stopped; its trials and files were deleted"
         raise Interrupted(msg) from None
-    if as_json:
+    if flags.as_json:
         print_json(report.to_json())
     else:
         from sweeper.views.verb_tables import check_page
 
-        run = settings.command("run", source, workers=workers)
+        run = settings.command("run", source, workers=flags.workers)
         commands = (run,) if report.holds else ()
         print_table(check_page(report, commands))
     if not report.holds:
@@ -99,19 +85,17 @@ def _tell(doing: str) -> None:
     typer.echo(f"{doing} ...", err=True)
 
 
+@expanded("as_json storage runs_dir")
 def doctor(
     *,
-    as_json: AsJson = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Check versions, kernels and the database's disk; exit 1 if broken, 4 if a promise cannot hold."""
     from sweeper.checks.doctor import diagnose
-    from sweeper.spec.settings import load_settings
 
-    settings = load_settings(storage=storage, runs_dir=runs_dir)
+    settings = flags.settings()
     diagnosis = diagnose(settings)
-    if as_json:
+    if flags.as_json:
         print_json(diagnosis.to_json())
     else:
         from sweeper.views.verb_tables import diagnosis_page
@@ -125,6 +109,7 @@ NOT_ALL = 3
 """The exit code where some checkpoints could not be evaluated."""
 
 
+@expanded(f"workers quiet verbose {READING}")
 def evaluate(
     study: StudyName,
     *,
@@ -159,40 +144,22 @@ def evaluate(
         int | None,
         option("--top", "K", "Print only the best K; all are evaluated and stored.", min=1),
     ] = None,
-    workers: Annotated[
-        int | None,
-        option(
-            "--workers",
-            "N",
-            "Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
-            min=1,
-        ),
-    ] = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Evaluate every kept checkpoint on held-out data and rank them; exit 3 if some failed."""
-    check_one_form(as_json=as_json, as_csv=as_csv)
-    from sweeper.spec.settings import load_settings
-
-    verbosity = verbosity_of(quiet=quiet, verbose=verbose)
-    settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
+    settings = flags.settings()
     if data is not None:
         from sweeper.definition.loading import split_data_target
 
         # Before the imports that take seconds.
         split_data_target(data)
-    if verbosity != "quiet":
+    if not flags.quiet:
         say_beginning(f"the study {study}")
     from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
     from sweeper.run.options import WorkerOptions
     from sweeper.views.terminal.live import progress_listener
 
-    with progress_listener(sys.stderr, verbosity) as progress:
+    with progress_listener(sys.stderr, flags.verbosity) as progress:
         found = evaluate_study(
             EvaluationRequest(
                 study=study,
@@ -205,9 +172,9 @@ def evaluate(
             )
         )
     shown = found.records[:top]
-    if as_json:
+    if flags.as_json:
         print_json([{"rank": rank, **each.to_json()} for rank, each in enumerate(shown, 1)])
-    elif as_csv:
+    elif flags.as_csv:
         from sweeper.views.formats import evaluation_rows
 
         print_csv(evaluation_rows(shown))
@@ -215,7 +182,7 @@ def evaluate(
         from sweeper.views.verb_tables import ranking_table
 
         print_table(ranking_table(shown, found.ranked_by))
-    typer.echo(_export(found, settings), err=as_json or as_csv)
+    typer.echo(_export(found, settings), err=flags.as_json or flags.as_csv)
     if found.not_evaluated:
         raise typer.Exit(NOT_ALL)
 
@@ -235,6 +202,7 @@ BROKEN_PROMISE = 4
 _SHOWN_FINDINGS = 12
 
 
+@expanded("workers quiet verbose as_json storage runs_dir")
 def verify(
     study: StudyName,
     *,
@@ -253,34 +221,18 @@ def verify(
             "--seed", "N", "Seed of the steps to kill at. (default: random; it is printed)", min=0
         ),
     ] = None,
-    workers: Annotated[
-        int | None,
-        option(
-            "--workers",
-            "N",
-            "Replays side by side. (default: one per core; env: SWEEPER_WORKERS)",
-            min=1,
-        ),
-    ] = None,
     report: Annotated[
         Path | None,
         option("--report", "PATH", "Also write the JSON report to this file."),
     ] = None,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    as_json: AsJson = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Replay finished trials and compare every bit; exit 4 if a promise does not hold."""
-    from sweeper.spec.settings import load_settings
-
     if trial is not None and all_trials:
         msg = "--trial N and --all were both given; give one of them"
         raise UsageError(msg)
-    settings = load_settings(storage=storage, runs_dir=runs_dir, workers=workers)
-    verbosity = verbosity_of(quiet=quiet, verbose=verbose)
-    if verbosity != "quiet":
+    settings = flags.settings()
+    if not flags.quiet:
         say_beginning(f"the study {study}")
     which: int | Literal["best", "all"] = "best" if trial is None else trial
     kill_seed = secrets.randbelow(1 << 32) if seed is None else seed
@@ -289,7 +241,7 @@ def verify(
     from sweeper.checks.verify import VerifyRequest, verify_study
     from sweeper.views.terminal.live import progress_listener
 
-    with progress_listener(sys.stderr, verbosity) as progress:
+    with progress_listener(sys.stderr, flags.verbosity) as progress:
         found = verify_study(
             VerifyRequest(
                 study=study,
@@ -305,7 +257,7 @@ def verify(
         )
     if report is not None:
         _write(report, found)
-    if as_json:
+    if flags.as_json:
         print_json(found.to_json())
     else:
         for line in _lines(found):

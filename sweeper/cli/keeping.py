@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import (
-    AcceptChanges,
-    AsJson,
-    Checkpoints,
-    RunsDir,
-    Storage,
+    Flags,
     StudyName,
     complete_study,
+    expanded,
     flag,
+    open_repository,
     option,
     study_name,
 )
-from sweeper.cli.output import print_json, read_settings
+from sweeper.cli.output import print_json
 from sweeper.errors import CorruptCheckpointError, SweeperError, UsageError
 from sweeper.support.paths import RunPaths, absolute_location, is_name
 
@@ -30,11 +28,12 @@ if TYPE_CHECKING:
     from sweeper.records.model_source import At
 
 
-def upgrade(*, storage: Storage = None, runs_dir: RunsDir = None) -> None:
+@expanded("storage runs_dir")
+def upgrade(*, flags: Flags) -> None:
     """Upgrade the tables of an older version's database. Copy the database first."""
     from sweeper.db.database import Database
 
-    before, after = Database.upgrade(read_settings(storage, runs_dir).storage)
+    before, after = Database.upgrade(flags.settings().storage)
     if before == after:
         typer.echo(f"nothing to do: the tables have revision {after}")
     else:
@@ -72,6 +71,7 @@ def copy(
     typer.echo(f"use it with: export SWEEPER_STORAGE={shown_url(target)}", err=True)
 
 
+@expanded("accept_changes as_json storage runs_dir checkpoints")
 def export(
     study: StudyName,
     *,
@@ -119,11 +119,7 @@ def export(
         str | None,
         option("--source", "FILE[:NAME]", "The study's file on this machine, if it has moved."),
     ] = None,
-    accept_changes: AcceptChanges = False,
-    as_json: AsJson = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
-    checkpoints: Checkpoints = None,
+    flags: Flags,
 ) -> None:
     """Write a trial's model for other tools, with a description beside it."""
     # A mistake in the command is an error before anything large is imported.
@@ -138,13 +134,11 @@ def export(
     check_format(form, str(output))
     from sweeper.api.exporting import ExportRequest, export_apart
     from sweeper.api.models import StudyModels
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
 
-    settings = read_settings(storage, runs_dir, checkpoints)
+    settings = flags.settings()
     if trial is None:
-        with Database.open(settings.storage, create=False) as database:
-            best = Repository(database).status(study).best
+        with open_repository(settings) as repository:
+            best = repository.status(study).best
         if best is None:
             msg = f"study {study!r} has no best trial; name one with --trial N"
             raise SweeperError(msg)
@@ -160,7 +154,7 @@ def export(
                 force=force,
                 name=name,
                 max_to_keep=max_to_keep,
-                accept_changes=accept_changes,
+                accept_changes=flags.accept_changes,
                 isolation="auto" if settings.isolation == "inline" else settings.isolation,
                 notice=lambda message: typer.echo(message, err=True),
             )
@@ -169,7 +163,7 @@ def export(
         show = settings.command("show", study, str(trial))
         msg = f"{error}; `{show}` lists the trial's checkpoints: take another one with --at"
         raise CorruptCheckpointError(msg) from error
-    if as_json:
+    if flags.as_json:
         print_json(exported.to_json())
         return
     for line in _lines(exported):
@@ -208,6 +202,7 @@ def _lines(exported: "Exported") -> list[str]:
     return lines
 
 
+@expanded("as_json storage runs_dir checkpoints")
 def gc(
     studies: Annotated[
         list[str] | None,
@@ -232,21 +227,15 @@ def gc(
         bool,
         flag("--dry-run", help="Print what would be deleted, and delete nothing."),
     ] = False,
-    as_json: AsJson = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
-    checkpoints: Checkpoints = None,
+    flags: Flags,
 ) -> None:
     """Delete checkpoints that no rule keeps, and remains of crashes. Running trials keep everything."""
     from sweeper.api.collection import collect
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
     from sweeper.spec.checkpointing import Keep
 
-    settings = read_settings(storage, runs_dir, checkpoints)
+    settings = flags.settings()
     keep = None if keep_last is None else Keep(last=keep_last)
-    with Database.open(settings.storage, create=False) as database:
-        repository = Repository(database)
+    with open_repository(settings) as repository:
         garbage: list[Garbage] = []
         try:
             for study in studies or repository.study_names():
@@ -262,9 +251,9 @@ def gc(
         except BaseException:
             # What has gone is said, also where the next study ends with an error.
             if garbage:
-                _report(garbage, dry_run=dry_run, as_json=as_json)
+                _report(garbage, dry_run=dry_run, as_json=flags.as_json)
             raise
-        _report(garbage, dry_run=dry_run, as_json=as_json)
+        _report(garbage, dry_run=dry_run, as_json=flags.as_json)
 
 
 def _report(garbage: "Sequence[Garbage]", *, dry_run: bool, as_json: bool) -> None:
@@ -333,25 +322,21 @@ def _name(file: Path) -> str:
     return name if is_name(name) else "first-study"
 
 
+@expanded("storage runs_dir checkpoints")
 def rm(
     study: StudyName,
     *,
     yes: Annotated[bool, flag("--yes", help="Do not ask.")] = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
-    checkpoints: Checkpoints = None,
+    flags: Flags,
 ) -> None:
     """Remove a study: its trials, their checkpoints and logs, and its rows in the database."""
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
     from sweeper.run.stored_study import remove_study, study_directories
 
-    settings = read_settings(storage, runs_dir, checkpoints)
+    settings = flags.settings()
     paths = RunPaths(
         settings.runs_dir.absolute(), study, absolute_location(settings.checkpoints_location)
     )
-    with Database.open(settings.storage, create=False) as database:
-        repository = Repository(database)
+    with open_repository(settings) as repository:
         repository.check_at_rest(study, "removed")
         trials = repository.trials(study)
         if not yes:

@@ -19,7 +19,7 @@ from sweeper.errors import DefinitionError, UsageError
 from sweeper.support.paths import check_name, is_name
 
 if TYPE_CHECKING:
-    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
     from sweeper.run.options import WorkerOptions
     from sweeper.spec.settings import Settings
     from sweeper.views.terminal.lines import Verbosity
@@ -30,40 +30,43 @@ _PATIENCE = 1.0
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of stored studies that begin with ``incomplete``."""
-    from sweeper.db.study_names import study_names
-
     found: list[str] = []
-    with contextlib.suppress(Exception), _database(context) as database:
-        found += [name for name in study_names(database) if name.startswith(incomplete)]
+    with contextlib.suppress(Exception), _repository(context) as repository:
+        found += [name for name in repository.study_names() if name.startswith(incomplete)]
     return found
 
 
 def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
     """Return the trial numbers of the study named before that begin with ``incomplete``."""
-    from sweeper.db.study_names import trial_numbers
-
     found: list[str] = []
-    study = context.params.get("study")
-    with contextlib.suppress(Exception), _database(context) as database:
-        if study:
-            found += [
-                n for n in map(str, trial_numbers(database, study)) if n.startswith(incomplete)
-            ]
+    study = str(context.params.get("study"))
+    with contextlib.suppress(Exception), _repository(context) as repository:
+        found += [n for n in map(str, repository.trial_numbers(study)) if n.startswith(incomplete)]
     return found
 
 
 @contextlib.contextmanager
-def _database(context: typer.Context) -> Iterator["Database"]:
+def _repository(context: typer.Context) -> Iterator["Repository"]:
     """Open the database that the options typed so far select."""
-    from sweeper.db.database import Database
-    from sweeper.spec.settings import load_settings
+    given = context.params
+    flags = Flags(storage=given.get("storage"), runs_dir=given.get("runs_dir"))
+    with open_repository(flags.settings(), _PATIENCE) as repository:
+        yield repository
 
-    runs_dir = context.params.get("runs_dir")
-    settings = load_settings(
-        storage=context.params.get("storage"), runs_dir=Path(runs_dir) if runs_dir else None
-    )
-    with Database.open(settings.storage, create=False, patience=_PATIENCE) as database:
-        yield database
+
+@contextlib.contextmanager
+def open_repository(settings: "Settings", patience: float = 60.0) -> Iterator["Repository"]:
+    """Open the existing database of ``settings``, and close it afterwards.
+
+    Raises:
+        DatabaseUnavailableError: There is no database, or it cannot be opened.
+        DatabaseVersionError: Another version wrote it.
+    """
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
+
+    with Database.open(settings.storage, create=False, patience=patience) as database:
+        yield Repository(database)
 
 
 def study_name(text: str) -> str:
@@ -88,12 +91,8 @@ def stored_hint(source: str, settings: "Settings") -> str:
     """
     names: tuple[str, ...] = ()
     if is_name(source):
-        with contextlib.suppress(Exception):
-            from sweeper.db.database import Database
-            from sweeper.db.study_names import study_names
-
-            with Database.open(settings.storage, create=False, patience=1.0) as database:
-                names = study_names(database)
+        with contextlib.suppress(Exception), open_repository(settings, _PATIENCE) as repository:
+            names = repository.study_names()
     near = difflib.get_close_matches(source, names, n=1)
     if not near:
         return ""
@@ -319,7 +318,11 @@ Isolation = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Flags:
-    """Options of a run or a worker, in the order of the help; None for the settings' value."""
+    """Options that several verbs share, in the order of the help; None for the settings' value.
+
+    Raises:
+        UsageError: Two of them contradict each other.
+    """
 
     workers: Workers = None
     trials: Trials = None
@@ -338,9 +341,20 @@ class Flags:
     quiet: Quiet = False
     verbose: Verbose = False
     as_json: AsJson = False
+    as_csv: AsCsv = False
     storage: Storage = None
     runs_dir: RunsDir = None
     checkpoints: Checkpoints = None
+
+    def __post_init__(self) -> None:
+        contradicting = {
+            "--json and --csv": self.as_json and self.as_csv,
+            "--quiet and --verbose": self.quiet and self.verbose,
+        }
+        for names, given in contradicting.items():
+            if given:
+                msg = f"{names} were both given; give one of them"
+                raise UsageError(msg)
 
     def settings(self) -> "Settings":
         """Return the settings resolved from options, environment and file."""
@@ -352,12 +366,8 @@ class Flags:
 
     @property
     def verbosity(self) -> "Verbosity":
-        """Return how much progress is reported.
-
-        Raises:
-            UsageError: Both less and more was asked for.
-        """
-        return verbosity_of(quiet=self.quiet, verbose=self.verbose)
+        """Return how much progress is reported."""
+        return "quiet" if self.quiet else "verbose" if self.verbose else "normal"
 
     def worker_options(self, settings: "Settings", slots: int | None) -> "WorkerOptions":
         """Return the options of a worker: the settings and the options of this command."""
@@ -373,32 +383,29 @@ class Flags:
         )
 
 
-def verbosity_of(*, quiet: bool, verbose: bool) -> "Verbosity":
-    """Return how much progress is reported for these flags.
+READING = "as_json as_csv storage runs_dir"
+"""Options of a verb that reads."""
 
-    Raises:
-        UsageError: Both less and more was asked for.
-    """
-    if quiet and verbose:
-        msg = "--quiet and --verbose were both given; give one of them"
-        raise UsageError(msg)
-    return "quiet" if quiet else "verbose" if verbose else "normal"
+RUNNING = (
+    "workers trials epochs engine engine_address gpus trials_per_gpu gpu_memory fail_fast grace isolation "
+    "accept_inexact accept_changes fresh quiet verbose as_json storage runs_dir checkpoints"
+)
+"""Options of a verb that runs a study."""
 
 
-def expanded(only: str = "", *, without: str = "") -> Callable[[Verb], Verb]:
+def expanded(only: str, *, without: str = "") -> Callable[[Verb], Verb]:
     """Expand the fields of a verb's parameter ``flags`` to separate options for typer.
 
     Args:
-        only: Names of fields in the order of the help; by default all. Other fields keep their
-            defaults.
-        without: Names of fields that are not options of the verb.
+        only: Names of fields in the order of the help. Other fields keep their defaults.
+        without: Names among them that are not options of the verb.
     """
 
     def expand(verb: Verb) -> Verb:
         signature = inspect.signature(verb)
         kind: Any = signature.parameters["flags"].annotation
         known = {field.name: field for field in fields(kind)}
-        names = [name for name in only.split() or known if name not in without.split()]
+        names = [name for name in only.split() if name not in without.split()]
         parameters: list[inspect.Parameter] = []
         for parameter in signature.parameters.values():
             if parameter.name != "flags":

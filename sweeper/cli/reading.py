@@ -11,51 +11,40 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import (
-    AsCsv,
-    AsJson,
-    RunsDir,
-    Storage,
+    READING,
+    Flags,
     StudyName,
     TrialNumber,
     complete_trial,
+    expanded,
     flag,
+    open_repository,
     option,
 )
-from sweeper.cli.output import (
-    PATIENCE,
-    Reader,
-    check_one_form,
-    open_reader,
-    print_csv,
-    print_json,
-    print_table,
-    read_settings,
-)
+from sweeper.cli.output import print_csv, print_json, print_table
 from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
 from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sweeper.db.repository import Repository
     from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord, TrialStatus
     from sweeper.spec.settings import Settings
 
 
+@expanded(READING)
 def ls(
     *,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """List the studies."""
-    check_one_form(as_json=as_json, as_csv=as_csv)
-    settings = read_settings(storage, runs_dir)
-    with open_reader(settings) as reader:
-        statuses = reader.statuses(each=as_json)
-    if as_json:
+    settings = flags.settings()
+    with open_repository(settings, PATIENCE) as reader:
+        statuses = reader.statuses(each=flags.as_json)
+    if flags.as_json:
         print_json([status.to_json() for status in statuses])
-    elif as_csv:
+    elif flags.as_csv:
         from sweeper.views.formats import study_rows
 
         print_csv(study_rows(statuses))
@@ -65,22 +54,19 @@ def ls(
         print_table(studies_table(statuses))
 
 
+@expanded(READING)
 def status(
     study: StudyName,
     *,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Show a study's progress, its trials by rank, and the best so far; as CSV, one row per trial."""
-    check_one_form(as_json=as_json, as_csv=as_csv)
-    settings = read_settings(storage, runs_dir)
-    with open_reader(settings) as reader:
+    settings = flags.settings()
+    with open_repository(settings, PATIENCE) as reader:
         found = reader.status(study)
-    if as_json:
+    if flags.as_json:
         print_json(found.to_json())
-    elif as_csv:
+    elif flags.as_csv:
         from sweeper.views.formats import trial_status_rows
 
         print_csv(trial_status_rows(found.trials))
@@ -90,27 +76,24 @@ def status(
         print_table(study_summary(found, next_commands(found, settings)))
 
 
+@expanded(READING)
 def show(
     study: StudyName,
     number: TrialNumber,
     *,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Show one trial: parameters, attempts, epochs, checkpoints; as CSV, one row per epoch.
 
     For people epochs are counted from 1, and a checkpoint's are those that it comes after.
     """
-    check_one_form(as_json=as_json, as_csv=as_csv)
-    settings = read_settings(storage, runs_dir)
-    with open_reader(settings) as reader:
+    settings = flags.settings()
+    with open_repository(settings, PATIENCE) as reader:
         trial = reader.trial(study, number)
         found = reader.status(study, each=False)
-    if as_json:
+    if flags.as_json:
         print_json(trial.to_json())
-    elif as_csv:
+    elif flags.as_csv:
         print_csv([epoch.to_json() for epoch in trial.epochs])
     else:
         from sweeper.views.verb_tables import trial_on_terminal
@@ -119,6 +102,7 @@ def show(
         print_table(trial_on_terminal(trial, found, commands))
 
 
+@expanded(READING)
 def best(
     study: StudyName,
     *,
@@ -126,24 +110,20 @@ def best(
         bool,
         flag("--all-code", help="Compare all trials, also those that ran under other code."),
     ] = False,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Show a study's best trial; with --json, the object that `show` prints.
 
     With several objectives: the trials of the Pareto front; with --json, a list of their objects.
     As CSV, one row for each trial.
     """
-    check_one_form(as_json=as_json, as_csv=as_csv)
-    settings = read_settings(storage, runs_dir)
-    with open_reader(settings) as reader:
+    settings = flags.settings()
+    with open_repository(settings, PATIENCE) as reader:
         found = reader.status(study, all_code=all_code)
         _check_has_best(found, settings)
         leading = [found.best.number] if found.best else [t.number for t in found.pareto]
         trials = [reader.trial(study, number) for number in leading]
-    if as_json:
+    if flags.as_json:
         front = [trial.to_json() for trial in trials]
         if found.best:
             front[0]["value"] = found.best.value
@@ -151,7 +131,7 @@ def best(
                 front[0][name] = [each.to_json() for each in getattr(found, name)]
         print_json(front[0] if found.best else front)
         return
-    if as_csv:
+    if flags.as_csv:
         from sweeper.views.formats import trial_rows
 
         print_csv(trial_rows(trials))
@@ -227,6 +207,7 @@ def _is_mistake(failed: "Sequence[TrialStatus]") -> bool:
     return len(failed) > 1 and len({trial.error for trial in failed}) == 1
 
 
+@expanded(READING)
 def compare(
     study: StudyName,
     trials: Annotated[
@@ -239,13 +220,9 @@ def compare(
         ),
     ],
     *,
-    as_json: AsJson = False,
-    as_csv: AsCsv = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Show trials side by side: parameters and metrics, differences marked."""
-    check_one_form(as_json=as_json, as_csv=as_csv)
     wanted = list(dict.fromkeys(_trial(study, word) for word in trials))
     if len(wanted) < 2:
         msg = (
@@ -253,16 +230,16 @@ def compare(
             f"`sweeper compare {study} 0 1`, or `sweeper compare {study} 0 OTHER:0`"
         )
         raise UsageError(msg)
-    settings = read_settings(storage, runs_dir)
-    with open_reader(settings) as reader:
+    settings = flags.settings()
+    with open_repository(settings, PATIENCE) as reader:
         records = [reader.trial(name, number) for name, number in wanted]
     from sweeper.views.formats import trial_rows
     from sweeper.views.verb_tables import Comparison
 
     comparison = Comparison(records)
-    if as_json:
+    if flags.as_json:
         print_json(comparison.to_json())
-    elif as_csv:
+    elif flags.as_csv:
         print_csv(trial_rows(records))
     else:
         print_table(comparison)
@@ -279,6 +256,7 @@ def _trial(study: str, word: str) -> tuple[str, int]:
         raise typer.BadParameter(str(error), param_hint="N|STUDY:N") from None
 
 
+@expanded("storage runs_dir")
 def dashboard(
     *,
     host: Annotated[
@@ -287,8 +265,7 @@ def dashboard(
     port: Annotated[
         int, typer.Option(metavar="PORT", min=0, max=65535, help="Port; 0 takes a free one.")
     ] = 8080,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Serve sweeper's page and optuna-dashboard for the database until Ctrl-C.
 
@@ -297,7 +274,7 @@ def dashboard(
     from sweeper.views.page.dashboard import is_loopback, open_dashboard
     from sweeper.views.page.payload import Advice
 
-    settings = read_settings(storage, runs_dir)
+    settings = flags.settings()
     server = open_dashboard(
         settings.storage,
         host,
@@ -336,12 +313,16 @@ def trial_commands(trial: "TrialRecord", settings: "Settings") -> list[str]:
     return commands
 
 
+PATIENCE = 10.0
+"""Seconds that a reading verb waits for a busy database."""
+
 LOOK_SECONDS = 0.5
 """Seconds between two reads of a log that is followed."""
 
 _FINISHED = ("complete", "pruned", "failed")
 
 
+@expanded("as_json storage runs_dir")
 def logs(
     study: StudyName,
     number: TrialNumber,
@@ -358,17 +339,15 @@ def logs(
         int | None,
         option("--attempt", "A", "The attempt, from 1. (default: the newest)", min=1),
     ] = None,
-    as_json: AsJson = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Print the log of one of a trial's attempts."""
-    if follow and as_json:
+    if follow and flags.as_json:
         msg = "--follow and --json were both given; give one of them"
         raise UsageError(msg)
-    settings = read_settings(storage, runs_dir)
+    settings = flags.settings()
     paths = RunPaths(settings.runs_dir, study)
-    with open_reader(settings) as reader:
+    with open_repository(settings, PATIENCE) as reader:
         if follow:
             _follow(reader, paths, study, number)
             return
@@ -384,7 +363,7 @@ def logs(
         others = ", ".join(str(n) for n, size in sizes.items() if size)
         there = f"; attempts with output: {others} (--attempt)" if others else ""
         typer.echo(f"attempt {chosen.number} has printed nothing{there}", err=True)
-    if as_json:
+    if flags.as_json:
         print_json(
             {
                 "study": study,
@@ -442,7 +421,7 @@ def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> Sweeper
     )
 
 
-def _follow(reader: Reader, paths: RunPaths, study: str, number: int) -> None:
+def _follow(reader: "Repository", paths: RunPaths, study: str, number: int) -> None:
     """Print what each attempt writes, until the trial has its result or Ctrl-C ends it."""
     try:
         for text in _followed(reader, paths, study, number):
@@ -452,7 +431,7 @@ def _follow(reader: Reader, paths: RunPaths, study: str, number: int) -> None:
         raise typer.Exit(Interrupted.exit_code) from None
 
 
-def _followed(reader: Reader, paths: RunPaths, study: str, number: int) -> Iterator[str]:
+def _followed(reader: "Repository", paths: RunPaths, study: str, number: int) -> Iterator[str]:
     current: _Log | None = None
     while True:
         # How the trial stands is read before its log: what was written before it ended is there.
@@ -505,6 +484,7 @@ class _Log:
         return self._decoder.decode(written, final=is_over)
 
 
+@expanded("storage runs_dir")
 def report(
     study: StudyName,
     *,
@@ -513,13 +493,12 @@ def report(
         option("--output", "FILE.html", "The file. (default: STUDY-report.html)"),
     ] = None,
     force: Annotated[bool, flag("--force", help="Replace a file that is not a report.")] = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Write a study's report: one HTML file with pictures; it needs no network."""
     from sweeper.views.page.report import make_report
 
-    settings = read_settings(storage, runs_dir)
+    settings = flags.settings()
     page = make_report(
         study,
         settings,

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sweeper.cli.options import (
+    RUNNING,
     Flags,
     Grace,
-    RunsDir,
-    Storage,
     StudyName,
     expanded,
     flag,
+    open_repository,
     option,
     stored_hint,
 )
@@ -30,7 +30,6 @@ from sweeper.records.events import Event, Listener, StudyOpened
 from sweeper.records.lengths import Extension
 
 if TYPE_CHECKING:
-    from sweeper.db.repository import Repository
     from sweeper.records.results import StudyResults
     from sweeper.run.options import HostSpec
     from sweeper.spec.repeating import ConfirmRequest
@@ -41,7 +40,7 @@ FAILED_TRIALS = 3
 """The exit code of a finished run with failed trials."""
 
 
-@expanded()
+@expanded(RUNNING)
 def run(
     source: Annotated[
         str,
@@ -60,13 +59,13 @@ def run(
     )
 
 
-@expanded(without="fresh epochs")
+@expanded(RUNNING, without="fresh epochs")
 def resume(study: StudyName, *, flags: Flags) -> None:
     """Continue a study: interrupted trials first, then the rest."""
     _sweep(flags, study=study)
 
 
-@expanded(without="fresh epochs")
+@expanded(RUNNING, without="fresh epochs")
 def extend(
     study: StudyName,
     *,
@@ -96,7 +95,7 @@ def extend(
     _sweep(flags, study=study, extension=Extension(epochs, tuple(trial) if trial else None, best))
 
 
-@expanded(without="fresh epochs trials accept_changes")
+@expanded(RUNNING, without="fresh epochs trials accept_changes")
 def confirm(
     study: StudyName,
     *,
@@ -268,6 +267,7 @@ _LOOK = 0.25
 _WAIT = 120.0
 
 
+@expanded("storage runs_dir")
 def stop(
     study: StudyName,
     *,
@@ -284,23 +284,17 @@ def stop(
             "--wait", metavar="SECONDS", min=0, help="How long to wait until all have stopped."
         ),
     ] = _WAIT,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Stop a study on every machine: each worker checkpoints its trial and ends."""
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
-    from sweeper.spec.settings import load_settings
-
-    settings = load_settings(storage=storage, runs_dir=runs_dir)
-    with Database.open(settings.storage, create=False) as database:
-        repository = Repository(database)
+    settings = flags.settings()
+    with open_repository(settings) as repository:
         repository.request_stop(study, "kill" if now else "drain")
         deadline = time.monotonic() + wait
-        left = _left(repository, study)
+        left = repository.at_work(study)
         while left and time.monotonic() < deadline:
             time.sleep(_LOOK)
-            left = _left(repository, study)
+            left = repository.at_work(study)
         status = repository.status(study)
     if left:
         again = settings.command("stop", study, "--now")
@@ -319,19 +313,7 @@ def stop(
         typer.echo(f"  {settings.command('resume', study)}", err=True)
 
 
-def _left(repository: "Repository", study: str) -> list[str]:
-    """Return the running trials, and the workers that have not left."""
-    left = [
-        f"a worker on {worker.host} (process {worker.pid})"
-        for worker in repository.workers(study)
-        if worker.live
-    ]
-    running = repository.status(study, each=False).running
-    if running and not left:
-        left.append(f"{running} running trial{'s' * (running > 1)}")
-    return left
-
-
+@expanded("storage runs_dir")
 def retry(
     study: StudyName,
     number: Annotated[
@@ -340,26 +322,20 @@ def retry(
     ] = None,
     *,
     failed: Annotated[bool, flag("--failed", help="Every trial that has failed.")] = False,
-    storage: Storage = None,
-    runs_dir: RunsDir = None,
+    flags: Flags,
 ) -> None:
     """Give failed trials another attempt, from the newest checkpoint of the same code."""
-    from sweeper.db.database import Database
-    from sweeper.db.repository import Repository
-    from sweeper.spec.settings import load_settings
-
     if failed == (number is not None):
         msg = "give the number of a trial, or --failed for every one that has failed"
         raise UsageError(msg)
-    settings = load_settings(storage=storage, runs_dir=runs_dir)
-    with Database.open(settings.storage, create=False) as database:
-        repository = Repository(database)
+    settings = flags.settings()
+    with open_repository(settings) as repository:
         if number is None:
             numbers = repository.retry_failed(study)
         else:
             repository.retry(study, number)
             numbers = (number,)
-        at_work = any(worker.live for worker in repository.workers(study))
+        at_work = repository.at_work(study)
     if not numbers:
         typer.echo(f"no trial of study {study} has failed")
         return

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
@@ -38,12 +38,6 @@ _KNOWN = sa.select(Parameter.number, Parameter.distribution).where(
 )
 
 
-_INSERTS = {
-    "postgresql": postgresql.insert(Parameter).on_conflict_do_nothing(),
-    "sqlite": sqlite.insert(Parameter).on_conflict_do_nothing(),
-}
-
-
 def check_in_study(
     connection: Connection,
     name: str,
@@ -61,8 +55,10 @@ def check_in_study(
     first = connection.execute(_KNOWN, asked).first()
     if first is None:
         text = to_text(distribution)
+        # Only a worker needs this, and readers do not import two dialects.
+        dialect = import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
         connection.execute(
-            _INSERTS[connection.dialect.name],
+            dialect.insert(Parameter).on_conflict_do_nothing(),
             {"study_id": study_id, "name": name, "number": number, "distribution": text},
         )
         # If another trial has inserted the row meanwhile, that row counts.
@@ -275,14 +271,8 @@ def record_checkpoint(connection: Connection, token: int, checkpoint: Checkpoint
     """Store a committed checkpoint, replacing one at the same path."""
     trial = lock_current(connection, token)
     _forget(connection, trial.id, checkpoint.path)
-    connection.execute(
-        sa.insert(Checkpoint), checkpoint_columns(trial.id, trial.attempt, checkpoint)
-    )
-
-
-def checkpoint_columns(trial_id: int, attempt: int, checkpoint: CheckpointRecord) -> dict[str, Any]:
-    """Return the row of a checkpoint."""
-    return {"trial_id": trial_id, "attempt": attempt, **asdict(checkpoint)}
+    row = {"trial_id": trial.id, "attempt": trial.attempt, **asdict(checkpoint)}
+    connection.execute(sa.insert(Checkpoint), row)
 
 
 def forget_checkpoint(connection: Connection, token: int, path: str) -> None:
@@ -411,28 +401,17 @@ def _forget(connection: Connection, trial_id: int, path: str) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class FoundCheckpoint:
-    """A complete checkpoint on disk, with the attempt of its directory."""
-
-    attempt: int
-    record: CheckpointRecord
-
-
-def match_checkpoints(
-    connection: Connection, study: str, number: int, found: Sequence[FoundCheckpoint]
-) -> int:
-    """Replace the rows of a trial's checkpoints by ``found``; return the number of changed rows.
-
-    Checkpoints of attempts before the trial started again are not stored, because they are not
-    used.
+def drop_checkpoints(
+    connection: Connection, study: str, number: int, paths: Collection[str]
+) -> None:
+    """Delete the rows of checkpoints of a trial that exist no longer.
 
     Raises:
         UnknownStudyError: There is no such study.
         StorageError: The trial is running, so only its attempt may change its checkpoints.
     """
     trial = connection.execute(
-        sa.select(Trial.id, Trial.anew_after, is_open().label("running")).where(
+        sa.select(Trial.id, is_open().label("running")).where(
             Trial.study_id == find_study(connection, study).id, Trial.number == number
         )
     ).one()
@@ -442,20 +421,6 @@ def match_checkpoints(
             "it has ended"
         )
         raise StorageError(msg)
-    stored = {
-        row.path: row
-        for row in connection.execute(sa.select(Checkpoint).where(Checkpoint.trial_id == trial.id))
-    }
-    wanted = {c.record.path: c for c in found if c.attempt > trial.anew_after}
-    gone = [path for path in stored if path not in wanted]
-    new = [checkpoint for path, checkpoint in wanted.items() if path not in stored]
-    if gone:
-        connection.execute(
-            sa.delete(Checkpoint).where(Checkpoint.trial_id == trial.id, Checkpoint.path.in_(gone))
-        )
-    if new:
-        connection.execute(
-            sa.insert(Checkpoint),
-            [checkpoint_columns(trial.id, one.attempt, one.record) for one in new],
-        )
-    return len(gone) + len(new)
+    connection.execute(
+        sa.delete(Checkpoint).where(Checkpoint.trial_id == trial.id, Checkpoint.path.in_(paths))
+    )

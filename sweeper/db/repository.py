@@ -15,9 +15,7 @@ from sqlalchemy.exc import IntegrityError
 
 from sweeper.db import (
     attempts,
-    audits,
     claims,
-    evaluations,
     leases,
     lengths,
     requests,
@@ -25,8 +23,7 @@ from sweeper.db import (
     studies,
     verdicts,
 )
-from sweeper.db.attempts import Ending, FoundCheckpoint
-from sweeper.db.audits import AuditVerdict
+from sweeper.db.attempts import Ending
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
 from sweeper.db.database import Database, answered_late
 from sweeper.db.leases import LostAttempt
@@ -34,6 +31,7 @@ from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
+from sweeper.db.verdicts import AuditVerdict
 from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
@@ -42,7 +40,6 @@ __all__ = [
     "Claim",
     "DecidedRung",
     "Ending",
-    "FoundCheckpoint",
     "LostAttempt",
     "Repository",
     "StopRequest",
@@ -87,6 +84,7 @@ class Repository:
 
     accept_definition = writing(studies.accept_definition)
     study_names = reading(studies.study_names)
+    trial_numbers = reading(studies.trial_numbers)
     optuna_ids = reading(studies.optuna_ids)
     stamps = reading(read_stamps)
     raise_target = writing(studies.raise_target)
@@ -99,6 +97,7 @@ class Repository:
     request_stop = writing(requests.request_stop)
     stop_requested = reading(requests.stop_requested)
     clear_stop = writing(requests.clear_stop)
+    now = reading(requests.now)
     retry_failed = writing(requests.retry_failed)
 
     record_process = writing(attempts.record_process)
@@ -111,7 +110,7 @@ class Repository:
     forget_checkpoint = writing(attempts.forget_checkpoint)
     move_checkpoints = writing(attempts.move_checkpoints)
     differing_parameters = writing(attempts.differing_parameters)
-    match_checkpoints = writing(attempts.match_checkpoints)
+    drop_checkpoints = writing(attempts.drop_checkpoints)
 
     status = reading(stored_results.read_status)
     leaders = reading(stored_results.read_leaders)
@@ -123,23 +122,24 @@ class Repository:
     failing_alike = reading(stored_results.failing_alike)
     finished_before = reading(stored_results.finished_before)
 
-    record_audit = writing(audits.record_audit)
-    accept_inexact = writing(audits.accept_inexact)
-    audit_costs = reading(audits.audit_costs)
-    exactness = reading(audits.exactness)
+    record_audit = writing(verdicts.record_audit)
+    accept_inexact = writing(verdicts.accept_inexact)
+    audit_costs = reading(verdicts.audit_costs)
+    exactness = reading(verdicts.exactness)
 
     record_verdict = writing(verdicts.record_verdict)
     verdicts_of_trial = reading(verdicts.verdicts_of_trial)
     fingerprints = reading(verdicts.fingerprints)
     definition_differences = reading(verdicts.definition_differences)
 
-    record_evaluation = writing(evaluations.record_evaluation)
-    distributions = reading(evaluations.distributions)
+    record_evaluation = writing(verdicts.record_evaluation)
+    distributions = reading(verdicts.distributions)
 
     plan_extension = reading(lengths.plan_extension)
     extend = writing(lengths.extend)
 
     accept_while_nothing_has_a_value = writing(requests.accept_while_nothing_has_a_value)
+    at_work = reading(requests.at_work)
     check_at_rest = reading(requests.check_at_rest)
     delete_study = writing(requests.delete_study)
     rename_study = writing(requests.rename_study)

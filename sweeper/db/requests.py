@@ -14,6 +14,7 @@ are deleted from the database.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Literal, cast
 
 import sqlalchemy as sa
@@ -38,18 +39,14 @@ from sweeper.db.tables import (
     Attempt,
     Audit,
     Checkpoint,
-    DefinitionChange,
     Epoch,
     Evaluation,
     Length,
     Parameter,
-    RoundStart,
-    Rung,
-    RungMember,
     Study,
     Trial,
+    UtcNow,
     Verdict,
-    Worker,
 )
 from sweeper.errors import UsageError
 
@@ -135,7 +132,8 @@ StopRequest = Literal["drain", "kill"]
 def request_stop(connection: Connection, name: str, how: StopRequest) -> None:
     """Store a request to stop, which also blocks claims until `clear_stop`."""
     study = lock_study(connection, name)
-    connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=how))
+    asked = {"stop_requested": how, "stop_requested_at": UtcNow()}
+    connection.execute(sa.update(Study).where(Study.id == study.id).values(**asked))
 
 
 def stop_requested(connection: Connection, name: str) -> StopRequest | None:
@@ -144,11 +142,21 @@ def stop_requested(connection: Connection, name: str) -> StopRequest | None:
     return cast("StopRequest | None", found)
 
 
-def clear_stop(connection: Connection, name: str) -> None:
-    """Delete a request to stop, because the study is started again."""
+def clear_stop(connection: Connection, name: str, until: datetime | None = None) -> None:
+    """Delete a request to stop, because the study is started again.
+
+    A request that was made after the time ``until``, of the database's clock, stays.
+    """
     study = lock_study(connection, name)
-    if study.stop_requested is not None:
-        connection.execute(sa.update(Study).where(Study.id == study.id).values(stop_requested=None))
+    cleared = sa.update(Study).where(Study.id == study.id).values(stop_requested=None)
+    if until is not None:
+        cleared = cleared.where(Study.stop_requested_at <= until)
+    connection.execute(cleared)
+
+
+def now(connection: Connection) -> datetime:
+    """Return the time of the database's clock."""
+    return connection.execute(sa.select(UtcNow())).scalar_one()
 
 
 def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
@@ -202,13 +210,9 @@ def _give_another_attempt(connection: Connection, study: AnyRow, trial: AnyRow) 
     optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
 
 
-_OF_TRIALS = (RungMember, Length, Evaluation, Verdict, Audit, Checkpoint, Epoch, Attempt)
-_OF_STUDY = (Rung, RoundStart, Parameter, DefinitionChange, Worker, Trial)
-
-
-def check_at_rest(connection: Connection, name: str, what: str) -> None:
-    """Check that no worker or trial of the study runs; ``what`` names the operation."""
-    at_work = [
+def at_work(connection: Connection, name: str) -> tuple[str, ...]:
+    """Return the workers that have not left, or the number of running trials if there are none."""
+    found = [
         f"a worker on {worker.host} (process {worker.pid})"
         for worker in read_workers(connection, name)
         if worker.live
@@ -221,11 +225,17 @@ def check_at_rest(connection: Connection, name: str, what: str) -> None:
         .where(Trial.study_id == study.id, Attempt.outcome.is_(None))
     )
     running = int(open_ones or 0) - len(suspects(connection, name, None, 0.0))
-    if running and not at_work:
-        at_work.append(f"{running} running trial{'s' * (running > 1)}")
-    if at_work:
+    if running and not found:
+        found.append(f"{running} running trial{'s' * (running > 1)}")
+    return tuple(found)
+
+
+def check_at_rest(connection: Connection, name: str, what: str) -> None:
+    """Check that no worker or trial of the study runs; ``what`` names the operation."""
+    running = at_work(connection, name)
+    if running:
         msg = (
-            f"study {name!r} cannot be {what} while it runs ({', '.join(at_work)}); "
+            f"study {name!r} cannot be {what} while it runs ({', '.join(running)}); "
             f"stop it first: sweeper stop {name}"
         )
         raise UsageError(msg)
@@ -237,11 +247,6 @@ def delete_study(connection: Connection, name: str) -> None:
     study = find_study(connection, name)
     connection.execute(sa.select(Study.id).where(Study.id == study.id).with_for_update())
     check_at_rest(connection, name, "removed")
-    trials = trials_of(study.id)
-    for of_trial in _OF_TRIALS:
-        connection.execute(sa.delete(of_trial).where(of_trial.trial_id.in_(trials)))
-    for of_study in _OF_STUDY:
-        connection.execute(sa.delete(of_study).where(of_study.study_id == study.id))
     connection.execute(sa.delete(Study).where(Study.id == study.id))
     optuna_rows.delete_study(connection, study.optuna_study_id)
 

@@ -17,8 +17,6 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.audits import audits_of_trials, read_exactness
-from sweeper.db.evaluations import evaluations_of_trials
 from sweeper.db.leases import is_lost, lease_has_ended, open_attempts
 from sweeper.db.lengths import at_first_length, lengths_of_trials, was_extended
 from sweeper.db.progress import (
@@ -40,7 +38,12 @@ from sweeper.db.repeats import numbering_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
 from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial
-from sweeper.db.verdicts import latest_verdicts
+from sweeper.db.verdicts import (
+    audits_of_trials,
+    evaluations_of_trials,
+    latest_verdicts,
+    read_exactness,
+)
 from sweeper.files.uses import FileUse, shown_uses, uses_from_json
 from sweeper.records.code import CodeGroup, Environment
 from sweeper.records.configurations import ConfigurationRecord

@@ -313,6 +313,12 @@ def study_names(connection: Connection) -> tuple[str, ...]:
     return tuple(connection.scalars(sa.select(Study.name).order_by(Study.id)))
 
 
+def trial_numbers(connection: Connection, name: str) -> tuple[int, ...]:
+    """Return the numbers of a study's trials that have begun; none if there is no such study."""
+    begun = sa.select(Trial.number).join(Study, Study.id == Trial.study_id)
+    return tuple(connection.scalars(begun.where(Study.name == name).order_by(Trial.number)))
+
+
 def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)

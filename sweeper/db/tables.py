@@ -128,6 +128,7 @@ class Study(Base):
     created_at: Mapped[datetime] = mapped_column(Utc)
     sweeper_version: Mapped[str] = mapped_column(String(64))
     stop_requested: Mapped[str | None] = mapped_column(String(8))
+    stop_requested_at: Mapped[datetime | None] = mapped_column(Utc)
     inexact_accepted_at: Mapped[datetime | None] = mapped_column(Utc)
     identity: Mapped[str] = mapped_column(String(32), server_default="")
     code: Mapped[str | None] = mapped_column(Text, comment="JSON: what the factories reach")
@@ -159,7 +160,7 @@ class Trial(Base):
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"))
     number: Mapped[int]
     optuna_trial_id: Mapped[int] = mapped_column(unique=True)
     seed: Mapped[int] = mapped_column(BigInteger)
@@ -210,7 +211,7 @@ class Attempt(Base):
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     number: Mapped[int]
     claim_key: Mapped[str] = mapped_column(String(32), unique=True)
     host: Mapped[str] = mapped_column(String(255))
@@ -243,7 +244,9 @@ class Parameter(Base):
 
     __tablename__ = "sweeper_parameters"
 
-    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id), primary_key=True)
+    study_id: Mapped[int] = mapped_column(
+        ForeignKey(Study.id, ondelete="CASCADE"), primary_key=True
+    )
     name: Mapped[str] = mapped_column(String(512), primary_key=True)
     number: Mapped[int] = mapped_column(comment="of the first trial that has it")
     distribution: Mapped[str] = mapped_column(Text, comment="JSON, as Optuna writes it")
@@ -254,7 +257,9 @@ class Epoch(Base):
 
     __tablename__ = "sweeper_epochs"
 
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id), primary_key=True)
+    trial_id: Mapped[int] = mapped_column(
+        ForeignKey(Trial.id, ondelete="CASCADE"), primary_key=True
+    )
     epoch: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     metrics: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON with NaN and Infinity")
 
@@ -266,7 +271,7 @@ class Checkpoint(Base):
     __table_args__ = (UniqueConstraint("trial_id", "path", name="sweeper_checkpoints_path"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     attempt: Mapped[int]
     step: Mapped[int] = mapped_column(BigInteger)
     epoch: Mapped[int]
@@ -281,7 +286,7 @@ class DefinitionChange(Base):
     __tablename__ = "sweeper_definition_changes"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"))
     changed_at: Mapped[datetime] = mapped_column(Utc)
     begun: Mapped[int]
     changes: Mapped[Any] = mapped_column(Json, nullable=False, comment="JSON: a sentence each")
@@ -298,7 +303,7 @@ class Worker(Base):
     __tablename__ = "sweeper_workers"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"))
     key: Mapped[str] = mapped_column(String(32), unique=True)
     host: Mapped[str] = mapped_column(String(255))
     boot_id: Mapped[str] = mapped_column(String(255))
@@ -320,7 +325,7 @@ class Verdict(Base):
     __table_args__ = (Index("sweeper_verdicts_of_trial", "trial_id"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     checked_at: Mapped[datetime] = mapped_column(Utc)
     mode: Mapped[str] = mapped_column(String(16))
     verdict: Mapped[str] = mapped_column(String(16))
@@ -339,7 +344,7 @@ class Audit(Base):
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     from_step: Mapped[int] = mapped_column(BigInteger)
     to_step: Mapped[int] = mapped_column(BigInteger)
     outcome: Mapped[str] = mapped_column(String(8))
@@ -362,7 +367,7 @@ class Evaluation(Base):
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     step: Mapped[int] = mapped_column(BigInteger)
     epoch: Mapped[int]
     digest: Mapped[str] = mapped_column(String(64))
@@ -379,7 +384,7 @@ class Length(Base):
     __table_args__ = (UniqueConstraint("trial_id", "epochs", name="sweeper_lengths_of"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id))
+    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id, ondelete="CASCADE"))
     epochs: Mapped[int]
     trained: Mapped[int]
     result: Mapped[str] = mapped_column(String(16))
@@ -402,7 +407,7 @@ class Rung(Base):
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id))
+    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id, ondelete="CASCADE"))
     bracket: Mapped[int]
     first: Mapped[int]
     epochs: Mapped[int]
@@ -418,11 +423,13 @@ class RungMember(Base):
 
     __tablename__ = "sweeper_rung_members"
 
-    trial_id: Mapped[int] = mapped_column(ForeignKey(Trial.id), primary_key=True)
+    trial_id: Mapped[int] = mapped_column(
+        ForeignKey(Trial.id, ondelete="CASCADE"), primary_key=True
+    )
     epochs: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     value: Mapped[float | None] = mapped_column(Float(53))
     digest: Mapped[str | None] = mapped_column(String(64))
-    rung_id: Mapped[int | None] = mapped_column(ForeignKey(Rung.id))
+    rung_id: Mapped[int | None] = mapped_column(ForeignKey(Rung.id, ondelete="CASCADE"))
     promoted: Mapped[bool | None]
 
 
@@ -431,5 +438,7 @@ class RoundStart(Base):
 
     __tablename__ = "sweeper_round_starts"
 
-    study_id: Mapped[int] = mapped_column(ForeignKey(Study.id), primary_key=True)
+    study_id: Mapped[int] = mapped_column(
+        ForeignKey(Study.id, ondelete="CASCADE"), primary_key=True
+    )
     number: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)

@@ -1,20 +1,46 @@
-"""Verdicts of `sweeper verify`, and the other reads of a verification.
+"""Verdicts of audits and of `sweeper verify`, and evaluations of checkpoints on held-out data.
 
-Verdicts are added and never changed.
+Verdicts of `sweeper verify` are added and never changed. An audit of the same interval, and an evaluation of
+the same checkpoint on the same data, replace the earlier one. The path of a checkpoint is only in its own
+row, because it may change.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db.studies import StudyRow, changes_between, find_study, find_trial_id, row_of
-from sweeper.db.tables import AnyRow, Attempt, Trial, UtcNow, Verdict
+from sweeper.db import optuna_rows
+from sweeper.db.studies import (
+    StudyRow,
+    changes_between,
+    find_study,
+    find_trial_id,
+    lock_study,
+    row_of,
+    trials_of,
+)
+from sweeper.db.tables import (
+    AnyRow,
+    Attempt,
+    Audit,
+    Checkpoint,
+    Evaluation,
+    Study,
+    Trial,
+    UtcNow,
+    Verdict,
+)
+from sweeper.errors import SupersededError
+from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
 from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
+from sweeper.spec.space import Distribution
 
 
 def latest_verdicts(
@@ -116,4 +142,241 @@ def _verdict(row: AnyRow) -> VerificationRecord:
         step=row.step,
         variable=row.variable,
         report=row.report,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditVerdict:
+    """Verdict to store.
+
+    Attributes:
+        attempt: The attempt that wrote the interval's last checkpoint.
+        seconds: Total duration of the audit's replays.
+        report: What differs, or why there is no verdict; empty if it is alike.
+    """
+
+    trial: int
+    attempt: int
+    from_step: int
+    to_step: int
+    outcome: AuditOutcome
+    seconds: float
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCosts:
+    """Mean seconds of a study's audits and of its attempts; None without any."""
+
+    audit: float | None
+    attempt: float | None
+
+
+def exactness(connection: Connection, study: str) -> Exactness:
+    """Return the result of the study's audits.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    return read_exactness(connection, find_study(connection, study))
+
+
+def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
+    """Count a study's verdicts, and find the first difference."""
+    of_study = Audit.trial_id.in_(trials_of(study.id))
+    counted = sa.select(Audit.outcome, sa.func.count()).where(of_study).group_by(Audit.outcome)
+    counts = {row[0]: int(row[1]) for row in connection.execute(counted)}
+    first = None
+    if counts.get("differs"):
+        first = connection.execute(
+            sa.select(Audit, Trial.number)
+            .join(Trial, Trial.id == Audit.trial_id)
+            .where(of_study, Audit.outcome == "differs")
+            .order_by(Audit.decided_at, Audit.id)
+            .limit(1)
+        ).one()
+    alike = counts.get("alike", 0)
+    return Exactness(
+        intervals=alike + counts.get("differs", 0),
+        alike=alike,
+        unaudited=_unaudited(study.definition),
+        difference=None
+        if first is None
+        else AuditedDifference(
+            first.number,
+            first.from_step,
+            first.to_step,
+            first.report.get("message") or "it differs",
+            first.report.get("advice") or "",
+        ),
+        accepted=study.inexact_accepted_at is not None,
+    )
+
+
+def audits_of_trials(
+    connection: Connection, trial_ids: sa.Select[int]
+) -> dict[int, list[AuditRecord]]:
+    """Return each trial's audited intervals in order, by the trial's id."""
+    found: dict[int, list[AuditRecord]] = {}
+    for row in connection.execute(
+        sa.select(Audit).where(Audit.trial_id.in_(trial_ids)).order_by(Audit.to_step, Audit.id)
+    ):
+        outcome = cast("AuditOutcome", row.outcome)
+        message = row.report.get("message")
+        found.setdefault(row.trial_id, []).append(
+            AuditRecord(row.from_step, row.to_step, outcome, row.seconds, message)
+        )
+    return found
+
+
+def _unaudited(definition: Mapping[str, Any]) -> str | None:
+    """Return the reason why a study is not audited, from its definition; None if it is audited."""
+    if not definition.get("deterministic", True):
+        return "not audited, because the study has deterministic=False"
+    if definition.get("audit") == "off":
+        return 'not audited (audit="off")'
+    return None
+
+
+def record_audit(connection: Connection, study: str, verdict: AuditVerdict) -> None:
+    """Store a verdict in place of an earlier one on the same interval.
+
+    Raises:
+        SupersededError: Another attempt at the trial has begun, so the verdict is not of its result.
+    """
+    trial = connection.execute(
+        sa.select(Trial.id, Trial.current_attempt).where(
+            Trial.study_id == lock_study(connection, study).id, Trial.number == verdict.trial
+        )
+    ).one()
+    if trial.current_attempt != verdict.attempt:
+        msg = (
+            f"the audit of trial {verdict.trial} from step {verdict.from_step} to "
+            f"{verdict.to_step} is of attempt {verdict.attempt}, and attempt "
+            f"{trial.current_attempt} has begun; this verdict is refused"
+        )
+        raise SupersededError(msg)
+    interval = {"from_step": verdict.from_step, "to_step": verdict.to_step}
+    same = [getattr(Audit, name) == step for name, step in interval.items()]
+    connection.execute(sa.delete(Audit).where(Audit.trial_id == trial.id, *same))
+    connection.execute(
+        sa.insert(Audit).values(
+            trial_id=trial.id,
+            **interval,
+            outcome=verdict.outcome,
+            seconds=verdict.seconds,
+            decided_at=UtcNow(),
+            report=dict(verdict.report),
+        )
+    )
+
+
+def accept_inexact(connection: Connection, study: str) -> None:
+    """Record that differences of audits are accepted."""
+    connection.execute(
+        sa.update(Study)
+        .where(Study.name == study, Study.inexact_accepted_at.is_(None))
+        .values(inexact_accepted_at=UtcNow())
+    )
+
+
+def audit_costs(connection: Connection, study: str) -> AuditCosts:
+    """Return what the study's audits and its ended attempts took on average."""
+    ids = trials_of(find_study(connection, study).id)
+    audit = connection.scalar(sa.select(sa.func.avg(Audit.seconds)).where(Audit.trial_id.in_(ids)))
+    rows = connection.execute(
+        sa.select(Attempt.started_at, Attempt.ended_at).where(
+            Attempt.trial_id.in_(ids), Attempt.ended_at.is_not(None)
+        )
+    ).all()
+    took = [(row.ended_at - row.started_at).total_seconds() for row in rows]
+    return AuditCosts(audit, sum(took) / len(took) if took else None)
+
+
+def evaluations_of_trials(
+    connection: Connection, trial_ids: sa.Select[int]
+) -> dict[int, list[EvaluationRecord]]:
+    """Return each trial's evaluations, by data set and step, by the trial's id."""
+    paths = {
+        (row.trial_id, row.step, row.digest): row.path
+        for row in connection.execute(
+            sa.select(Checkpoint.trial_id, Checkpoint.step, Checkpoint.digest, Checkpoint.path)
+            .where(Checkpoint.trial_id.in_(trial_ids))
+            .order_by(Checkpoint.id)
+        )
+    }
+    found: dict[int, list[EvaluationRecord]] = {}
+    for row in connection.execute(
+        sa.select(Evaluation, Trial.number)
+        .join(Trial, Trial.id == Evaluation.trial_id)
+        .where(Evaluation.trial_id.in_(trial_ids))
+        .order_by(Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
+    ):
+        found.setdefault(row.trial_id, []).append(_evaluation(row, paths))
+    return found
+
+
+def distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
+    """Return the distributions of each trial's parameters, by trial.
+
+    Raises:
+        UnknownStudyError: There is no such study.
+    """
+    of_study = Trial.study_id == find_study(connection, study).id
+    numbers = {
+        row.optuna_trial_id: int(row.number)
+        for row in connection.execute(
+            sa.select(Trial.optuna_trial_id, Trial.number).where(of_study)
+        )
+    }
+    ids = sa.select(Trial.optuna_trial_id).where(of_study)
+    return {
+        numbers[optuna_id]: {name: each.distribution for name, each in asked.items()}
+        for optuna_id, asked in optuna_rows.parameters(connection, ids).items()
+    }
+
+
+def record_evaluation(
+    connection: Connection,
+    study: str,
+    number: int,
+    *,
+    step: int,
+    epoch: int,
+    digest: str,
+    data: str,
+    data_digest: str,
+    metrics: Mapping[str, float],
+) -> None:
+    """Store an evaluation with the time of the database's clock; see `EvaluationRecord`.
+
+    Raises:
+        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    """
+    trial_id = find_trial_id(connection, study, number, lock=True)
+    key = {"step": step, "digest": digest, "data": data, "data_digest": data_digest}
+    same = [getattr(Evaluation, column) == value for column, value in key.items()]
+    connection.execute(sa.delete(Evaluation).where(Evaluation.trial_id == trial_id, *same))
+    connection.execute(
+        sa.insert(Evaluation).values(
+            trial_id=trial_id,
+            evaluated_at=UtcNow(),
+            epoch=epoch,
+            metrics=dict(metrics),
+            **key,
+        )
+    )
+
+
+def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> EvaluationRecord:
+    return EvaluationRecord(
+        trial=row.number,
+        step=row.step,
+        epoch=row.epoch,
+        digest=row.digest,
+        data=row.data,
+        data_digest=row.data_digest,
+        metrics=row.metrics,
+        evaluated_at=row.evaluated_at,
+        path=paths.get((row.trial_id, row.step, row.digest)),
     )

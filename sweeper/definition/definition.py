@@ -11,12 +11,13 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from sweeper.errors import DefinitionError
 from sweeper.records.code import CodeFingerprint, digest_of
-from sweeper.records.exactness import AuditPolicy, checked_audit
+from sweeper.records.exactness import AuditPolicy
 from sweeper.spec.arguments import (
+    checked_choice,
     checked_factory,
     checked_whole,
     usable_cores,
@@ -35,7 +36,6 @@ from sweeper.spec.searching import (
     checked_at,
     checked_enqueue,
     checked_grid,
-    checked_nonfinite,
     checked_objectives,
     checked_repeats,
     checked_sampler,
@@ -348,11 +348,16 @@ class StudyDefinition:
         self.time_limit = checked_seconds(time_limit, "time_limit")
         self.study_time_limit = checked_seconds(study_time_limit, "study_time_limit")
         self.retries = checked_retries(retries)
-        self.audit = checked_audit(audit)
+        self.audit: AuditPolicy = checked_choice(audit, "audit", get_args(AuditPolicy))
         self.failing_alike = checked_whole(failing_alike or 0, "failing_alike", least=0) or None
         self.warm_start = checked_warm_start(warm_start)
         self.tensorboard = bool(tensorboard)
-        self.nonfinite: NonFinite = checked_nonfinite(nonfinite)
+        self.nonfinite: NonFinite = checked_choice(
+            nonfinite,
+            "nonfinite",
+            get_args(NonFinite),
+            "what a NaN or infinite loss does to a trial",
+        )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name!r}, trials={self.trials})"
@@ -366,35 +371,19 @@ class StudyDefinition:
         sampler = self.sampler
         if not isinstance(sampler, str):
             sampler = f"custom:{getattr(sampler, '__qualname__', type(sampler).__qualname__)}"
-        return StudySettings(
-            name=self.name,
-            objective=self.objective,
-            direction=self.direction,
-            epochs=self.epochs,
-            trials=self.trials,
-            sampler=sampler,
-            grid=self.grid,
-            pruner=self._described_pruner,
-            concurrency=self.concurrency,
-            seed=self.seed,
-            checkpoint_every=describe_every(self.checkpoint_every),
-            keep=self.keep.describe(),
-            deterministic=self.deterministic,
-            threads=self.threads or max(1, usable_cores() // self.concurrency),
-            enqueue=self.enqueue,
-            further_objectives=self.objectives[1:],
-            time_limit=self.time_limit,
-            study_time_limit=self.study_time_limit,
-            retries=self.retries,
-            audit=self.audit,
-            failing_alike=self.failing_alike,
-            warm_start=_described_warm_start(self.warm_start),
-            at=self.at,
-            tensorboard=self.tensorboard,
-            budget=self._described_budget,
-            nonfinite=self.nonfinite,
-            repeats=self.repeats,
-        )
+        described: dict[str, Any] = {
+            "sampler": sampler,
+            "pruner": self._described_pruner,
+            "budget": self._described_budget,
+            "checkpoint_every": describe_every(self.checkpoint_every),
+            "keep": self.keep.describe(),
+            "threads": self.threads or max(1, usable_cores() // self.concurrency),
+            "further_objectives": self.objectives[1:],
+            "warm_start": _described_warm_start(self.warm_start),
+            "confirm": None,
+        }
+        plain = {f.name for f in dataclasses.fields(StudySettings)} - described.keys()
+        return StudySettings(**described, **{name: getattr(self, name) for name in plain})
 
     def factories(self) -> dict[str, object]:
         """Return the user's code in the definition by argument: factories, sampler, pruner."""

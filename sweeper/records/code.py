@@ -11,7 +11,7 @@ import difflib
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 NO_TEXT = "text not kept"
@@ -112,20 +112,10 @@ class CodeFingerprint:
 
     def to_json(self) -> dict[str, Any]:
         """Return the parts by name, with ``without_text`` under an empty name."""
-        said: dict[str, Any] = {
-            name: {
-                "digest": part.digest,
-                "file": part.file,
-                "first": part.first,
-                "last": part.last,
-                "statements": [list(statement) for statement in part.statements],
-                **({"search": True} if part.of_search else {}),
-            }
-            for name, part in sorted(self.parts.items())
-        }
+        found: dict[str, Any] = {name: asdict(part) for name, part in sorted(self.parts.items())}
         if self.without_text is not None:
-            said[""] = self.without_text.to_json()
-        return said
+            found[""] = self.without_text.to_json()
+        return found
 
     def to_text(self) -> str:
         """Return the stored form, without ``without_text``."""
@@ -134,21 +124,12 @@ class CodeFingerprint:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
         """Return the inverse of `to_json`."""
-        return cls(
-            {
-                name: CodePart(
-                    part["digest"],
-                    part["file"],
-                    part["first"],
-                    part["last"],
-                    tuple((int(line), str(digest)) for line, digest in part["statements"]),
-                    bool(part.get("search", False)),
-                )
-                for name, part in values.items()
-                if name
-            },
-            cls.from_json(values[""]) if "" in values else None,
-        )
+        parts = {
+            name: CodePart(**{**part, "statements": tuple(map(tuple, part["statements"]))})
+            for name, part in values.items()
+            if name
+        }
+        return cls(parts, cls.from_json(values[""]) if "" in values else None)
 
     def changes_since(
         self, before: CodeFingerprint, *, of_search: bool | None = None

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal
 
-from sweeper.errors import DefinitionError
 from sweeper.records.printing import json_fields, values_shown
 
 AuditPolicy = Literal["auto", "all", "off"]
@@ -164,15 +163,3 @@ class VerificationRecord:
     def to_json(self) -> dict[str, Any]:
         said = json_fields(self, "checked_at", "mode", "verdict", "epoch", "step", "variable")
         return {**said, "message": self.report.get("message")}
-
-
-def checked_audit(audit: Any) -> AuditPolicy:
-    """Return ``audit`` if it is a policy.
-
-    Raises:
-        DefinitionError: It is not a policy.
-    """
-    if not isinstance(audit, str) or audit not in get_args(AuditPolicy):
-        msg = f"audit={audit!r}; it is one of {', '.join(map(repr, get_args(AuditPolicy)))}"
-        raise DefinitionError(msg)
-    return cast("AuditPolicy", audit)

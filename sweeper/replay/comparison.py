@@ -17,7 +17,7 @@ import numpy as np
 from sweeper.checkpoint.format import Manifest, decode_values, relocated
 from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
 from sweeper.checkpoint.tensors import Array, TensorEntry
-from sweeper.replay.findings import Difference, Level, ranked
+from sweeper.replay.findings import Difference, ranked
 from sweeper.support.paths import Location
 
 _LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
@@ -133,8 +133,8 @@ def tensor_entries(manifest: Manifest) -> dict[str, TensorEntry]:
     return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
 
 
-def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple[Level, bool]:
-    """Return the level of a difference at ``path``, and whether it may be excused.
+def is_excusable(path: Sequence[str | int], objectives: Sequence[str] = ()) -> bool:
+    """Return whether a difference at ``path`` may be excused.
 
     Args:
         path: Component first.
@@ -142,11 +142,10 @@ def severity(path: Sequence[str | int], objectives: Sequence[str] = ()) -> tuple
     """
     component = str(path[0])
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
-        return "error", False
+        return False
     # What a step reported may be measured; where training stands is not.
     measured = component == "position" and "logs" in path
-    exact = component in _EXACT or component.endswith("_random")
-    return "error", measured or not exact
+    return measured or not (component in _EXACT or component.endswith("_random"))
 
 
 class _Comparison:
@@ -201,14 +200,12 @@ class _Comparison:
             for path, a, b in _walk(one, other, (component,)):
                 if component == "callbacks" and len(path) > 2 and path[2] in _OF_FILES:
                     continue
-                level, excusable = severity(path, self._objectives)
                 yield Difference(
                     component=str(path[0]),
                     path="/".join(map(str, path)),
                     name=_called(path, self._state),
                     how=self._both(_short(a), _short(b)),
-                    level=level,
-                    excusable=excusable,
+                    excusable=is_excusable(path, self._objectives),
                 )
 
     def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
@@ -224,7 +221,6 @@ class _Comparison:
                     path=f"callbacks/left out/{name}",
                     name=_attribute(name),
                     how=self._both(one, other),
-                    level="error",
                     advice=(
                         "get_state() leaves it out, so it is lost on resume; return it there, or "
                         "exempt a callback that only writes with trial.output_only(…)"
@@ -233,7 +229,6 @@ class _Comparison:
 
     def _differs(self, name: str, how: str, elements: frozenset[int] | None = None) -> Difference:
         path = tuple(int(p) if p.isdigit() else p for p in name.split("/"))
-        level, excusable = severity(path, self._objectives)
         variable, found, replica = name.partition("/replica-")
         shown = self._names.get(variable if found else name)
         if shown is not None and found:
@@ -245,8 +240,7 @@ class _Comparison:
             path=name,
             name=shown or _called(path, self._state),
             how=how,
-            level=level,
-            excusable=excusable,
+            excusable=is_excusable(path, self._objectives),
             elements=elements,
         )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,6 @@ import xxhash
 from sweeper.checkpoint.tensors import as_array
 from sweeper.errors import CheckpointError
 from sweeper.replay.reports import Lengths
-from sweeper.train.data import DataSource
 from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.opening import open_sources
@@ -24,9 +21,6 @@ _MOST_STEPS = 60
 _SHORT_EPOCH = 6
 _MOST_VALIDATION = 24
 _SHORT_VALIDATION = 4
-_MOST_BATCHES = 200
-"""Batches of a validation above which its samples are not compared, unless they are arrays."""
-
 _WORD = (1 << 64) - 1
 
 
@@ -64,29 +58,29 @@ def shortened(plan: TrainingPlan) -> tuple[TrainingPlan, Lengths]:
 
 
 def validation_rows(plan: TrainingPlan) -> str | None:
-    """Return a digest of the plan's validation samples, independent of their order.
+    """Return a digest of a plan's validation samples, which are arrays, independent of their order.
 
-    None without a validation, or if it is too long.
+    None without a validation, or if the data are no arrays.
     """
     _, source = open_sources(plan.data, plan.order_seed, _unheard)
-    if source is None:
+    if not isinstance(source, ArraySource):
         return None
     limit = plan.data.validation_steps
-    if isinstance(source, ArraySource):
-        samples = None if limit is None else limit * source.batch_size
-        parts = _arrays_in(source.arrays)
-        return _of_rows([[array[:samples] for array in parts]])
-    if limit is not None and limit <= _MOST_BATCHES:
-        return _of_rows(islice(_each_batch(source), limit))
-    batches = list(islice(_each_batch(source), _MOST_BATCHES + 1))
-    return None if len(batches) > _MOST_BATCHES else _of_rows(batches)
-
-
-def _each_batch(source: DataSource) -> Iterator[list[Any]]:
-    """Yield the arrays of each batch of one pass."""
-    source.begin_epoch()
-    for batch in source.open(0, 0):
-        yield _arrays_in(batch)
+    samples = None if limit is None else limit * source.batch_size
+    arrays = [array[:samples] for array in _arrays_in(source.arrays)]
+    if len({len(array) if array.ndim else 0 for array in arrays}) != 1:
+        # Ragged or sparse: what belongs to one sample is not known, so all of them are one.
+        arrays = [array[np.newaxis] for array in arrays]
+    rows = [0] * len(arrays[0])
+    for array in arrays:
+        if array.dtype.hasobject:
+            parts = [repr(np.asarray(row, object).tolist()).encode() for row in array]
+        else:
+            parts = [row.tobytes() for row in array]
+        rows = [
+            xxhash.xxh3_64_intdigest(part, seed=row) for part, row in zip(parts, rows, strict=True)
+        ]
+    return f"{len(rows)}:{sum(rows) & _WORD:x}"
 
 
 def _arrays_in(batch: Any) -> list[Any]:
@@ -94,29 +88,6 @@ def _arrays_in(batch: Any) -> list[Any]:
 
     parts = tf.nest.flatten(batch, expand_composites=True)
     return [_as_numpy(part) for part in parts if part is not None]
-
-
-def _of_rows(batches: Iterable[list[Any]]) -> str:
-    """Return the sum of the digests of all rows, and their number."""
-    total = count = 0
-    for batch in batches:
-        arrays = batch
-        if len({len(array) if array.ndim else 0 for array in batch}) != 1:
-            # Ragged or sparse: what belongs to one sample is not known, so the batch is one.
-            arrays = [array[np.newaxis] for array in batch]
-        rows = [0] * len(arrays[0])
-        for array in arrays:
-            if array.dtype.hasobject:
-                parts = [repr(np.asarray(row, object).tolist()).encode() for row in array]
-            else:
-                parts = [row.tobytes() for row in array]
-            rows = [
-                xxhash.xxh3_64_intdigest(part, seed=row)
-                for part, row in zip(parts, rows, strict=True)
-            ]
-        total = (total + sum(rows)) & _WORD
-        count += len(rows)
-    return f"{count}:{total:x}"
 
 
 def _unheard(message: str) -> None:

@@ -25,7 +25,7 @@ class Difference:
         path: Exact path of the value, equal in every comparison of the same trial.
         name: The user's name for the value.
         how: Both values, or the largest deviation.
-        level: Severity; a property of the component, until the difference is excused.
+        level: ``"error"`` until the difference is excused.
         excusable: Whether the path is excused if it also differs between uninterrupted runs.
             Weights, the optimizer, metrics, generators and the objective are never excused.
         elements: Indices of the differing elements of a small array; None for a whole value.
@@ -36,7 +36,7 @@ class Difference:
     path: str
     name: str
     how: str
-    level: Level
+    level: Level = "error"
     excusable: bool = True
     elements: frozenset[int] | None = None
     advice: str = ""

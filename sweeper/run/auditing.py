@@ -286,7 +286,7 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
     if context.stopping.is_set() or not (settings.audit == "all" or _is_due(context, claim.number)):
         return
     repository, paths = context.study.impatient, context.study.paths
-    trial = context.ask(lambda _again: context.study.impatient.trial(settings.name, claim.number))
+    trial = context.ask(lambda: context.study.impatient.trial(settings.name, claim.number))
     for interval in _intervals(context, claim, trial):
         replay = IntervalReplay(
             trial,
@@ -324,14 +324,10 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         )
         with suppress(SupersededError):
             # Somebody has begun the trial again meanwhile: the verdict is of no present result.
-            context.ask(functools.partial(_store, repository, settings.name, verdict))
+            context.ask(functools.partial(repository.record_audit, settings.name, verdict))
         if report is not None:
             _end_the_run(context, report)
             return
-
-
-def _store(repository: Repository, study: str, verdict: AuditVerdict, _again: bool) -> None:
-    repository.record_audit(study, verdict)
 
 
 def _is_due(context: SlotContext, number: int) -> bool:
@@ -339,12 +335,12 @@ def _is_due(context: SlotContext, number: int) -> bool:
     if number == 0:
         return True
     study = context.study
-    costs = context.ask(lambda _again: study.impatient.audit_costs(study.settings.name))
+    costs = context.ask(lambda: study.impatient.audit_costs(study.settings.name))
     if costs.attempt is None:
         return False
     if costs.audit is None:
         # Nothing was audited yet, because the first trial still runs, or failed.
-        first = context.ask(lambda _again: study.impatient.trial(study.settings.name, 0))
+        first = context.ask(lambda: study.impatient.trial(study.settings.name, 0))
         return first.state == "failed"
     chance = _SHARE * costs.attempt / costs.audit
     drawn = random.Random(f"audit:{study.settings.seed}:{number}")  # noqa: S311 - no secret
@@ -370,10 +366,10 @@ def _intervals(context: SlotContext, claim: Claim, trial: TrialRecord) -> Sequen
 def _end_the_run(context: SlotContext, found: FoundDifference) -> None:
     """Stop every worker of the study, unless differences are accepted."""
     study, repository = context.study.settings.name, context.study.impatient
-    if context.ask(lambda _again: repository.exactness(study)).accepted:
+    if context.ask(lambda: repository.exactness(study)).accepted:
         context.tell(Notice(f"exactness is not promised: an audit found that {found.message}"))
         return
-    context.ask(lambda _again: repository.request_stop(study, "drain"))
+    context.ask(lambda: repository.request_stop(study, "drain"))
     context.abort(ExactnessError(_words(study, found.message, found.advice)))
 
 

@@ -6,14 +6,13 @@ imports the study itself only for inline trials and for a sampler that the user 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.errors import DefinitionError, StorageError, UnknownStudyError
+from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Event, Listener, Notice, Remark
 from sweeper.records.status import are
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
@@ -35,8 +34,7 @@ from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository, StudyRow
-    from sweeper.run.stored_study import EarlierStops
-    from sweeper.run.worker.context import InlineRunner
+    from sweeper.run.worker.inline import InlineTrials
     from sweeper.search.spec import SamplerSpec
 
 _NOT_HERE = (
@@ -72,7 +70,7 @@ class PreparedStudy:
 
     settings: StudySettings
     repository: Repository
-    runner: Launcher | InlineRunner
+    runner: Launcher | InlineTrials
     search: SamplerSpec
     source: StudySource
     fingerprint: str
@@ -119,19 +117,15 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         server = _begin_server(source, options.isolation, request.server, opened)
         # While the server imports TensorFlow.
         repository = repository or _open_existing_database(options.storage, opened)
-        stops = None
-        if repository is not None:
-            from sweeper.run.stored_study import EarlierStops
-
-            stops = EarlierStops(repository, source)
-            opened.callback(_put_back, stops)
+        # A request to stop that is made while the study is imported is meant for this run.
+        began = None if repository is None else repository.now()
         code = load_code(source, server, request.definition, options.isolation, request.listener)
         code = replace(code, loaded=_as_requested(repository, code.loaded, request))
         # Nothing is created before the study has been checked.
         repository = repository or _open_database(options.storage, opened, create=True)
         stored = _store(repository, code.loaded, source, request)
-        if stops is not None:
-            stops.begin(stored.name)
+        if began is not None:
+            repository.clear_stop(stored.name, began)
         prepared = _complete(repository, source, code, stored)
         opened.callback(prepared.close_runner)
         yield prepared
@@ -229,7 +223,7 @@ class LoadedCode:
     """The study's loaded code; ``definition`` is None if only another process has it."""
 
     loaded: Loaded
-    runner: Launcher | InlineRunner
+    runner: Launcher | InlineTrials
     definition: StudyDefinition | None
 
 
@@ -345,8 +339,3 @@ def _open_existing_database(storage: str, opened: ExitStack) -> Repository | Non
         if getattr(error, "passing", False):
             raise
         return None
-
-
-def _put_back(stops: EarlierStops) -> None:
-    with contextlib.suppress(StorageError, UnknownStudyError):
-        stops.put_back()

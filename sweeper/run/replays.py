@@ -57,8 +57,8 @@ from sweeper.run.protocol.messages import (
     Suggest,
     Surroundings,
     Warned,
+    assignment_of,
 )
-from sweeper.run.worker.assignment import assignment_of
 from sweeper.search.spaces import to_text
 from sweeper.spec.checkpointing import Every, describe_every
 from sweeper.spec.space import CategoricalChoice, Distribution
@@ -428,19 +428,18 @@ class _Attempt(WithoutDatabase):
 
     def _assignment(self) -> Assignment:
         order, kill = self.order, self._kill
-        pause_after = None
+        settings, pause_after = replace(order.settings, checkpoint_every=_AT_NO_STEP), None
         if order.prune_after is not None and order.settings.budget is not None:
             # With a budget, a rung ended the trial, and not a pruner.
             pause_after = order.prune_after + 1
-        assignment = assignment_of(order.settings, self._paths, order.number, self.number)
+        assignment = assignment_of(settings, self._paths, order.number, self.number)
         return replace(
             assignment,
             known=() if order.starts_from is None else (str(order.starts_from),),
             end=assignment.end if order.ends_at is None else None,
-            checkpoint_every=_AT_NO_STEP,
             devices=order.devices,
             pause_after=pause_after,
-            replay=Replay(
+            order=Replay(
                 order.checkpoints
                 and tuple(
                     at for at in order.checkpoints if kill is None or at[0] <= kill.checkpoint

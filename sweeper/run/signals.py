@@ -54,7 +54,7 @@ def early_termination() -> Iterator[None]:
         msg = f"asked to stop ({signal.Signals(number).name}) while no trial was running"
         raise Interrupted(msg)
 
-    with _handled((signal.SIGTERM, *hangup()), stop):
+    with handled((signal.SIGTERM, *hangup()), stop):
         yield
 
 
@@ -105,7 +105,7 @@ def stop_signals(
         if grace is not None and number != signal.SIGINT and not again:
             _apart(lambda: kill_after_grace(grace))
 
-    with _handled(signals_to_stop(), stop):
+    with handled(signals_to_stop(), stop):
         try:
             yield
         finally:
@@ -123,12 +123,12 @@ def interrupting(message: str) -> Iterator[None]:
         del number, frame
         raise Interrupted(message)
 
-    with _handled((signal.SIGINT, signal.SIGTERM), stop):
+    with handled((signal.SIGINT, signal.SIGTERM), stop):
         yield
 
 
 @contextmanager
-def _handled(
+def handled(
     numbers: tuple[signal.Signals, ...], handler: Callable[[int, FrameType | None], None]
 ) -> Iterator[None]:
     """Context manager in which ``handler`` handles the signals ``numbers``."""

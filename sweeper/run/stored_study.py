@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.remote_reading import delete_remote, list_remote
 from sweeper.db.repository import Repository, StudyRow
@@ -52,10 +51,6 @@ from sweeper.support.paths import (
 )
 from sweeper.support.shown import shown_url
 from sweeper.train.randomness.seeds import TrialSeeds
-
-if TYPE_CHECKING:
-    from sweeper.db.repository import StopRequest
-
 
 _ABOVE_A_CHECKPOINT = 3
 """Index in ``parents`` of the study's directory: ``study/trial-00003/attempt-01/checkpoints/step-…``."""
@@ -431,54 +426,6 @@ def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
     same = known.definition.get("concurrency") == settings.concurrency
     # With repeats, the window depends on the pruner, too.
     return known.window if same and settings.repeats == 1 else window
-
-
-class EarlierStops:
-    """Requests to stop that were made before this run, of the studies that ``source`` may define.
-
-    Importing a file takes seconds, and only then is the name of its study known. A request to stop that
-    is made meanwhile is meant for this run. So earlier requests are cleared before the import, for
-    every study that the file may define, and restored afterwards for other studies.
-    """
-
-    def __init__(self, repository: Repository, source: StudySource) -> None:
-        self._repository = repository
-        self._forgotten: dict[str, StopRequest] = {}
-        self._others: dict[str, StopRequest] = {}
-        for name in repository.study_names():
-            how = repository.stop_requested(name)
-            if how is None:
-                continue
-            if _may_be(repository, name, source):
-                repository.clear_stop(name)
-                self._forgotten[name] = how
-            else:
-                self._others[name] = how
-
-    def begin(self, study: str) -> None:
-        """Clear the request of ``study``, which is started now, and restore the others."""
-        known = self._forgotten.pop(study, None)
-        # Its file is new to the database, so its request was kept; clear it unless it has changed.
-        if known is None and self._others.get(study) == self._repository.stop_requested(study):
-            self._repository.clear_stop(study)
-        self.put_back()
-
-    def put_back(self) -> None:
-        """Restore the cleared requests, except where a new one was made meanwhile."""
-        forgotten, self._forgotten = self._forgotten, {}
-        for name, how in forgotten.items():
-            if self._repository.stop_requested(name) is None:
-                self._repository.request_stop(name, how)
-
-
-def _may_be(repository: Repository, name: str, source: StudySource) -> bool:
-    if source.study is not None:
-        return source.study == name
-    stored, given = repository.study(name).source or {}, describe_source(source)
-    return stored.get("location") == given["location"] and given["name"] in (
-        None,
-        stored.get("name"),
-    )
 
 
 def extend_study(repository: Repository, stored: StudyRow, request: RunRequest) -> ExtensionPlan:

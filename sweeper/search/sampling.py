@@ -11,35 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 from sweeper.errors import DefinitionError, ParameterError, SweeperError
 from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
 from sweeper.search.spaces import Observation, check_alike, check_grid, to_text
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import CategoricalChoice, Distribution
-
-
-class SearchSession(Protocol):
-    """Search of one trial: its parameters in the order of its requests, and pruning decisions."""
-
-    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the trial's value of ``name``; a repeated request returns the same value.
-
-        Raises:
-            ParameterError: ``name`` was requested before with another distribution, or the sampler
-                failed.
-        """
-        ...
-
-    def judge(self, values: Sequence[tuple[int, float]]) -> bool:
-        """Return whether the trial is pruned after the last of ``values``.
-
-        Args:
-            values: The objective after each epoch so far, with the epoch's number from 0, in
-                order; all of them at every call.
-        """
-        ...
 
 
 def open_search(
@@ -71,7 +48,7 @@ def open_search(
         seen = _window(spec, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
         finished = (replayed or ReplayedAttributes()).window(spec, seen)
-        return _Session(Asked(spec, number, finished), seen)
+        return SearchSession(Asked(spec, number, finished), seen)
 
 
 @contextmanager
@@ -89,7 +66,9 @@ def _blamed_on_sampler(when: str) -> Iterator[None]:
         raise ParameterError(msg) from error
 
 
-class _Session:
+class SearchSession:
+    """Search of one trial: its parameters in the order of its requests, and pruning decisions."""
+
     def __init__(self, asked: Asked, seen: Sequence[Observation]) -> None:
         self._trial = asked
         self._seen = {n: (o.number, d) for o in reversed(seen) for n, d in o.distributions.items()}
@@ -99,6 +78,12 @@ class _Session:
         self._verdict = False
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """Return the trial's value of ``name``; a repeated request returns the same value.
+
+        Raises:
+            ParameterError: ``name`` was requested before with another distribution, or the sampler
+                failed.
+        """
         before = self._asked.setdefault(name, distribution)
         if to_text(before) != to_text(distribution):
             msg = (
@@ -116,6 +101,12 @@ class _Session:
         return self._drawn[name]
 
     def judge(self, values: Sequence[tuple[int, float]]) -> bool:
+        """Return whether the trial is pruned after the last of ``values``.
+
+        Args:
+            values: The objective after each epoch so far, with the epoch's number from 0, in
+                order; all of them at every call.
+        """
         if list(values[: len(self._judged)]) != self._judged:
             msg = f"a trial's earlier values changed from {self._judged} to {list(values)}"
             raise ValueError(msg)

@@ -229,14 +229,11 @@ def check_grid(grid: Grid | None, trials: int) -> None:
     """Check, when a study is defined, that its grid has a point for each of ``trials`` trials.
 
     Raises:
-        DefinitionError: There is no grid, a parameter has no values or a duplicate, or the grid has
-            fewer points than ``trials``.
+        DefinitionError: There is no grid, or it has fewer points than ``trials``.
     """
     if not grid:
         msg = 'sampler="grid" needs grid={"name": [values, …]}, which was not given'
         raise DefinitionError(msg)
-    for name, values in grid.items():
-        _check_values(name, values)
     points = grid_size(grid)
     if trials > points:
         shape = " x ".join(f"{name}: {len(values)}" for name, values in grid.items())
@@ -284,19 +281,3 @@ def grid_value(grid: Grid, number: int, name: str, distribution: Distribution) -
         )
         raise ParameterError(msg)
     return from_internal(distribution, to_internal(name, distribution, point[name]))
-
-
-def _check_values(name: str, values: Sequence[CategoricalChoice]) -> None:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        msg = f"grid[{name!r}] is {values!r}; expected a list of at least one value"
-        raise DefinitionError(msg)
-    for index, value in enumerate(values):
-        if not isinstance(value, CategoricalChoice):
-            msg = (
-                f"grid[{name!r}] contains {value!r}, a {type(value).__name__}; values must be "
-                "None, bools, ints, floats or strings"
-            )
-            raise DefinitionError(msg)
-        if any(same_choice(value, earlier) for earlier in values[:index]):
-            msg = f"grid[{name!r}] contains {value!r} twice; leave one out"
-            raise DefinitionError(msg)

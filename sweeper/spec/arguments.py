@@ -6,7 +6,7 @@ import difflib
 import functools
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from sweeper.errors import DefinitionError
@@ -19,9 +19,13 @@ Kind = TypeVar("Kind", bound=type)
 def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
     """Make ``call`` refuse unknown arguments with an error that names the most similar one.
 
-    The signature is unchanged, also for type checkers.
+    The signature is unchanged, also for type checkers. A function that passes further arguments on
+    (``**options``) is returned as it is.
     """
-    known = [name for name in inspect.signature(call).parameters if name != "self"]
+    parameters = inspect.signature(call).parameters
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values()):
+        return call
+    known = [name for name in parameters if name != "self"]
 
     @functools.wraps(call)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -87,6 +91,19 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
     seen = "is no factory" if of_keras else "cannot be called"
     msg = f"{name}={value!r} {seen}; give a function, {form}{hint}"
     raise DefinitionError(msg)
+
+
+def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str = "") -> Any:
+    """Return ``value`` if it is one of ``choices``.
+
+    Raises:
+        DefinitionError: It is not; ``meaning`` says what the argument does.
+    """
+    if not isinstance(value, str) or value not in choices:
+        known = ", ".join(map(repr, choices))
+        msg = f"{name}={value!r}; it is one of {known}{meaning and f': {meaning}'}"
+        raise DefinitionError(msg)
+    return value
 
 
 def checked_whole(value: Any, name: str, *, least: int) -> int:

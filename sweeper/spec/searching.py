@@ -11,10 +11,10 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 from sweeper.errors import DefinitionError
-from sweeper.spec.arguments import checked_whole
+from sweeper.spec.arguments import checked_choice, checked_whole
 from sweeper.spec.space import CategoricalChoice
 
 Direction = Literal["minimize", "maximize"]
@@ -82,12 +82,10 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
     Raises:
         DefinitionError: It is not, or it is ``"best"`` with several objectives.
     """
-    if at not in ("end", "last", "best"):
-        msg = (
-            f"at={at!r}; a trial's value is the objective of its weights at the 'end' of training, or "
-            "of its 'last' or 'best' epoch"
-        )
-        raise DefinitionError(msg)
+    meaning = (
+        "the weights whose objective is a trial's value, at the end, or of the last or best epoch"
+    )
+    chosen: At = checked_choice(at, "at", get_args(At), meaning)
     if at == "best" and len(objectives) > 1:
         names = ", ".join(repr(objective.name) for objective in objectives)
         msg = (
@@ -95,22 +93,7 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
             "use at='end', or one objective"
         )
         raise DefinitionError(msg)
-    return cast("At", at)
-
-
-def checked_nonfinite(nonfinite: Any) -> NonFinite:
-    """Return ``nonfinite`` if it is ``"continue"`` or ``"fail"``.
-
-    Raises:
-        DefinitionError: It is neither.
-    """
-    if nonfinite not in ("continue", "fail"):
-        msg = (
-            f"nonfinite={nonfinite!r}; expected 'continue' or 'fail': what a trial does when its "
-            "loss or objective is NaN or infinite after an epoch"
-        )
-        raise DefinitionError(msg)
-    return cast("NonFinite", nonfinite)
+    return chosen
 
 
 def is_better(value: float, than: float, direction: Direction) -> bool:

@@ -26,6 +26,7 @@ from pydantic_settings import (
 )
 
 from sweeper.errors import UsageError
+from sweeper.spec.arguments import usable_cores
 from sweeper.support.paths import Location, parse_location
 from sweeper.support.shown import shown_text, shown_url
 
@@ -48,13 +49,6 @@ _EXPECTED = {
     "trials_per_gpu": "a whole number, at least 1",
     "checkpoints": "a directory's path, or a URL such as s3://bucket/prefix",
 }
-
-
-def available_cores() -> int:
-    """Return the number of cores that this process may use, by its CPU affinity if there is one."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return max(1, os.cpu_count() or 1)
 
 
 class Settings(BaseSettings):
@@ -90,7 +84,7 @@ class Settings(BaseSettings):
 
     storage: str = ""
     runs_dir: Path = DEFAULT_RUNS_DIR
-    workers: int = Field(default_factory=available_cores, ge=1)
+    workers: int = Field(default_factory=usable_cores, ge=1)
     engine: Engine = "local"
     isolation: Isolation = "auto"
     engine_address: str | None = None

@@ -10,18 +10,14 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, TypeVar
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _JITTER = random.SystemRandom()
-_MOST_DOUBLINGS = 30
 
 
 def retrying(
@@ -42,19 +38,16 @@ def retrying(
             long.
         longest_pause: Maximum pause in seconds, plus or minus half.
     """
-    from tenacity import Retrying, retry_if_exception, stop_before_delay
-
-    def pause(state: RetryCallState) -> float:
-        doubled: float = first_pause * 2.0 ** min(state.attempt_number - 1, _MOST_DOUBLINGS)
-        return min(doubled, longest_pause) * _JITTER.uniform(0.5, 1.5)
-
-    tries = Retrying(
-        retry=retry_if_exception(may_pass),
-        stop=stop_before_delay(patience),
-        wait=pause,
-        reraise=True,
-    )
-    return tries(call)
+    deadline, pause = time.monotonic() + patience, first_pause
+    while True:
+        try:
+            return call()
+        except BaseException as error:
+            length = pause * _JITTER.uniform(0.5, 1.5)
+            if not may_pass(error) or time.monotonic() + length >= deadline:
+                raise
+        time.sleep(length)
+        pause = min(2 * pause, longest_pause)
 
 
 Result = TypeVar("Result")

@@ -61,12 +61,12 @@ def trained(file: Path, directory: Path) -> list[Message]:
         (directory / "attempt-01").mkdir(parents=True, exist_ok=True)
         assignment = assignment_in(
             directory / "attempt-01",
-            study=settings.name,
+            name=settings.name,
             seed=settings.seed,
             epochs=min(3, settings.epochs),
             objective=settings.objective,
             files=str(directory / "files"),
-            replay=Replay(None, short=True),
+            order=Replay(None, short=True),
         )
         try:
             run_trial(definition, assignment, link)

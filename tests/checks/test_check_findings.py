@@ -10,9 +10,14 @@ from corpus import INLINE, PITFALLS, REFUSED, refused_in_a_process
 from short_trials import PLAIN, UNVALIDATED, failure, trained
 from study_files import StudyText
 
-from sweeper.checks.check import check_study, kill_of
-from sweeper.checks.check_findings import finding_of_failure, judge
-from sweeper.checks.estimates import checkpoints_kept, estimate
+from sweeper.checks.check import (
+    check_study,
+    checkpoints_kept,
+    estimate,
+    finding_of_failure,
+    judge,
+    kill_of,
+)
 from sweeper.definition.definition import StudyDefinition
 from sweeper.replay.findings import Difference
 from sweeper.replay.lines import line_of, line_of_argument, line_of_error

@@ -82,12 +82,11 @@ def reader(results, monkeypatch):
     fake = FakeReader(results.status, results.trials)
 
     @contextmanager
-    def open_fake(settings):
-        del settings
+    def open_fake(settings, patience):
+        del settings, patience
         yield fake
 
-    for module in ("output", "reading"):
-        monkeypatch.setattr(f"sweeper.cli.{module}.open_reader", open_fake)
+    monkeypatch.setattr("sweeper.cli.reading.open_repository", open_fake)
     return fake
 
 

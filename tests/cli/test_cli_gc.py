@@ -43,7 +43,7 @@ class StudyFiles:
         assert isinstance(claim, Claim)
         return claim
 
-    def write(self, claim, *steps, recorded=True):
+    def write(self, claim, *steps):
         study = self.repository.study("digits")
         origin = Origin(study.name, study.identity, claim.number, study.seed)
         store = CheckpointStore(self.paths.checkpoints(claim.number, claim.attempt), origin=origin)
@@ -51,9 +51,8 @@ class StudyFiles:
         for step in steps:
             made = store.commit(snapshot(step))
             written.append(made.path)
-            if recorded:
-                record = CheckpointRecord(step, step, made.digest, made.bytes, str(made.path))
-                self.repository.record_checkpoint(claim.token, record)
+            record = CheckpointRecord(step, step, made.digest, made.bytes, str(made.path))
+            self.repository.record_checkpoint(claim.token, record)
         return written
 
     def stored(self, number):
@@ -92,15 +91,13 @@ def test_a_running_trial_keeps_all(files):
     assert all(path.exists() for path in written)
 
 
-def test_the_database_lists_what_is_on_disk_either_way_round(files):
+def test_the_database_lists_no_checkpoint_that_is_gone(files):
     claim = files.claim()
-    (lost,) = files.write(claim, 1)
-    (unrecorded,) = files.write(claim, 2, recorded=False)
+    lost, kept = files.write(claim, 1, 2)
     files.repository.finish(claim.token, Ending("interrupted"))
     CheckpointStore(lost.parent).delete(lost)
-    assert files.stored(0) == [str(lost)]
     files.collect()
-    assert files.stored(0) == [str(unrecorded)]
+    assert files.stored(0) == [str(kept)]
 
 
 def test_what_dead_processes_and_readers_left_goes(files):

@@ -77,11 +77,11 @@ def test_a_worker_is_asked_for_with_its_defaults(call, hosts):
 
 @pytest.mark.parametrize(("words", "slots"), [((), "cores"), (("--gpus", "all"), None)])
 def test_slots_come_from_the_cores_or_from_the_gpus(call, hosts, monkeypatch, words, slots):
-    from sweeper.spec.settings import available_cores
+    from sweeper.spec.arguments import usable_cores
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     assert call("worker", "digits", *words).code == 0
-    assert hosts[0].options.slots == (available_cores() if slots == "cores" else None)
+    assert hosts[0].options.slots == (usable_cores() if slots == "cores" else None)
 
 
 def test_an_interrupted_worker_ends_with_130_and_says_how_to_start_again(call, monkeypatch):

@@ -8,9 +8,9 @@ import pytest
 import sqlalchemy as sa
 
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import AuditVerdict
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditRecord
 

@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import AuditVerdict
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables, copy_database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import StorageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange

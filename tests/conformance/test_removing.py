@@ -10,9 +10,9 @@ import sqlalchemy as sa
 from optuna.storages._rdb import models
 
 from sweeper.db.attempts import Ending
-from sweeper.db.audits import AuditVerdict
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.db.tables import Base
+from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange

@@ -9,7 +9,7 @@ import pytest
 from sweeper.checkpoint.identity import Marker, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, FoundCheckpoint, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.errors import (
     DefinitionChangedError,
     ForeignCheckpointError,
@@ -331,14 +331,3 @@ def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository):
     repository.accept_definition(EDITED)
     again = take(repository)
     assert (again.definition, again.former) == (EDITED.fingerprint, (ROW.fingerprint,))
-
-
-def test_what_lies_on_the_disk_of_before_a_trial_began_anew_is_not_listed_again(repository):
-    fail(repository)
-    assert restart(repository, EDITED)[1] == 1
-    found = [
-        FoundCheckpoint(attempt, CheckpointRecord(20, 1, "d", 1, f"/r/{attempt}/step-20"))
-        for attempt in (1, 2)
-    ]
-    repository.match_checkpoints("digits", 0, found)
-    assert [c.path for c in repository.trial("digits", 0).checkpoints] == ["/r/2/step-20"]

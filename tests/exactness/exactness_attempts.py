@@ -31,9 +31,9 @@ from sweeper.run.protocol.messages import (
     Suggest,
     Suggested,
     Warned,
+    assignment_of,
 )
 from sweeper.run.trial.process import serve_trial
-from sweeper.run.worker.assignment import assignment_of
 from sweeper.spec.checkpointing import Every, describe_every
 from sweeper.support.paths import RunPaths
 from sweeper.support.processes import die_with_parent
@@ -112,9 +112,11 @@ def assignment(part: StudyPart, directory: Path, number: int, replay: Replay) ->
     paths = RunPaths(directory, part.name)
     paths.attempt(0, number).mkdir(parents=True)
     return replace(
-        assignment_of(settings, paths, 0, number),
-        checkpoint_every=describe_every(Every(steps=1 << 40)),
-        replay=replay,
+        assignment_of(
+            replace(settings, checkpoint_every=describe_every(Every(steps=1 << 40))),
+            *(paths, 0, number),
+        ),
+        order=replay,
     )
 
 

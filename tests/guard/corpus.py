@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from plain_settings import plain_settings
 
 from sweeper.definition.loading import load_definition
 from sweeper.definition.trial import Trial
@@ -71,18 +72,12 @@ def judge(file: Path, directory: Path, *, inline: bool = True) -> Verdict:
             seeds = TrialSeeds(0, number)
             trial = Trial(number=number, seed=seeds.root, directory=directory, ask=_first)
             assignment = Assignment(
-                study=definition.name,
+                plain_settings(name=definition.name),
                 number=number,
                 attempt=1,
-                seed=0,
-                epochs=1,
-                objective="loss",
-                checkpoint_every="epoch",
                 checkpoints=(str(directory),),
                 files=str(directory),
                 log="",
-                threads=1,
-                deterministic=True,
             )
             try:
                 plans.append(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from corpus import PITFALLS, UNDONE, forget_modules
+from plain_settings import plain_settings
 
 from sweeper.definition.loading import load_definition
 from sweeper.run.protocol.messages import Assignment, Failed, Finished
@@ -47,18 +48,12 @@ def digest_of_trial(file: Path, directory: Path, numbers: tuple[int, ...]) -> st
             worker, place = Worker(), directory / f"{len(numbers)}-{number}"
             (place / "files").mkdir(parents=True)
             assignment = Assignment(
-                study="small",
+                plain_settings(epochs=2),
                 number=number,
                 attempt=1,
-                seed=0,
-                epochs=2,
-                objective="loss",
-                checkpoint_every="epoch",
                 checkpoints=(str(place / "checkpoints"),),
                 files=str(place / "files"),
                 log=str(place / "log.txt"),
-                threads=1,
-                deterministic=True,
             )
             trials(assignment, worker)  # type: ignore[arg-type]
             assert isinstance(worker.end, Finished), worker.end

@@ -9,9 +9,9 @@ from checkpoints_on_disk import Planted, write
 from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
-from sweeper.checks.check_findings import judge
+from sweeper.checks.check import judge
 from sweeper.checks.kept_checkpoints import KeptCheckpoint, references
-from sweeper.checks.verify_differences import checkpoint_findings
+from sweeper.checks.verify import checkpoint_findings
 from sweeper.records.results import TrialRecord
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors

@@ -125,7 +125,7 @@ class Trial:
 
     def run(self) -> None:
         losses, digest, resumed_from = self.newest()
-        epochs = self.assignment["epochs"]
+        epochs = self.assignment["settings"]["epochs"]
         pause = self.assignment.get("pause_after")
         try:
             x = self.ask("x", 0.0, 1.0)

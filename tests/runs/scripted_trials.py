@@ -6,11 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from databases import opened_database
+from plain_settings import plain_settings
 
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition, StudySettings
@@ -141,17 +142,12 @@ class ScriptedLauncher:
 
 
 def assignment_in(directory: Path, **changes: Any) -> Assignment:
-    """An assignment whose files are in a directory."""
+    """An assignment whose files are in a directory; some changes are of the study's settings."""
+    names = {each.name for each in fields(StudySettings)} & changes.keys()
     values = {
-        "study": "small",
+        "settings": plain_settings(**{name: changes.pop(name) for name in names}),
         "number": 0,
         "attempt": 1,
-        "seed": 0,
-        "epochs": 1,
-        "objective": "loss",
-        "deterministic": True,
-        "threads": 1,
-        "checkpoint_every": "epoch",
         "files": str(directory / "files"),
         "log": str(directory / "log.txt"),
         "checkpoints": (str(directory / "checkpoints"),),

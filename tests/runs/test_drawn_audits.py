@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweeper.db.audits import AuditCosts
+from sweeper.db.verdicts import AuditCosts
 from sweeper.run.auditing import _is_due
 
 TRIALS = range(1, 4001)

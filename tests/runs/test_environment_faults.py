@@ -18,17 +18,18 @@ from sweeper.run.protocol.messages import Failed
 from sweeper.run.trial.link import failure_of
 from sweeper.run.worker.slot import serve_slot
 
-LAST = """
+LAST = f"""
 import dataclasses, json, os, sys
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Assignment
+sys.path.append({str(Path(__file__).parent)!r})
+from plain_settings import plain_settings
 
 def assignment(**changes):
-    return Assignment(**{
-        "study": "s", "number": 0, "attempt": 1, "seed": 0, "epochs": 1, "objective": "loss",
-        "deterministic": True, "threads": 1, "checkpoint_every": "epoch", "files": "files",
+    return Assignment(**{{
+        "settings": plain_settings(), "number": 0, "attempt": 1, "files": "files",
         "log": "log.txt", "checkpoints": ("checkpoints",), **changes,
-    })
+    }})
 """
 
 

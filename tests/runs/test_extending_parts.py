@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from databases import opened_database
 
-from sweeper.api.continuing import asked_extension
+from sweeper.api.study import asked_extension
 from sweeper.db.attempts import Ending
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudySettings
@@ -80,7 +80,7 @@ def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extende
     _notice_first_length(
         SimpleNamespace(epochs=3),
         plan,
-        SimpleNamespace(epochs=epochs),
+        SimpleNamespace(settings=SimpleNamespace(epochs=epochs)),
         steps,
         SimpleNamespace(send=sent.append),
     )

@@ -45,7 +45,7 @@ def trial(channel, assignment, load):
     path = pathlib.Path(assignment.files)
     path.with_suffix(".part").write_text(json.dumps(pids))
     path.with_suffix(".part").rename(path)
-    how = assignment.study
+    how = assignment.settings.name
     if how == "completes":
         channel.send(Finished(step=1, value=0.0, digest="d"))
     elif how == "drains":
@@ -83,7 +83,7 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 
 def assignment(how, directory):
     files = str(directory / f"{how}.json")
-    return assignment_in(directory, study=how, files=files, checkpoints=())
+    return assignment_in(directory, name=how, files=files, checkpoints=())
 
 
 def live(pid):
@@ -169,7 +169,7 @@ if __name__ == "__main__":
     server_process._SERVER = (sys.argv[1],)
     server = isolation.WarmServer(StudySource("target", "none.py"))
     path = Path(sys.argv[2])
-    trial = server.fork(assignment(study="waits", files=str(path / "waits.json")))
+    trial = server.fork(assignment(settings=plain_settings(name="waits"), files=str(path / "waits.json")))
     print(server._process.pid, trial.pid, flush=True)
     if sys.argv[3] == "returns":
         while not (path / "waits.json").exists():

@@ -30,8 +30,9 @@ from sweeper.train.randomness.seeds import TrialSeeds
 
 def _noise(trial):
     assignment = trial.assignment
-    position = assignment.numbering.seed_position(assignment.number)
-    return TrialSeeds(assignment.seed, position).child("noise") / 2**32
+    settings = assignment.settings
+    position = settings.numbering.seed_position(assignment.number)
+    return TrialSeeds(settings.seed, position).child("noise") / 2**32
 
 
 def _ask(trial, name="x", low=0.0):

@@ -7,7 +7,7 @@ import pytest
 import sweeper
 from sweeper.checkpoint.reading import load_newest
 from sweeper.run.protocol.messages import CheckpointCommitted, EpochsEnded
-from sweeper.run.trial.observer import TrialObserver
+from sweeper.run.trial.run import TrialObserver
 
 
 class Collecting:

@@ -27,13 +27,13 @@ class Database:
     away: bool = False
     passing: bool = True
     written: list[object] = field(default_factory=list)
-    tries: list[bool] = field(default_factory=list)
+    tries: int = 0
 
     def entry(self, what):
-        return lambda again: self.write(what, again)
+        return lambda: self.write(what)
 
-    def write(self, what, again):
-        self.tries.append(again)
+    def write(self, what):
+        self.tries += 1
         if self.away:
             error = DatabaseUnavailableError("no answer")
             error.passing = self.passing
@@ -85,15 +85,12 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     database.away = True
     for number in range(50):
         queue.write(database.entry(number), patiently)
-    until(lambda: len(database.tries) >= 2)
+    until(lambda: database.tries >= 2)
     assert health.away_for > 0
     assert database.written == []
     database.away = False
     queue.settle(patiently)
     assert database.written == list(range(50))
-    assert database.tries[0] is False
-    assert database.tries[1] is True
-    assert database.tries[-1] is False
     assert health.away_for == 0
     away, back = messages(events)
     assert away.startswith("the database is unreachable since")
@@ -103,7 +100,7 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
 
 def test_a_question_is_answered_in_its_turn(database, queue):
     queue.write(database.entry("before"), patiently)
-    assert queue.ask(lambda again: database.write("question", again), patiently) == "question"
+    assert queue.ask(lambda: database.write("question"), patiently) == "question"
     assert database.written == ["before", "question"]
 
 
@@ -120,7 +117,7 @@ def test_whoever_waits_looks_around_and_may_leave(database, queue):
 
     database.away = True
     with pytest.raises(KilledError):
-        queue.ask(lambda again: database.write("question", again), look)
+        queue.ask(lambda: database.write("question"), look)
     looks.clear()
     with pytest.raises(KilledError):
         queue.settle(look)
@@ -132,7 +129,7 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
     database, queue, *, passing
 ):
     if passing is None:
-        entry = lambda _again: (_ for _ in ()).throw(SupersededError("another attempt"))  # noqa: E731
+        entry = lambda: (_ for _ in ()).throw(SupersededError("another attempt"))  # noqa: E731
         expected = SupersededError
     else:
         database.away, database.passing = True, False
@@ -143,7 +140,7 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
     for call in (
         lambda: queue.write(database.entry("later"), patiently),
         lambda: queue.settle(patiently),
-        lambda: queue.ask(lambda _again: 1, patiently),
+        lambda: queue.ask(lambda: 1, patiently),
         queue.check,
     ):
         with pytest.raises(expected):
@@ -177,7 +174,7 @@ def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_i
     database, queue
 ):
     def record_epochs(_token, records, values):
-        database.write(tuple(record.epoch for record in records), again=False)
+        database.write(tuple(record.epoch for record in records))
         assert values == {record.epoch: record.metrics["loss"] for record in records}
 
     study = SimpleNamespace(
@@ -235,12 +232,12 @@ def test_calling_goes_on_until_an_answer_or_until_asked_to_give_up(database, eve
         if len(pauses) == 8:
             database.away = False
 
-    assert health.retrying(lambda again: database.write("x", again), lambda: False, sleep) == "x"
+    assert health.retrying(lambda: database.write("x"), lambda: False, sleep) == "x"
     assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
     database.away = True
     with pytest.raises(DatabaseUnavailableError):
-        health.retrying(lambda again: database.write("x", again), lambda: True, sleep)
+        health.retrying(lambda: database.write("x"), lambda: True, sleep)
     database.passing = False
     with pytest.raises(DatabaseUnavailableError):
-        health.retrying(lambda again: database.write("x", again), lambda: False, sleep)
+        health.retrying(lambda: database.write("x"), lambda: False, sleep)
     assert len(pauses) == 8

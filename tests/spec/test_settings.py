@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from sweeper.errors import UsageError
-from sweeper.spec.settings import Settings, available_cores, load_settings
+from sweeper.spec.arguments import usable_cores
+from sweeper.spec.settings import Settings, load_settings
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +26,7 @@ def test_with_nothing_said_the_defaults_hold():
     settings = load_settings()
     assert settings.storage == "sqlite:///runs/sweeper.db"
     assert settings.runs_dir == Path("runs")
-    assert settings.workers == available_cores() >= 1
+    assert settings.workers == usable_cores() >= 1
     assert (settings.engine, settings.isolation) == ("local", "auto")
 
 

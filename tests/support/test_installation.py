@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import sweeper
-from sweeper.checks.check_findings import finding_of_failure
+from sweeper.checks.check import finding_of_failure
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import StudyResults
 from sweeper.replay.reports import CheckReport, Finding

@@ -35,13 +35,13 @@ from pydantic import (
 )
 
 from sweeper.checkpoint.identity import Origin
+from sweeper.definition.definition import StudySettings
 from sweeper.errors import ParameterError
-from sweeper.records.results import EpochRecord
+from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.replay.reports import Lengths, Line, StudyAuthors
 from sweeper.spec.checkpointing import Keep
-from sweeper.spec.repeating import Numbering
-from sweeper.spec.searching import At, Direction
 from sweeper.spec.space import Categorical, CategoricalChoice, FloatRange, IntRange
+from sweeper.support.paths import RunPaths
 
 T = TypeVar("T")
 
@@ -170,20 +170,10 @@ class HeldOutData:
 
 
 @sendable
-class Candidate:
-    """Checkpoint to evaluate: its record in the database, and its present path."""
-
-    path: str
-    step: int
-    epoch: int
-    digest: str
-
-
-@sendable
 class Evaluation:
-    """Order to evaluate checkpoints, sent in place of a trial."""
+    """Order to evaluate checkpoints, with their present paths."""
 
-    checkpoints: tuple[Candidate, ...]
+    checkpoints: tuple[CheckpointRecord, ...]
     data: HeldOutData
 
 
@@ -191,7 +181,7 @@ class Evaluation:
 class CheckpointEvaluated:
     """Report of a checkpoint's metrics."""
 
-    checkpoint: Candidate
+    checkpoint: CheckpointRecord
     data: str
     data_digest: str
     metrics: dict[str, float]
@@ -202,7 +192,7 @@ class CheckpointEvaluated:
 class CheckpointPassedOver:
     """Report of a checkpoint that could not be evaluated, with the reason."""
 
-    checkpoint: Candidate
+    checkpoint: CheckpointRecord
     reason: str
     kind: Literal["checkpoint_passed_over"] = "checkpoint_passed_over"
 
@@ -318,68 +308,66 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 @sendable
 class Assignment:
-    """First message to a process: the trial to run.
+    """First message to a process: a trial to run, or what else to do with it.
 
     Attributes:
-        seed: The study's seed; with ``number`` it determines all random numbers.
+        settings: The study's settings; ``epochs`` is the trial's number of epochs, and ``pruner`` is None if
+            it is not pruned.
+        files: `Trial.directory`.
+        log: File with the process's output, in the attempt's directory.
         checkpoints: Checkpoint directories, or prefixes in an object store, of earlier attempts and,
             last, of this one.
         known: Announced checkpoints that a listing of these may not show.
+        end: Directory of the model as it is after training; None not to keep it.
+        pause_after: The rung at which this attempt pauses; None to train to the end.
         devices: ``CUDA_VISIBLE_DEVICES`` for this trial; None to leave it unchanged.
         memory_limit: Megabytes of each GPU that the trial may use; None for no limit.
         source: The definition, for a process that has not loaded it yet.
-        replay: The order if a trial is replayed; None otherwise.
-        evaluation: The order if a trial's checkpoints are evaluated; None otherwise.
-        further_objectives: Metrics that epochs must report in addition to the objective.
-        pruning: Whether to request the pruner's decision after each epoch except the last.
-        warm_start: Required digest of the file with the initial weights; empty if the study names no
-            file, or each trial its own.
         origin: Origin of its checkpoints without the parameters; None if nobody resumes from them.
-        at, direction: Which epoch's objective is the trial's value, and which values are better.
-        export: The order if a trial's model is exported; None otherwise.
-        end: Directory of the model as it is after training; None not to keep it.
-        rungs: Numbers of epochs after which trials pause, in order; these epochs must report the
-            objective.
-        pause_after: The rung at which this attempt pauses; None to train to the end.
-        repeats, confirmed: The study's `Numbering`.
+        order: What to do instead of training the trial: replay it, evaluate its checkpoints or export
+            its model; None to train.
     """
 
-    study: str
+    settings: StudySettings
     number: int
     attempt: int
-    seed: int
-    epochs: int
-    objective: str
-    deterministic: bool
-    threads: int
-    checkpoint_every: Any
     files: str
     log: str
     checkpoints: tuple[str, ...]
+    known: tuple[str, ...] = ()
+    end: str | None = None
+    pause_after: int | None = None
     devices: str | None = None
     memory_limit: int | None = None
     source: StudySource | None = None
-    replay: Replay | None = None
-    evaluation: Evaluation | None = None
-    further_objectives: tuple[str, ...] = ()
-    pruning: bool = False
-    known: tuple[str, ...] = ()
     origin: Origin | None = None
-    warm_start: str = ""
-    at: At = "end"
-    direction: Direction = "minimize"
-    end: str | None = None
-    export: ExportOrder | None = None
-    rungs: tuple[int, ...] = ()
-    pause_after: int | None = None
-    repeats: int = 1
-    confirmed: int = 0
+    order: Replay | Evaluation | ExportOrder | None = None
     kind: Literal["assignment"] = "assignment"
 
     @property
-    def numbering(self) -> Numbering:
-        """Return which trial is which repeat of which configuration."""
-        return Numbering(self.repeats, self.confirmed)
+    def replay(self) -> Replay | None:
+        """Return the order if the trial is replayed."""
+        return self.order if isinstance(self.order, Replay) else None
+
+
+def assignment_of(
+    settings: StudySettings, paths: RunPaths, number: int, attempt: int, *, anew_after: int = 0
+) -> Assignment:
+    """Return the assignment of an attempt; callers set its other fields by `dataclasses.replace`.
+
+    ``anew_after`` is the number of the last attempt whose checkpoints are not resumed; 0 for none.
+    """
+    return Assignment(
+        settings=settings,
+        number=number,
+        attempt=attempt,
+        files=str(paths.trial_files(number)),
+        log=str(paths.log(number, attempt)),
+        end=str(paths.end_model(number)),
+        checkpoints=tuple(
+            str(paths.checkpoints(number, n)) for n in range(anew_after + 1, attempt + 1)
+        ),
+    )
 
 
 @sendable

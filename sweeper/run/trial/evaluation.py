@@ -28,6 +28,8 @@ from sweeper.run.protocol.messages import (
     CheckpointEvaluated,
     CheckpointPassedOver,
     Evaluated,
+    Evaluation,
+    ExportOrder,
     HeldOutData,
     ModelExported,
     Warned,
@@ -52,18 +54,16 @@ class _RefusedError(Exception):
     """Error in the order itself, which concerns every trial."""
 
 
-def evaluate(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
-    """Carry out ``assignment.evaluation``; the last message is `Evaluated`.
+def evaluate(
+    definition: StudyDefinition, assignment: Assignment, order: Evaluation, link: Link
+) -> None:
+    """Evaluate checkpoints of the trial; the last message is `Evaluated`.
 
     Raises:
         RestoreError: A checkpoint does not fit the model.
         SweeperError: The trial cannot be built any more.
         Exception: Whatever the user's code raises.
     """
-    order = assignment.evaluation
-    if order is None:
-        msg = "the assignment is a trial; expected an evaluation"
-        raise ValueError(msg)
 
     def notice(message: str) -> None:
         link.send(Warned(message))
@@ -165,8 +165,10 @@ def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -
         return found(trial)
 
 
-def export(definition: StudyDefinition, assignment: Assignment, link: Link) -> None:
-    """Write the model that ``assignment.export`` orders; the last message is `ModelExported`.
+def export(
+    definition: StudyDefinition, assignment: Assignment, order: ExportOrder, link: Link
+) -> None:
+    """Write the trial's model; the last message is `ModelExported`.
 
     Raises:
         SweeperError: See `export_model`.
@@ -174,13 +176,10 @@ def export(definition: StudyDefinition, assignment: Assignment, link: Link) -> N
     from sweeper.models.rebuilding import ModelBuilder, TrialIdentity
     from sweeper.models.writing import ExportJob, export_model
 
-    order = assignment.export
-    if order is None:
-        return
     identity = TrialIdentity(
-        assignment.study,
+        assignment.settings.name,
         assignment.number,
-        assignment.seed,
+        assignment.settings.seed,
         Path(assignment.files),
         seeded_as=seeds_of(assignment).number,
     )

@@ -24,6 +24,7 @@ from sweeper.guard.owned import name_of
 from sweeper.inspection.sorts import class_name
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import Assignment
+from sweeper.spec.budgets import rung_schedule
 from sweeper.spec.warm_start import pinned, warm_start_of
 from sweeper.train.loop.logs import check_rungs
 from sweeper.train.loop.plan import TrainingPlan
@@ -125,8 +126,8 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds."""
-    position = assignment.numbering.seed_position(assignment.number)
-    return TrialSeeds(assignment.seed, position)
+    settings = assignment.settings
+    return TrialSeeds(settings.seed, settings.numbering.seed_position(assignment.number))
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
@@ -146,7 +147,7 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
         seed=seeds.root,
         directory=directory,
         ask=link.suggest,
-        repeat=assignment.numbering.repeat_of(assignment.number).repeat,
+        repeat=assignment.settings.numbering.repeat_of(assignment.number).repeat,
     )
 
 
@@ -156,10 +157,11 @@ def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
     try:
         yield
     except IndexError as error:
-        if not assignment.numbering.is_plain:
-            repeat = assignment.numbering.repeat_of(assignment.number).repeat
-            many = f"the study has {assignment.repeats} repeats"
-            if assignment.confirmed:
+        numbering = assignment.settings.numbering
+        if not numbering.is_plain:
+            repeat = numbering.repeat_of(assignment.number).repeat
+            many = f"the study has {numbering.repeats} repeats"
+            if numbering.confirmed:
                 many = "a confirmation counts its repeats from 0 too, up to --repeats or --at-most"
             error.args = (f"{error}; here trial.repeat is {repeat}: {many}",)
         raise
@@ -184,7 +186,8 @@ def make_plan(
         SweeperError: The guard refused the result of a factory.
         Exception: A factory raised it.
     """
-    factories = definition.makers()
+    factories, settings = definition.makers(), assignment.settings
+    schedule = rung_schedule(settings.budget, settings.epochs)
     with (
         _explaining_repeats(assignment),
         Guard(trial=assignment.number, warn=warn, earlier=earlier, factories=factories) as guard,
@@ -198,7 +201,7 @@ def make_plan(
         asks = trial.asks
         data = build_data(definition.data, trial, seeds, guard)
         asked = trial.asks > asks
-        check_rungs(assignment.rungs, assignment.objective, data)
+        check_rungs(() if schedule is None else schedule.rungs, settings.objective, data)
         callbacks = build_callbacks(definition.callbacks, trial, seeds, guard)
         guard.check("tracked", trial.tracked)
         seed_everything(seeds.child("warm_start"))
@@ -209,14 +212,14 @@ def make_plan(
         model=model,
         data=data,
         callbacks=tuple(callbacks),
-        epochs=assignment.epochs,
-        objective=assignment.objective,
-        further_objectives=assignment.further_objectives,
+        epochs=settings.epochs,
+        objective=settings.objective,
+        further_objectives=tuple(each.name for each in settings.further_objectives),
         order_seed=seeds.sequence("order"),
         tracked=trial.tracked,
         output_only=trial.output,
         step=step,
-        warm_start=pinned(warm_start, assignment.warm_start),
+        warm_start=pinned(warm_start, str((settings.warm_start or {}).get("digest", ""))),
         pause_after=assignment.pause_after,
         nonfinite=definition.nonfinite,
         data_asked=asked,

@@ -18,7 +18,7 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.files.recorder import RECORDER, install
 from sweeper.files.uses import uses_to_json
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment, FilesUsed, Preparing
+from sweeper.run.protocol.messages import Assignment, Evaluation, ExportOrder, FilesUsed, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
 from sweeper.run.trial.link import ChannelLink, failure_of
@@ -46,22 +46,24 @@ def serve_trial(
         show_devices(assignment.devices)
         look_for_gpus()
         limit_memory(assignment.memory_limit)
-        configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+        settings = assignment.settings
+        configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         install()
         RECORDER.begin(_own_directories(assignment))
-        if assignment.evaluation is None and assignment.export is None:
+        order = assignment.order
+        if not isinstance(order, Evaluation | ExportOrder):
             link.files_used = _files_used
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
-        if assignment.evaluation is not None:
+        if isinstance(order, Evaluation):
             from sweeper.run.trial.evaluation import evaluate
 
-            evaluate(definition, assignment, link)
-        elif assignment.export is not None:
+            evaluate(definition, assignment, order, link)
+        elif isinstance(order, ExportOrder):
             from sweeper.run.trial.evaluation import export
 
-            export(definition, assignment, link)
+            export(definition, assignment, order, link)
         else:
             from sweeper.run.trial.run import run_trial
 

@@ -6,15 +6,20 @@ verifies.
 A replay has its own directory, so its callbacks do not write to files in the trial's directory. A
 callback of Keras with a file at a fixed path would overwrite the trial's file while the trial runs, so
 it gets a copy of the file. Files that the user's own code opens are written again, as by every resume.
+
+Callbacks may leave other weights at the end of a training than those of its last epoch:
+``EarlyStopping`` restores the best epoch's, others put averages in. The trial's model is what is
+delivered, so by default the trial's value is of its weights, and not of weights that nobody receives.
 """
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -25,19 +30,26 @@ from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter, Store
-from sweeper.definition.definition import StudyDefinition
-from sweeper.errors import CheckpointError, DefinitionError
+from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
+from sweeper.files.recorder import RECORDER
+from sweeper.files.uses import uses_to_json
 from sweeper.guard.guard import Earlier
 from sweeper.guard.owned import name_of
+from sweeper.inspection.measured import measured_names
 from sweeper.inspection.sorts import class_name
 from sweeper.records.results import EpochRecord
-from sweeper.replay.authors import authors_of
 from sweeper.replay.digests import shortened, validation_rows
 from sweeper.replay.lines import line_of
+from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run.protocol.channel import Link
 from sweeper.run.protocol.messages import (
     KEEP_ALL,
     Assignment,
+    CheckpointCommitted,
+    CheckpointDeleted,
+    EpochsEnded,
+    FilesUsed,
     Finished,
     Judge,
     PausedHere,
@@ -45,27 +57,33 @@ from sweeper.run.protocol.messages import (
     PrunedHere,
     ReplayBuilt,
     ReplaySchedule,
+    Started,
+    StepsReached,
     StoppedHere,
     Surroundings,
     Warned,
 )
-from sweeper.run.trial.observer import TrialObserver
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
-from sweeper.run.trial.values import final_values, last_value
-from sweeper.spec.checkpointing import BestSoFar, Retention, parse_every, retention
+from sweeper.spec.checkpointing import BestSoFar, CheckpointEvery, Retention, parse_every, retention
+from sweeper.spec.searching import value_at
 from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
 from sweeper.train.loop.delivered import weights_digest
-from sweeper.train.loop.logs import check_rung
+from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import Paused, Stopped, TrainingPlan
+from sweeper.train.loop.plan import Paused, SnapshotKeeper, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.replicas import describe_strategy
 from sweeper.train.sources.arrays import is_arrays
+from sweeper.train.state.state import Position, epochs_in
 from sweeper.train.state.variables import Variables
 from sweeper.train.warmstart.source import digest_now
+
+if TYPE_CHECKING:
+    from sweeper.definition.definition import StudyDefinition
+    from sweeper.train.loop.plan import TrainingPlan
 
 
 def keep_end(model: keras.Model, last: Committed, store: EndStore) -> None:
@@ -157,16 +175,17 @@ def run_trial(
         if before != now:
             loaded = replace(loaded, state=relocated(loaded.state, before, now))
     replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
-    best = BestSoFar(assignment.objective, assignment.direction)
+    settings = assignment.settings
+    best = BestSoFar(settings.objective, settings.direction)
     observer = TrialObserver(
         link,
-        parse_every(assignment.checkpoint_every),
+        parse_every(settings.checkpoint_every),
         replay,
-        best=best if assignment.at == "best" else None,
+        best=best if settings.at == "best" else None,
     )
     keep: Retention = KEEP_ALL
     if replay is None:
-        keep = retention(definition.keep, assignment.at, assignment.objective, assignment.direction)
+        keep = retention(definition.keep, settings.at, settings.objective, settings.direction)
     store: Store = open_store(directories[-1], spool=_spool(assignment), origin=origin)
     with (
         BackgroundWriter(
@@ -207,9 +226,9 @@ def _last_message(
 ) -> Finished | PrunedHere:
     end = loop.position
     if loop.pruned:
-        value = last_value(loop, assignment)
+        value = last_value(loop, assignment.settings)
         return PrunedHere(step=end.step, epoch=end.epoch - 1, value=value, digest=digest)
-    found = final_values(loop, assignment, lambda message: link.send(Warned(message)))
+    found = final_values(loop, assignment.settings, lambda message: link.send(Warned(message)))
     first, *further = found.values
     return Finished(end.step, first, digest, tuple(further), found.value_of)
 
@@ -237,11 +256,11 @@ def _stopped_here(
 ) -> StoppedHere | PausedHere:
     if not isinstance(stopped, Paused):
         return StoppedHere(step=observer.committed_step)
-    check_rung(assignment.objective, loop.epochs[-1])
+    check_rung(assignment.settings.objective, loop.epochs[-1])
     return PausedHere(
         step=observer.committed_step,
         epochs=loop.position.epoch,
-        value=last_value(loop, assignment),
+        value=last_value(loop, assignment.settings),
         digest=observer.committed_digest,
     )
 
@@ -267,7 +286,7 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
 
     An epoch that did not report the objective makes no request.
     """
-    objective = assignment.objective
+    objective = assignment.settings.objective
 
     def judge(epochs: Sequence[EpochRecord]) -> bool:
         if objective not in epochs[-1].metrics:
@@ -279,7 +298,7 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
             raise DefinitionError(answer.error)
         return answer.prune
 
-    return judge if assignment.pruning else None
+    return judge if assignment.settings.pruner is not None else None
 
 
 def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
@@ -301,7 +320,7 @@ def _validation(
     the trial's parameters.
     """
     arrays = all(map(is_arrays, (plan.data.train, plan.data.validation or ())))
-    compared = assignment.number <= 1 and assignment.numbering.is_plain
+    compared = assignment.number <= 1 and assignment.settings.numbering.is_plain
     if not compared or plan.data_asked or not arrays:
         return {}
     rows = validation_rows(plan)
@@ -355,7 +374,7 @@ def _notice_first_length(
     """
     first = definition.epochs
     rate = getattr(plan.model.optimizer, "_learning_rate", None)
-    if assignment.epochs <= first or not isinstance(
+    if assignment.settings.epochs <= first or not isinstance(
         rate, keras.optimizers.schedules.LearningRateSchedule
     ):
         return
@@ -368,7 +387,7 @@ def _notice_first_length(
             link.send(
                 Warned(
                     f"the learning rate's {type(rate).__name__} has {name}={value}, the steps of "
-                    f"the study's first {first} epochs; so this trial of {assignment.epochs} epochs "
+                    f"the study's first {first} epochs; so this trial of {assignment.settings.epochs} epochs "
                     "differs from one that had as many from its beginning"
                 )
             )
@@ -391,3 +410,212 @@ def _sweep(directory: Location, link: Link) -> None:
         sweep_leftovers(directory)
     except CheckpointError as error:
         link.send(Warned(str(error)))
+
+
+@dataclass(frozen=True, slots=True)
+class FinalValues:
+    """Objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`."""
+
+    values: tuple[float, ...]
+    value_of: str | None = None
+
+
+def final_values(
+    loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
+) -> FinalValues:
+    """Return the objectives of a complete trial.
+
+    Args:
+        loop: The training, after its end.
+        settings: The study's settings, with its objectives and ``at``.
+        warn: Called where the value is not of the delivered weights.
+
+    Raises:
+        ObjectiveError: An objective was never reported.
+        NonFiniteError: An objective is NaN or infinite.
+    """
+    found = _final_values(loop, settings, warn)
+    names = [each.name for each in settings.objectives]
+    for name, value in zip(names, found.values, strict=True):
+        check_value(name, value, settings.at, loop.position.epoch)
+    return found
+
+
+def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
+    """Return the value of a trial that is pruned or pauses.
+
+    Raises:
+        ObjectiveError: The objective was never reported.
+    """
+    values = [value for _, value in _reported(loop, settings.objective)]
+    return value_at(values, settings.at, settings.direction)
+
+
+def _final_values(
+    loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
+) -> FinalValues:
+    names = [each.name for each in settings.objectives]
+    reported = [_reported(loop, name) for name in names]
+    last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
+    if settings.at == "best":
+        value = last_value(loop, settings)
+        best = next(epoch for epoch, own in reported[0] if own is value)
+        return FinalValues((value,), None if best == end else f"epoch {best + 1}")
+    epoch = loop.delivered_epoch(names)
+    if epoch == end:
+        return FinalValues(last)
+    metrics = loop.measure() if epoch is None else loop.epochs[epoch].metrics
+    if any(name not in metrics for name in names):
+        warn(
+            f"callbacks or the optimizer changed the weights after the last epoch, and only metrics "
+            f"of the validation can be measured again; the value is {names[0]!r} at the last epoch, "
+            "and not that of the weights that load_model() returns. Choose a val_… objective"
+        )
+        return FinalValues(last)
+    found = tuple(metrics[name] for name in names)
+    if settings.at == "last":
+        warn(
+            f"at='last': the value is {names[0]!r} at the last epoch, {last[0]:.6g}; that of the "
+            f"weights that load_model() returns is {found[0]:.6g}"
+        )
+        return FinalValues(last)
+    return FinalValues(found, "after training" if epoch is None else f"epoch {epoch + 1}")
+
+
+def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
+    """Return the epochs (from 0) that reported an objective, with its values."""
+    values = [(e.epoch, e.metrics[objective]) for e in loop.epochs if objective in e.metrics]
+    if not values:
+        reported = ", ".join(map(repr, sorted({n for e in loop.epochs for n in e.metrics})))
+        msg = f"the objective {objective!r} was never reported; the epochs reported {reported}"
+        raise ObjectiveError(msg)
+    return values
+
+
+_TELL_EVERY = 0.25
+"""Seconds between two `StepsReached`."""
+
+
+class TrialObserver(SnapshotKeeper):
+    """Observer that reports the training's progress to the worker and keeps its snapshots.
+
+    Args:
+        link: Link to the worker.
+        every: Interval of checkpoints.
+        replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
+        best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
+
+    Attributes:
+        committed: The newest committed checkpoint; None before the first.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        every: CheckpointEvery,
+        replay: ReplaySchedule | None = None,
+        *,
+        best: BestSoFar | None = None,
+    ) -> None:
+        super().__init__(every)
+        self._best = best
+        self._improved = False
+        self._link = link
+        self._replay = replay
+        self._reported = 0.0
+        self._trained_seconds = 0.0
+        self.committed: Committed | None = None
+
+    @property
+    def committed_step(self) -> int:
+        return 0 if self.committed is None else self.committed.step
+
+    @property
+    def committed_digest(self) -> str:
+        return "" if self.committed is None else self.committed.digest
+
+    def steps_until_due(self, position: Position) -> int:
+        if self._replay is not None:
+            return self._replay.steps_left(position.step)
+        return super().steps_until_due(position)
+
+    def is_due(self, position: Position) -> bool:
+        if self._replay is not None:
+            return self._replay.is_due(position.step, position.epoch)
+        due = super().is_due(position) or self._improved
+        self._improved = False
+        return due
+
+    def started(self, position: Position, steps_per_epoch: int) -> None:
+        self.begin(position)
+        if uses := RECORDER.uses():
+            self._link.send(FilesUsed(uses_to_json(uses, RECORDER.left_out)))
+        self._link.send(
+            Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
+        )
+
+    def resumed(self, loaded: LoadedCheckpoint) -> None:
+        """Report the contents of the checkpoint again, because the worker may have died before storing them."""
+        self._trained_seconds = loaded.trained_seconds
+        committed = Committed(
+            loaded.step, loaded.epoch, loaded.path, digest=loaded.digest, bytes=loaded.bytes
+        )
+        self.checkpoint_committed(committed)
+        epochs = epochs_in(loaded)
+        if self._best is not None:
+            for record in epochs:
+                self._best.improves(record.metrics)
+        if epochs:
+            self._link.send(EpochsEnded(epochs=epochs, step=loaded.step))
+
+    def steps_done(self, position: Position) -> None:
+        self.writer.poll()
+        if self._replay is not None:
+            self._replay.die_if_due(position.step, self.writer.flush)
+        now = time.monotonic()
+        if now - self._reported >= _TELL_EVERY:
+            self._reported = now
+            self._link.send(StepsReached(epoch=position.epoch, step=position.step))
+
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+        self._improved = self._best is not None and self._best.improves(record.metrics)
+        self._link.send(EpochsEnded(epochs=(record,), step=step, seconds=seconds))
+
+    def stop_requested(self) -> bool:
+        return self._link.stop_requested()
+
+    def checkpoint_committed(self, committed: Committed) -> None:
+        self.committed = committed
+        # The next snapshot is passed on only after this call, so `stalled_seconds` is this one's.
+        stalled = None if committed.written_seconds is None else self.stalled_seconds
+        self._link.send(
+            CheckpointCommitted(
+                step=committed.step,
+                epoch=committed.epoch,
+                digest=committed.digest,
+                bytes=committed.bytes,
+                path=str(committed.path),
+                seconds=committed.written_seconds,
+                stalled_seconds=stalled,
+            )
+        )
+
+    def checkpoint_deleted(self, path: Location) -> None:
+        self._link.send(CheckpointDeleted(path=str(path)))
+
+
+def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
+    """Return the user's factories and the callbacks of a trial."""
+    return StudyAuthors(
+        model=_factory(definition.model),
+        data=_factory(definition.data),
+        callbacks=tuple(_callback(type(callback)) for callback in plan.callbacks),
+    )
+
+
+def _factory(factory: Any) -> Authored:
+    return Authored(name_of(factory), line_of(factory))
+
+
+def _callback(kind: type) -> Authored:
+    return Authored(kind.__qualname__, line_of(kind), measured_names(kind))

@@ -167,10 +167,7 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     apart: list[str] = []
     nowhere: list[CheckpointRecord] = []
     for record in trial.checkpoints:
-        location = parse_location(record.path)
-        found = (
-            location if isinstance(location, RemotePath) else _found(location, trial.number, paths)
-        )
+        found = present_path(record, trial.number, paths)
         if found is None:
             nowhere.append(record)
             continue
@@ -186,7 +183,7 @@ def locate(trial: TrialRecord, paths: RunPaths) -> Located:
     steps = [_step(location) for location in known]
     missing = None
     if newest is not None and newest.step > max(steps, default=0):
-        steps += [_step(location) for location in _listed(trial, paths)]
+        steps += [_step(location) for location in listed_checkpoints(trial, paths)]
         missing = newest if newest.step > max(steps, default=0) else None
     return Located(
         number=trial.number,
@@ -236,7 +233,14 @@ def _copy_directory(source: Path, target: Path) -> None:
     temporary.rename(target)
 
 
-def _found(recorded: Path, number: int, paths: RunPaths) -> Path | None:
+def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Location | None:
+    """Return where a stored checkpoint of trial ``number`` is now; None if it is missing.
+
+    One in an object store is not looked up.
+    """
+    recorded = parse_location(record.path)
+    if isinstance(recorded, RemotePath):
+        return recorded
     attempt = _ATTEMPT.fullmatch(recorded.parent.parent.name)
     candidates: list[Location] = [recorded]
     if attempt is not None:
@@ -260,7 +264,7 @@ def _is_there(path: Path) -> bool:
         raise CheckpointError(msg) from error
 
 
-def _listed(trial: TrialRecord, paths: RunPaths) -> list[Location]:
+def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
     """Return all checkpoints in the directories of earlier attempts, also those not in the database."""
     found: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:

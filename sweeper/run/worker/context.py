@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sweeper.db.repository import Repository, StopRequest, WorkerIdentity
 from sweeper.definition.definition import StudySettings
@@ -15,12 +15,7 @@ from sweeper.errors import DatabaseUnavailableError, ExecutionError, SweeperErro
 from sweeper.records.events import Event, Notice, RunStopping
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import (
-    Assignment,
-    Judged,
-    Message,
-    Suggested,
-)
+from sweeper.run.protocol.messages import Assignment
 from sweeper.run.worker.checkpoints import Located
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
 from sweeper.run.worker.gpus import SlotDevices
@@ -60,28 +55,13 @@ class StudyAccess:
 T = TypeVar("T")
 
 
-class InlineSupervisor(Protocol):
-    """Interface of the worker for a trial that runs in the worker's own process."""
-
-    def handle(self, message: Message) -> Suggested | Judged | None:
-        """Record one message of the trial; return the answer if it is a request."""
-
-    def stop_requested(self, *, inside: bool = False) -> bool:
-        """Return whether the trial should stop; with ``inside``, raise an error where it should be killed."""
-
-
-class InlineRunner(Protocol):
-    """Interface of functions that run a trial in this process and pass its messages to ``supervisor``."""
-
-    def __call__(self, assignment: Assignment, supervisor: InlineSupervisor) -> None: ...
-
-
 @dataclass
 class SlotContext:
     """State that the slots of one worker share.
 
     Attributes:
-        runner: Launcher of trial processes, or a function that runs a trial in this process.
+        runner: Launcher of trial processes, or a function that runs a trial in this process and passes its
+            messages to the attempt's supervisor (`sweeper.run.worker.inline`).
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
         worker_row: The worker's row in the table of workers, with the length of its leases.
@@ -97,7 +77,7 @@ class SlotContext:
     """
 
     study: StudyAccess
-    runner: Launcher | InlineRunner
+    runner: Launcher | Callable[[Assignment, Any], None]
     listener: Callable[[Event], None]
     worker_row: WorkerRow = field(default_factory=WorkerRow)
     devices: SlotDevices = field(default_factory=SlotDevices)
@@ -145,8 +125,8 @@ class SlotContext:
             self._reported.add(trial.number)
             self.tell(Notice(notice))
 
-    def ask(self, call: Callable[[bool], T]) -> T:
-        """Call the database until it answers; ``call`` receives whether it was called before.
+    def ask(self, call: Callable[[], T]) -> T:
+        """Call the database until it answers.
 
         Raises:
             DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.

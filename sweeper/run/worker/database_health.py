@@ -92,14 +92,14 @@ class DatabaseHealth:
 
     def retrying(
         self,
-        call: Callable[[bool], T],
+        call: Callable[[], T],
         give_up: Callable[[], bool],
         sleep: Callable[[float], object] = time.sleep,
     ) -> T:
         """Call until the database answers.
 
         Args:
-            call: Receives whether it was called before; that call may have been carried out.
+            call: Function to call; an earlier call without an answer may have been carried out.
             give_up: Returns whether to stop trying.
             sleep: Waits up to a number of seconds.
 
@@ -107,11 +107,10 @@ class DatabaseHealth:
             DatabaseUnavailableError: The fault is not temporary, or ``give_up`` returned True.
         """
         pause = _FIRST_PAUSE
-        again = False
         while True:
             began = time.monotonic()
             try:
-                result = call(again)
+                result = call()
             except DatabaseUnavailableError as error:
                 if not error.passing:
                     raise
@@ -123,7 +122,6 @@ class DatabaseHealth:
             else:
                 self.answered()
                 return result
-            again = True
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 
@@ -133,8 +131,8 @@ MOST_ENTRIES = 1000
 _LOOK_AROUND = 0.1
 """Seconds between two calls of ``waiting``."""
 
-Write = Callable[[bool], T]
-"""A call to the database, which receives whether it was called before and may have been carried out."""
+Write = Callable[[], T]
+"""A call to the database, which may be carried out twice if an answer is lost."""
 
 
 class WriteQueue:
@@ -200,7 +198,7 @@ class WriteQueue:
         Raises:
             Exception: A write raised it.
         """
-        self.ask(lambda _again: None, waiting)
+        self.ask(lambda: None, waiting)
 
     def close(self) -> None:
         """Stop writing, even if writes are queued. Idempotent."""

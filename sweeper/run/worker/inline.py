@@ -24,22 +24,22 @@ from sweeper.run.protocol.messages import (
 )
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.run.trial.link import failure_of
-from sweeper.run.worker.context import InlineSupervisor
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.train.randomness.fresh_entropy import system_entropy
 
 if TYPE_CHECKING:
     from sweeper.guard.guard import Earlier
+    from sweeper.run.worker.slot import AttemptSupervisor
 
 
 class InlineTrials:
-    """`InlineRunner` of one study."""
+    """Trials of one study in this process; their messages go to the attempt's supervisor."""
 
     def __init__(self, definition: StudyDefinition) -> None:
         self._definition = definition
         self._earlier: Earlier | None = None
 
-    def __call__(self, assignment: Assignment, supervisor: InlineSupervisor) -> None:
+    def __call__(self, assignment: Assignment, supervisor: AttemptSupervisor) -> None:
         import keras
 
         from sweeper.guard.guard import Earlier
@@ -51,12 +51,12 @@ class InlineTrials:
             self._earlier = Earlier()
         keras.backend.clear_session()
         gc.collect()
-        link = _InlineLink(supervisor)
+        link, settings = _InlineLink(supervisor), assignment.settings
         try:
-            configure_tensorflow(threads=assignment.threads, deterministic=assignment.deterministic)
+            configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         except RuntimeError as error:
             msg = (
-                f"inline trials need {assignment.threads} TensorFlow threads, and this process "
+                f"inline trials need {settings.threads} TensorFlow threads, and this process "
                 f"has already run TensorFlow with another number ({error}); start a new Python, "
                 "or use isolation='fork' or 'spawn'"
             )
@@ -80,7 +80,7 @@ class _WorkerError(BaseException):
 class _InlineLink:
     """Link of a trial to a worker in the same process."""
 
-    def __init__(self, supervisor: InlineSupervisor) -> None:
+    def __init__(self, supervisor: AttemptSupervisor) -> None:
         self._supervisor = supervisor
         self.asked = False
         self._raised: BaseException | None = None

@@ -111,9 +111,7 @@ class LeaseKeeper:
     def __enter__(self) -> Self:
         with self._entering:
             if self._inside == 0:
-                self._health.retrying(
-                    lambda _again: self._join(), lambda: self._health.away_for > _JOIN_PATIENCE
-                )
+                self._health.retrying(self._join, lambda: self._health.away_for > _JOIN_PATIENCE)
                 self._ended.clear()
                 self._thread = threading.Thread(
                     target=self._keep, name="sweeper-leases", daemon=True

@@ -104,7 +104,7 @@ class TrialSearch:
             drawn = self._session().suggest(question.name, question.distribution)
         except ParameterError as error:
             return Suggested(None, error=str(error))
-        answer = self._queue.ask(lambda _again: self._stored(question, drawn), self._waiting)
+        answer = self._queue.ask(lambda: self._stored(question, drawn), self._waiting)
         if answer.error is None:
             self.params[question.name] = answer.value
         return answer
@@ -151,7 +151,7 @@ class TrialSearch:
         before = self._numbering.number(below, 0)
         repository = self._study.impatient
         found = self._queue.ask(
-            lambda _again: repository.finished_before(claim.study, before), self._waiting
+            lambda: repository.finished_before(claim.study, before), self._waiting
         )
         return of_configurations(found, self._numbering)
 
@@ -234,7 +234,7 @@ class AttemptRecorder:
             case Suggest() | Judge():
                 return self._search.answer(message)
             case Surroundings():
-                self._write(lambda _again: self._surroundings(message))
+                self._write(lambda: self._surroundings(message))
             case Started():
                 self._started(message)
             case Preparing() | StepsReached() | Warned():
@@ -281,7 +281,7 @@ class AttemptRecorder:
         if message.ended:
             self._files = message  # `check_files` judges them, before the attempt is closed
         else:
-            self._write(lambda _again: self._judge_files(message))
+            self._write(lambda: self._judge_files(message))
 
     def _checkpoints_changed(self, message: CheckpointCommitted | CheckpointDeleted) -> None:
         token, repository = self._claim.token, self._repository
@@ -291,7 +291,7 @@ class AttemptRecorder:
                 record = CheckpointRecord(
                     message.step, message.epoch, message.digest, message.bytes, message.path
                 )
-                self._write(lambda _again: repository.record_checkpoint(token, record))
+                self._write(lambda: repository.record_checkpoint(token, record))
                 self._tell(
                     CheckpointKept(
                         self._claim.number,
@@ -302,7 +302,7 @@ class AttemptRecorder:
                     )
                 )
             case CheckpointDeleted():
-                self._write(lambda _again: repository.forget_checkpoint(token, message.path))
+                self._write(lambda: repository.forget_checkpoint(token, message.path))
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
@@ -350,20 +350,18 @@ class AttemptRecorder:
         message = self._files
         if message is None or not message.ended:
             return
-        found = self._queue.ask(lambda _again: self._judge_files(message), waiting)
+        found = self._queue.ask(lambda: self._judge_files(message), waiting)
         self.report_findings()
         for finding in found:
             if finding.level == "error":
                 raise IndependenceError(finding.message)
 
-    def _write(self, write: Callable[[bool], object]) -> None:
+    def _write(self, write: Callable[[], object]) -> None:
         self._queue.write(write, self._waiting)
 
     def _record_start(self, start_step: int | None) -> None:
         token, (pid, isolation) = self._claim.token, self._process
-        self._write(
-            lambda _again: self._repository.record_process(token, pid, isolation, start_step)
-        )
+        self._write(lambda: self._repository.record_process(token, pid, isolation, start_step))
 
     def _started(self, message: Started) -> None:
         self.step = message.start_step
@@ -410,7 +408,7 @@ class AttemptRecorder:
                 )
             )
 
-    def _write_epochs(self, _again: bool) -> None:
+    def _write_epochs(self) -> None:
         """Write the epochs that were reported until now, so that many that waited take one transaction."""
         settings = self._settings
         while self._unwritten:

@@ -43,8 +43,8 @@ from sweeper.run.protocol.messages import (
     PrunedHere,
     Stop,
     Suggested,
+    assignment_of,
 )
-from sweeper.run.worker.assignment import assignment_of
 from sweeper.run.worker.checkpoints import bring_files, locate, origin_of
 from sweeper.run.worker.context import SlotContext
 from sweeper.run.worker.database_health import WriteQueue
@@ -114,9 +114,7 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                 context.abort(error)
 
 
-def _next(
-    context: SlotContext, device: SlotDevice, key: str, _again: bool
-) -> Claim | Waiting | None:
+def _next(context: SlotContext, device: SlotDevice, key: str) -> Claim | Waiting | None:
     for lost in context.leases.release_lost():
         context.tell(AttemptEnded(lost.trial, lost.attempt, "lost"))
     study = context.study
@@ -293,7 +291,7 @@ class AttemptSupervisor(TrialSupervisor):
         if isinstance(self.last, Finished) and not self._study.settings.numbering.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
-                lambda _again: repository.differing_parameters(claim.token), self._check_parting
+                lambda: repository.differing_parameters(claim.token), self._check_parting
             )
             if differs is not None:
                 self.last = Failed(f"ParameterError: {differs}")
@@ -314,7 +312,7 @@ class AttemptSupervisor(TrialSupervisor):
         least = self._study.settings.failing_alike
         if end.result == "failed" and least:
             impatient = self._study.impatient
-            found = context.ask(lambda _again: impatient.failing_alike(claim.study, least))
+            found = context.ask(lambda: impatient.failing_alike(claim.study, least))
             if found is not None:
                 raise all_fail_alike(claim.study, *found)
 
@@ -335,7 +333,7 @@ class AttemptSupervisor(TrialSupervisor):
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
         repository, study = self._study.impatient, self._claim.study
-        status = self._context.ask(lambda _again: repository.status(study, each=False))
+        status = self._context.ask(lambda: repository.status(study, each=False))
         return bool(status.complete or status.pruned or status.paused)
 
     def _close(self, end: AttemptEnd) -> None:
@@ -350,12 +348,15 @@ class AttemptSupervisor(TrialSupervisor):
             end = replace(end, end_step=self._recorder.step)
 
         decided: list[DecidedRung] = []
+        tried = False
 
-        def finish(again: bool) -> None:
+        def finish() -> None:
+            nonlocal tried
+            again, tried = tried, True
             decided.extend(repository.finish(claim.token, end, again=again))
 
         if self._queue.broken:
-            finish(again=False)
+            finish()
         else:
             self._queue.write(finish, self._check_parting)
             self._queue.settle(self._check_parting)
@@ -409,22 +410,21 @@ class AttemptSupervisor(TrialSupervisor):
             raise ExecutionError(msg) from error
 
     def _assignment(self) -> Assignment:
-        claim = self._claim
+        claim, settings = self._claim, self._study.settings
+        if claim.epochs is not None:
+            settings = replace(settings, epochs=claim.epochs)
+        if claim.extended:
+            settings = replace(settings, pruner=None)
         return replace(
             assignment_of(
-                self._study.settings,
-                self._study.paths,
-                claim.number,
-                claim.attempt,
+                *(settings, self._study.paths, claim.number, claim.attempt),
                 anew_after=claim.anew_after,
-                epochs=claim.epochs,
-                pruning=not claim.extended,
             ),
             known=self._known_checkpoints(),
             pause_after=claim.pause_after,
             devices=self._device.visible,
             memory_limit=self._device.memory,
-            origin=origin_of(claim, self._study.settings.seed),
+            origin=origin_of(claim, settings.seed),
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
@@ -438,7 +438,7 @@ class AttemptSupervisor(TrialSupervisor):
         if claim.attempt == claim.anew_after + 1:
             return ()
         repository, token = study.impatient, claim.token
-        record = context.ask(lambda _again: repository.trial(study.settings.name, claim.number))
+        record = context.ask(lambda: repository.trial(study.settings.name, claim.number))
         located = locate(record, study.paths)
         context.tell_of_checkpoints(record, located)
         if located.newest is not None:
@@ -446,7 +446,7 @@ class AttemptSupervisor(TrialSupervisor):
         moved, gone = located.moved, located.gone
         if moved or gone:
             self._queue.write(
-                lambda _again: repository.move_checkpoints(token, moved, gone),
+                lambda: repository.move_checkpoints(token, moved, gone),
                 self._check_waiting,
             )
         return located.known
