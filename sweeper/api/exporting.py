@@ -17,7 +17,7 @@ from sweeper.errors import ExecutionError, ExportError, StudyFileError
 from sweeper.models.exported import Exported, check_code, check_target
 from sweeper.models.formats import check_format
 from sweeper.records.model_source import At
-from sweeper.run.launch.launchers import WarmServer, choose_launcher
+from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import ExitStatus, Launcher, carry_out, scratch_paths
 from sweeper.run.protocol.messages import (
     ExportOrder,
@@ -72,34 +72,24 @@ def export_apart(request: ExportRequest) -> Exported:
     check_target(path, force=request.force)
     models = request.models
     found = models.find(request.number, request.at)
-    server = WarmServer(models.code_source(found.row))
-    launcher: Launcher | None = None
     request.notice(f"importing TensorFlow and the study {models.study} ...")
-    try:
-        loaded = server.loaded()
+    source = models.code_source(found.row)
+    with open_launcher(source, request.isolation, request.notice, "export") as (launcher, loaded):
         check_code(
             models.study,
             request.number,
             fingerprint=found.row.fingerprint,
             stored=found.row.code,
             now=loaded.code,
-            origin=found.chosen.loaded.origin,
+            origin=found.loaded.origin,
             accept=request.accept_changes,
             notice=request.notice,
         )
         if loaded.settings.name not in (models.study, models.study.partition("~")[0]):
             msg = f"{models.source} holds study {loaded.settings.name!r}, not {models.study!r}"
             raise StudyFileError(msg)
-        launcher = choose_launcher(
-            server,
-            loaded,
-            request.isolation,
-            f"processes cannot be forked: {loaded.cannot_fork}; use isolation 'auto'",
-        )
         request.notice(f"building the model of trial {request.number} and writing {path} ...")
         card = _converse(launcher, request, found, path)
-    finally:
-        (launcher or server).close()
     return Exported(str(path), card)
 
 
@@ -107,11 +97,11 @@ def _converse(
     launcher: Launcher, request: ExportRequest, found: StoredModel, path: Path
 ) -> dict[str, object]:
     settings = StudySettings.from_json({**found.row.definition, "trials": found.row.target})
-    training = newest_of(found.chosen.training, request.max_to_keep)
+    training = newest_of(found.training, request.max_to_keep)
     order = ExportOrder(
         format=request.format,
         path=str(path),
-        checkpoint=str(found.chosen.loaded.path),
+        checkpoint=str(found.loaded.path),
         training=tuple(str(each.path) for each in training),
         card=found.card(request.at),
         force=request.force,

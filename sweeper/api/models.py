@@ -58,18 +58,9 @@ _WITHOUT_END = {
 _ATTEMPT = re.compile(r"attempt-(\d+)")
 
 
-@dataclass(frozen=True)
-class ChosenModel:
-    """A stored model of a trial.
-
-    Attributes:
-        loaded: Its variables, read and verified.
-        training: The trial's kept checkpoints up to this model, oldest first; the last one has the
-            optimizer's state at the same step.
-    """
-
-    loaded: LoadedCheckpoint
-    training: tuple[KeptCheckpoint, ...]
+Chosen = tuple[LoadedCheckpoint, tuple[KeptCheckpoint, ...]]
+"""Variables of a stored model, read and verified, and the trial's kept checkpoints up to it, oldest first: the
+last one has the optimizer's state at the same step."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,7 @@ class TrialFiles:
         kept = tuple(found[step] for step in sorted(found))
         return cls(trial, kept, tuple(dict.fromkeys(ends)), origin)
 
-    def choose(self, at: At, objective: str, direction: Direction) -> ChosenModel:
+    def choose(self, at: At, objective: str, direction: Direction) -> Chosen:
         """Return the model that ``at`` selects.
 
         Args:
@@ -131,7 +122,7 @@ class TrialFiles:
         lacked = f"has no checkpoint of step {at}"
         raise self._missing(lacked)
 
-    def _end(self) -> ChosenModel:
+    def _end(self) -> Chosen:
         trial = self.trial
         if trial.state != "complete":
             begun = _WITHOUT_END.get(
@@ -153,11 +144,11 @@ class TrialFiles:
                 f"Name the runs directory of study {trial.study!r} (--runs-dir, runs_dir=…)"
             )
             raise ForeignCheckpointError(msg)
-        return ChosenModel(loaded, self.kept)
+        return loaded, self.kept
 
-    def _of(self, checkpoint: KeptCheckpoint) -> ChosenModel:
+    def _of(self, checkpoint: KeptCheckpoint) -> Chosen:
         before = tuple(each for each in self.kept if each.step <= checkpoint.step)
-        return ChosenModel(load_checkpoint(checkpoint.path), before)
+        return load_checkpoint(checkpoint.path), before
 
     def _missing(self, lacked: str) -> CheckpointError:
         trial = self.trial
@@ -170,11 +161,6 @@ class TrialFiles:
         shown = ", ".join(f"{c.step} ({_epochs(c)})" for c in self.kept)
         newest = self.kept[-1].step
         return f"it keeps checkpoints at the steps {shown}: at={newest} is the newest"
-
-
-def origin_of(study: str, identity: str, trial: TrialRecord, seed: int) -> Origin:
-    """Return the origin that the trial's checkpoints must have, under any definition."""
-    return Origin(study, identity, trial.number, seed)
 
 
 def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[KeptCheckpoint, ...]:
@@ -203,13 +189,15 @@ class StoredModel:
 
     Attributes:
         row: The study's row, with its code.
-        chosen: The variables and the checkpoints.
+        loaded: Its variables, read and verified.
+        training: The trial's kept checkpoints up to this model, oldest first.
         directory: `Trial.directory`, whether or not it is there.
     """
 
     row: StudyRow
     trial: TrialRecord
-    chosen: ChosenModel
+    loaded: LoadedCheckpoint
+    training: tuple[KeptCheckpoint, ...]
     directory: Path
 
     def value_of(self, name: str) -> CategoricalChoice:
@@ -230,7 +218,7 @@ class StoredModel:
 
     def card(self, at: At) -> dict[str, Any]:
         """Return the content of an export's description that the database has."""
-        row, trial, origin = self.row, self.trial, self.chosen.loaded.origin
+        row, trial, origin = self.row, self.trial, self.loaded.origin
         return {
             "study": row.name,
             "trial": trial.number,
@@ -289,7 +277,7 @@ class StudyModels:
         """See `HasModel.load_model`."""
         found = self.find(number, at)
         with self._builder(found, accept_changes=accept_changes) as builder:
-            return builder.build(found.chosen.loaded)
+            return builder.build(found.loaded)
 
     def export(
         self,
@@ -311,13 +299,13 @@ class StudyModels:
         with self._builder(found, accept_changes=accept_changes) as builder:
             from sweeper.models.writing import ExportJob, export_model
 
-            training = newest_of(found.chosen.training, max_to_keep)
+            training = newest_of(found.training, max_to_keep)
             card = export_model(
                 builder,
                 ExportJob(
                     form=format,
                     path=target,
-                    loaded=found.chosen.loaded,
+                    loaded=found.loaded,
                     training=[load_checkpoint(each.path) for each in training],
                     card=found.card(at),
                     force=force,
@@ -338,9 +326,9 @@ class StudyModels:
             repository = Repository(database)
             row = repository.study(self.study)
             trial = repository.trial(self.study, number)
-        files = TrialFiles.of(trial, paths, origin_of(row.name, row.identity, trial, row.seed))
-        chosen = files.choose(at, row.objective, row.direction)
-        return StoredModel(row, trial, chosen, paths.trial_files(number))
+        files = TrialFiles.of(trial, paths, Origin(row.name, row.identity, number, row.seed))
+        loaded, training = files.choose(at, row.objective, row.direction)
+        return StoredModel(row, trial, loaded, training, paths.trial_files(number))
 
     def code_source(self, row: StudyRow) -> StudySource:
         """Return the target of the study's code.
@@ -375,7 +363,7 @@ class StudyModels:
             fingerprint=found.row.fingerprint,
             stored=found.row.code,
             now=definition.code(),
-            origin=found.chosen.loaded.origin,
+            origin=found.loaded.origin,
             accept=accept_changes,
             notice=_warn,
         )

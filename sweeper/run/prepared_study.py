@@ -293,12 +293,7 @@ def _check_alike(imported: StudySettings, given: StudySettings, source: StudySou
 
 
 def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: Listener) -> Launcher:
-    launcher = choose_launcher(
-        server,
-        loaded,
-        isolation,
-        f"trials cannot be forked: {loaded.cannot_fork}; use isolation='spawn'",
-    )
+    launcher = choose_launcher(server, loaded, isolation)
     if isolation == "auto" and loaded.cannot_fork:
         listener(
             Notice(

@@ -6,7 +6,7 @@ import os
 import struct
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -67,6 +67,8 @@ def of_type(hint):
         return st.one_of(*map(of_type, arguments))
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(of_type(arguments[0]), max_size=4).map(tuple)
+    if origin is Sequence:
+        return st.lists(of_type(arguments[0]), max_size=4)
     if origin is tuple:
         return st.tuples(*map(of_type, arguments))
     if origin in (dict, Mapping):

@@ -221,7 +221,7 @@ def test_python_code_in_a_dataset_is_read_again_and_the_user_warned() -> None:
     train, _, notices = opened(Data(train=made))
     assert "cannot save the position of a dataset with PyFunc (a Python function);" in notices[0]
     train.open(0, 1)
-    assert "1 batches are read and dropped" in notices[1]
+    assert "1 batch is read and dropped" in notices[1]
     with pytest.raises(DataError, match="yielded 1 batches now and at least 2 before"):
         train.open(0, 2)
 

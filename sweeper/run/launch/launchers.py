@@ -246,14 +246,16 @@ class _ForkedTrial:
             kill_tree(self._process)
 
 
-class _ServedLauncher:
-    """Launcher with a fork server, which is started again if it dies."""
+class ForkLauncher:
+    """Launcher that forks trials from a fork server with the imported study; a dead server is replaced."""
 
-    def __init__(self, server: WarmServer | None = None) -> None:
+    isolation: Isolation = "fork"
+
+    def __init__(self, server: WarmServer | None) -> None:
         self._server = server
         self._replacing = threading.Lock()
 
-    def _started(self, assignment: Assignment) -> TrialProcess:
+    def launch(self, assignment: Assignment) -> TrialProcess:
         for _ in range(_MOST_SERVERS):
             trial = self._living().fork(assignment)
             if trial is not None:
@@ -282,29 +284,17 @@ class _ServedLauncher:
                 self._server.close()
 
 
-class ForkLauncher(_ServedLauncher):
-    """Launcher that forks trials from a `WarmServer` with the imported study."""
-
-    isolation: Isolation = "fork"
-
-    def __init__(self, server: WarmServer) -> None:
-        super().__init__(server)
-
-    def launch(self, assignment: Assignment) -> TrialProcess:
-        return self._started(assignment)
-
-
-class SpawnLauncher(_ServedLauncher):
+class SpawnLauncher(ForkLauncher):
     """Launcher that starts a new Python for every trial."""
 
     isolation: Isolation = "spawn"
 
     def __init__(self, source: StudySource) -> None:
-        super().__init__()
+        super().__init__(None)
         self._source = source
 
     def launch(self, assignment: Assignment) -> TrialProcess:
-        trial = self._started(assignment)
+        trial = super().launch(assignment)
         order = dataclasses.replace(assignment, source=self._source)
 
         def send() -> None:
@@ -317,19 +307,17 @@ class SpawnLauncher(_ServedLauncher):
         return trial
 
 
-def choose_launcher(
-    server: WarmServer, loaded: Loaded, isolation: str, refusal: str = ""
-) -> Launcher:
+def choose_launcher(server: WarmServer, loaded: Loaded, isolation: str) -> Launcher:
     """Return a launcher that forks from ``server`` if that is safe and requested; otherwise one that spawns.
 
-    ``server`` has imported the study with the result ``loaded``; ``refusal`` is the message of the
-    error.
+    ``server`` has imported the study with the result ``loaded``.
 
     Raises:
         DefinitionError: ``isolation`` is ``"fork"`` and trials cannot be forked.
     """
     if isolation == "fork" and loaded.cannot_fork:
-        raise DefinitionError(refusal)
+        msg = f"processes cannot be forked: {loaded.cannot_fork}; use isolation='spawn' or 'auto'"
+        raise DefinitionError(msg)
     if isolation != "spawn" and not loaded.cannot_fork:
         return ForkLauncher(server)
     server.close()
@@ -365,12 +353,7 @@ def open_launcher(
     launcher: Launcher | None = None
     try:
         loaded = server.loaded()
-        launcher = choose_launcher(
-            server,
-            loaded,
-            isolation,
-            f"processes cannot be forked: {loaded.cannot_fork}; use isolation 'auto'",
-        )
+        launcher = choose_launcher(server, loaded, isolation)
         if isolation == "auto" and loaded.cannot_fork:
             notice(f"every {what} starts a new Python, because {loaded.cannot_fork}")
         yield launcher, loaded

@@ -172,6 +172,11 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
     return weigh
 
 
+def batches_are(count: int) -> str:
+    """Return ``1 batch is`` or ``2 batches are``."""
+    return "1 batch is" if count == 1 else f"{count:,} batches are"
+
+
 def drop_batches(
     batches: Iterator[Any], step: int, shown: str, name: str, notice: Callable[[str], None]
 ) -> None:
@@ -180,7 +185,7 @@ def drop_batches(
     Raises:
         DataError: The pass, of the data described as ``shown``, is shorter than that.
     """
-    notice(f"Data({name}=…): to resume, {step:,} batches are read and dropped")
+    notice(f"Data({name}=…): to resume, {batches_are(step)} read and dropped")
     dropped = sum(1 for _ in islice(batches, step))
     if dropped < step:
         msg = (

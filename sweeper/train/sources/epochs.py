@@ -13,7 +13,7 @@ from typing import Any
 
 from sweeper.errors import DataError
 from sweeper.train.data import Batch, DataSource
-from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
+from sweeper.train.sources.batches import BatchSpec, batches_are, spec_of, standardize_batch
 
 
 class EpochFunctionSource(DataSource):
@@ -92,7 +92,7 @@ class EpochFunctionSource(DataSource):
         if step:
             self._notice(
                 f"Data({self._name}=…): to resume at step {step:,} of epoch {epoch + 1}, "
-                f"{self._shown}({epoch}) is read from its beginning and {step:,} batches are "
+                f"{self._shown}({epoch}) is read from its beginning and {batches_are(step)} "
                 "dropped"
             )
         batches = iter(made)
