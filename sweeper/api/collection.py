@@ -116,7 +116,7 @@ def collect(
         chosen = valued(keep if keep is not None and finished else rules)
         origin = Origin(study, stored.identity, trial.number, stored.seed)
         garbage = list(_garbage(trial, directories, chosen, origin))
-        places = {c.path: present_path(c, trial.number, apart) for c in trial.checkpoints}
+        present = {c.path: present_path(c, trial.number, apart) for c in trial.checkpoints}
         for item in garbage:
             if not dry_run:
                 _delete(item)
@@ -128,7 +128,7 @@ def collect(
             deleted = {item.path for item in garbage}
             # Where this machine has none of the trial's files, its disk tells nothing.
             here = paths.trial(trial.number).is_dir()
-            gone = [p for p, at in places.items() if at in deleted or (at is None and here)]
+            gone = [p for p, at in present.items() if at in deleted or (at is None and here)]
             repository.drop_checkpoints(study, trial.number, gone)
     return tuple(found)
 
