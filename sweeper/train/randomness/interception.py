@@ -19,7 +19,12 @@ from tensorflow.python.data.ops import structured_function
 from tensorflow.python.eager import context
 from tensorflow.python.eager.polymorphic_function import atomic_function
 from tensorflow.python.framework import func_graph
-from tensorflow.python.ops import gen_candidate_sampling_ops, gen_image_ops, gen_random_ops
+from tensorflow.python.ops import (
+    gen_candidate_sampling_ops,
+    gen_image_ops,
+    gen_math_ops,
+    gen_random_ops,
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,11 @@ CALL = Replaceable(
     "call_flat",
     "to refuse hidden random state before a function first runs",
 )
+
+_SUMS = "to add three or more terms in the order in which they are given"
+GRAPH_OPERATION = Replaceable(func_graph.FuncGraph, "_create_op_internal", _SUMS)
+ADD_N = Replaceable(gen_math_ops, "add_n", _SUMS)
+ACCUMULATE_N = Replaceable(gen_math_ops, "accumulate_nv2", _SUMS)
 
 _REPLICAS = "to refuse losses that Keras reduces on each replica for itself"
 REDUCED_LOSS = Replaceable(keras_loss, "reduce_values", _REPLICAS)

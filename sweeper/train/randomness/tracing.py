@@ -43,6 +43,7 @@ from sweeper.train.randomness.interception import (
     Interception,
     Replacements,
 )
+from sweeper.train.randomness.sums import ordered_sums
 
 STATEFUL_RANDOM = frozenset(
     {
@@ -295,7 +296,7 @@ class TracedFunctions(Interception):
                 self._judged.add(function.name)
             return call(function, *arguments)
 
-        return (TRACE, tracing), (CALL, calling)
+        return (TRACE, tracing), (CALL, calling), *ordered_sums()
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:
