@@ -1,19 +1,18 @@
 """The loop does what ``model.fit`` does: the same calls, values and weights, bit for bit.
 
 Single steps and steps in a loop of the graph are optimized differently by TensorFlow's constant
-folding, in the last bits; so both run without it here, as `docs/explanation` says.
+folding, and sums of three terms by its arithmetic optimizer, in the last bits; so both run without them here,
+as `docs/explanation` says.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from trainings import (
     Watcher,
     digits,
@@ -24,6 +23,7 @@ from trainings import (
     plan,
     small_data,
     train,
+    unoptimized,
     weights,
 )
 
@@ -60,18 +60,9 @@ class Recorder(keras.callbacks.Callback):
         raise AssertionError(state)
 
 
-@contextmanager
-def without_constant_folding() -> Iterator[None]:
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({"constant_folding": True})
-
-
 @pytest.fixture(autouse=True)
-def _without_constant_folding() -> Iterator[None]:
-    with without_constant_folding():
+def _unoptimized() -> Iterator[None]:
+    with unoptimized():
         yield
 
 
@@ -118,7 +109,7 @@ Fit = tuple[keras.Model, Recorder, Recorder]
 def fit() -> Fit:
     """``model.fit`` on `mlp`, and two that listened: to everything, and not to batches."""
     everything, epochs = Recorder(HOOKS), Recorder(BY_EPOCHS)
-    with without_constant_folding():
+    with unoptimized():
         return fitted([everything, epochs], small_data(shuffle=False)), everything, epochs
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,17 @@ from sweeper.train.state.state import Position
 from sweeper.train.step import TrainingStep
 
 SEEDS = TrialSeeds(7, 3)
+
+
+@contextmanager
+def unoptimized() -> Iterator[None]:
+    """Run graphs as they are written; TensorFlow's optimizers change last bits."""
+    passes = ("constant_folding", "arithmetic_optimization")
+    tf.config.optimizer.set_experimental_options(dict.fromkeys(passes, False))
+    try:
+        yield
+    finally:
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(passes, True))
 
 
 def digits(samples: int = 100, features: int = 8) -> tuple[Any, Any]:

@@ -6,9 +6,8 @@ runs of one graph can differ in the last bit, with op determinism, too. Such a k
 a tensor that is used three times, from ``tf.add_n``, and from TensorFlow's arithmetic optimizer, which makes
 one of ``a + (b + c)``. ``AccumulateNV2`` adds terms as they come.
 
-Here a sum is made of sums of two, whose order changes no bit, and they are marked so that the optimizer
-leaves them as they are. The terms are added in the order in which ``AddN`` adds them where every term is
-needed by other operations. Two such sums give ``model.fit``'s bits wherever those do not depend on timing.
+Here a sum is made of sums of two, whose order changes no bit, in the order in which ``AddN`` adds terms that
+are all needed elsewhere; and sums are marked so that the optimizer leaves them as they are written.
 """
 
 from __future__ import annotations
