@@ -68,7 +68,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "start_step": "where it went on from",
         "end_step": "the last step of which anything is kept",
         "error": "what ended it",
-        "fingerprint": "of its surroundings: versions, processor, threads, kernels, files",
+        "fingerprint": "of its surroundings: versions, processor, threads, kernels",
         "worker_key": "`key` of its worker",
         "devices": "the GPUs that it saw",
         "definition": "the study's fingerprint when it began",

@@ -15,33 +15,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest
 from sweeper.checkpoint.tensors import ArrayLike, as_array, hash_tensor
+from sweeper.checkpoint.writer import Store
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import Location
 
 _SAME = "same_as"
 
 
-class EndStore(Protocol):
-    """Interface of a checkpoint store for this module."""
-
-    def commit(self, snapshot: Snapshot) -> Committed:
-        """Write the snapshot durably."""
-
-    def list(self) -> tuple[Location, ...]:
-        """Return the paths of the stored checkpoints."""
-
-    def delete(self, path: Location) -> None:
-        """Delete a stored checkpoint."""
-
-
 def write_end(
-    store: EndStore,
+    store: Store,
     last: Committed,
     tensors: Mapping[str, ArrayLike],
     state: Mapping[str, Sequence[str]],

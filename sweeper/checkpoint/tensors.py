@@ -154,7 +154,7 @@ class TensorFile:
         self._header = _render_header(self._arrays)
         self.size = len(self._header) + sum(a.nbytes for a in self._arrays.values())
 
-    def write(self, write: Callable[[memoryview], None]) -> tuple[TensorEntry, ...]:
+    def write(self, write: Callable[[memoryview], object]) -> tuple[TensorEntry, ...]:
         """Pass the file's bytes to ``write`` in chunks, and return the entries of the tensors.
 
         It can be called only once, because each tensor is released after it is written.
@@ -171,7 +171,7 @@ def read_tensors(
     file: BinaryIO,
     size: int,
     entries: Sequence[TensorEntry],
-    update: Callable[[memoryview], None],
+    update: Callable[[memoryview], object],
 ) -> dict[str, Array]:
     """Return the tensors of a file, which is read once, directly into the arrays.
 
@@ -231,7 +231,7 @@ class _Slot:
     end: int
 
 
-def _write_tensor(name: str, array: Array, write: Callable[[memoryview], None]) -> TensorEntry:
+def _write_tensor(name: str, array: Array, write: Callable[[memoryview], object]) -> TensorEntry:
     """Write one tensor; only this frame references its memory, which is freed when it returns."""
     digest = xxhash.xxh3_128()
     for chunk in _chunks(array):
@@ -294,7 +294,7 @@ def _parse_header(text: bytes) -> dict[str, _Slot]:
 
 
 def _fill(
-    file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], None]
+    file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], object]
 ) -> None:
     done = 0
     while done < len(target):

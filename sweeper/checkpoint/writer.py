@@ -30,12 +30,15 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store(Protocol):
-    """Interface of a checkpoint store for the writer; both methods may raise `CheckpointError`."""
+    """Interface of the stores on disk and in object stores; each method may raise `CheckpointError`."""
 
     def commit(
         self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
     ) -> Committed:
         """Write the snapshot durably; with ``release``, release each tensor after it is written."""
+
+    def list(self) -> tuple[Location, ...]:
+        """Return the paths of the stored checkpoints."""
 
     def delete(self, path: Location) -> None:
         """Delete a checkpoint."""

@@ -301,13 +301,11 @@ def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
         if sort_of(inner.thing) in _LAYERS:
             if gets_weights(inner.thing):
                 return False
-        elif sort_of(inner.thing) is not Sort.SEEDS and not _is_of_seeds(inner, owned):
+            continue
+        around = None if inner.inside is None else owned[inner.inside].thing
+        if Sort.SEEDS not in (sort_of(inner.thing), sort_of(around)):
             return False
     return len(within) > 1
-
-
-def _is_of_seeds(each: Owned, owned: Mapping[int, Owned]) -> bool:
-    return each.inside is not None and sort_of(owned[each.inside].thing) is Sort.SEEDS
 
 
 def _was_filled(visit: Visit, old: set[int]) -> bool:

@@ -149,12 +149,8 @@ def _write_safetensors(loaded: LoadedCheckpoint, path: Path) -> dict[str, Any]:
         key = name if names[name] == 1 else f"{name}:{names[name]}"
         tensors[key] = loaded.tensors[f"model/{index:05d}"]
     with path.open("xb") as file:
-        TensorFile(tensors).write(lambda chunk: _write_whole(file, chunk))
+        TensorFile(tensors).write(file.write)
     return {"variables": len(tensors)}
-
-
-def _write_whole(file: Any, chunk: memoryview) -> None:
-    file.write(chunk)
 
 
 def _write_checkpoints(model: keras.Model, job: ExportJob, path: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fingerprint of the environment on which a trial's bits depend: versions, processor, threads, kernels, code.
+"""Fingerprint of the environment on which a trial's bits depend: versions, processor, threads, kernels.
 
 A resumed trial is exact under the same fingerprint. Under another one exactness is not promised, so the
 fingerprint of each attempt is stored, and differences are reported.
@@ -6,11 +6,9 @@ fingerprint of each attempt is stored, and differences are reported.
 
 from __future__ import annotations
 
-import hashlib
-import inspect
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -38,8 +36,6 @@ class Fingerprint:
         deterministic: Whether kernels have to be deterministic.
         jit_compile: Whether XLA compiles the step.
         string_hash: ``hash()`` of a fixed string, which shows Python's hash seed.
-        sources: SHA-256 of each file with factories of the study, by file name; files of the same
-            name with as many of their directories as needed.
     """
 
     versions: Mapping[str, str]
@@ -50,7 +46,6 @@ class Fingerprint:
     deterministic: bool
     jit_compile: bool
     string_hash: int
-    sources: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
@@ -75,13 +70,8 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     return found
 
 
-def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Fingerprint:
-    """Return the fingerprint of this process.
-
-    Args:
-        factories: The study's functions, whose files are hashed.
-        jit_compile: Whether XLA compiles the step.
-    """
+def take_fingerprint(*, jit_compile: bool) -> Fingerprint:
+    """Return the fingerprint of this process, with whether XLA compiles the step."""
     import tensorflow as tf
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
@@ -101,13 +91,10 @@ def take_fingerprint(factories: Iterable[object], *, jit_compile: bool) -> Finge
         deterministic=bool(is_op_determinism_enabled()),
         jit_compile=jit_compile,
         string_hash=hash("sweeper"),
-        sources=_sources(factories),
     )
 
 
 def _difference(name: str, key: str, was: Any, now: Any) -> str:
-    if name == "sources":
-        return f"{key} has changed"
     if name == "warm_start":
         return f"the file of its warm start has changed ({key}: digest {was}, now {now})"
     return f"{key} was {was} and is {now}"
@@ -129,27 +116,3 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.machine())
-
-
-def _sources(factories: Iterable[object]) -> dict[str, str]:
-    files: list[Path] = []
-    for factory in factories:
-        try:
-            file = inspect.getsourcefile(inspect.unwrap(factory))  # type: ignore[arg-type]
-        except TypeError:
-            continue
-        if file is not None and Path(file).is_file():
-            files.append(Path(file).resolve())
-    return {
-        _shortest_name(path, files): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in dict.fromkeys(files)
-    }
-
-
-def _shortest_name(path: Path, files: Sequence[Path]) -> str:
-    """Return the shortest end of ``path`` that is unique among ``files``."""
-    for length in range(1, len(path.parts)):
-        end = path.parts[-length:]
-        if not any(other != path and other.parts[-length:] == end for other in files):
-            return "/".join(end)
-    return path.as_posix()

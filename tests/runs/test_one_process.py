@@ -1,19 +1,15 @@
 """A trial is one process: strategies over several are refused by name, before training."""
 
 import os
-from pathlib import Path
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import sweeper
-from sweeper import DefinitionError, FactoryError, RestoreError
-from sweeper.checkpoint.format import LoadedCheckpoint
+from sweeper import DefinitionError, FactoryError
 from sweeper.definition.trial import Trial
 from sweeper.run.trial.parts import strategy_scope
 from sweeper.train.randomness.seeds import TrialSeeds
-from sweeper.train.state.state import TrainingState
 
 REMOVED = (
     "sweeper.MultiWorker was removed: a trial trains in one process; use "
@@ -50,23 +46,3 @@ def test_the_removed_name_says_what_to_use_instead():
     with pytest.raises(DefinitionError) as refused:
         _ = sweeper.MultiWorker
     assert str(refused.value) == REMOVED
-
-
-def test_a_checkpoint_of_several_processes_is_refused_by_name():
-    loaded = LoadedCheckpoint(
-        step=4,
-        epoch=1,
-        digest="",
-        tensors={"processes/1/numpy_random/words": np.zeros(2)},
-        state={"position": {}, "processes": {"count": 2, "apart": {}}},
-        metrics={},
-        path=Path("step-000000004"),
-        bytes=0,
-    )
-    with pytest.raises(RestoreError) as refused:
-        TrainingState(()).before_train_begin(loaded)
-    assert (
-        "several processes (MultiWorkerMirroredStrategy), which this version does not support"
-        in str(refused.value)
-    )
-    assert str(refused.value).count("processes/1") == 0

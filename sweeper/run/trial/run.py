@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from sweeper.checkpoint.end import EndStore, write_end
+from sweeper.checkpoint.end import write_end
 from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot, relocated
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import load_newest, read_kept
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
     from sweeper.train.loop.plan import TrainingPlan
 
 
-def keep_end(model: keras.Model, last: Committed, store: EndStore) -> None:
+def keep_end(model: keras.Model, last: Committed, store: Store) -> None:
     """Write the model's variables, or a note that the trial's last checkpoint contains them.
 
     ``model`` is the model after ``on_train_end``, and ``last`` the trial's last checkpoint.
@@ -303,9 +303,7 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
 
 def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
     exempted = sorted({class_name(type(thing)) for thing in plan.output_only})
-    taken = take_fingerprint(
-        definition.makers(), jit_compile=bool(plan.model.jit_compile)
-    ).to_json()
+    taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile)).to_json()
     if definition.strategy is not None:
         taken["strategy"] = describe_strategy(plan.model.distribute_strategy)
     return {**taken, "output_only": exempted} if exempted else taken

@@ -164,33 +164,6 @@ class _Missing:
 
 MISSING: Any = _Missing()
 
-PLAIN = frozenset(
-    {
-        type(None),
-        bool,
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        range,
-        slice,
-        dt.date,
-        dt.datetime,
-        dt.time,
-        dt.timedelta,
-        dt.timezone,
-        decimal.Decimal,
-        fractions.Fraction,
-        uuid.UUID,
-        re.Pattern,
-        type(Ellipsis),
-        type(NotImplemented),
-        _Missing,
-    }
-)
-"""Types of immutable values without parts, which are compared by value."""
-
 
 def is_plain(value: object) -> bool:
     """Return whether ``value`` is a leaf that JSON represents."""
@@ -286,6 +259,15 @@ LEAVES: Mapping[str, Leaf] = {
 """Forms of leaves by the tags of their nodes."""
 
 _TAGS = {cls: tag for tag, leaf in LEAVES.items() for cls in leaf.classes}
+
+PLAIN = frozenset(
+    {
+        *(type(None), bool, int, float, str, dt.timezone, type(Ellipsis), type(NotImplemented)),
+        _Missing,
+        *_TAGS,
+    }
+)
+"""Types of immutable values without parts, which are compared by value."""
 
 
 def leaf_of(value: Any) -> Json:

@@ -7,14 +7,13 @@ the position in the data are restored to their initial state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import chain
-from typing import Any
 
 import numpy as np
 
 from sweeper.checkpoint.format import LoadedCheckpoint
-from sweeper.train.codec import Json, Tensors
+from sweeper.train.codec import Tensors
 from sweeper.train.loop.building import build_before_tracing, create_variables_of_training
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import TrainingPlan
@@ -23,6 +22,7 @@ from sweeper.train.randomness.generators import RecordedState, process_generator
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.opening import HeldOut, open_sources
 from sweeper.train.sources.runner import Logs
+from sweeper.train.state.data_position import DataPosition
 from sweeper.train.state.variables import Reach, Variables, load_variables
 
 _NO_END = 1 << 40
@@ -87,7 +87,8 @@ class CheckpointTests:
             if self._beginning is None:
                 self._complete(loaded)
                 self._runner.begin_epoch(0)
-                reading, hidden = _Reading(self._runner), self._hidden.components
+                reading = DataPosition(self._runner, None)
+                hidden = self._hidden.components
                 # The order matters: setting TensorFlow's seed restarts the streams of eager ops.
                 components = (reading, self._loose, *process_generators(), *hidden)
                 self._beginning = RecordedState(components)
@@ -131,18 +132,3 @@ def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]
     """Create the variables that only a training step of ``plan`` creates."""
     source, _ = open_sources(plan.data, plan.order_seed, notice)
     create_variables_of_training(plan.model, plan.step, plan.data, source, notice)
-
-
-class _Reading:
-    """Component of the position in the data."""
-
-    name = "test"
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-
-    def capture(self, tensors: Tensors) -> Json:
-        return self._runner.capture(self.name, tensors)
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self._runner.restore(self.name, saved, tensors)

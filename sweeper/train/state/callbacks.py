@@ -71,11 +71,6 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
     temporary.replace(note)
 
 
-def forget_start(logger: keras.callbacks.CSVLogger) -> None:
-    """Record that the training has ended, so that its rows are kept."""
-    _note(logger).unlink(missing_ok=True)
-
-
 def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
     """Truncate the file to ``size`` bytes, and make the logger append to it.
 
@@ -150,18 +145,14 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
     hooks = _TEST_HOOKS if test else _BATCH_HOOKS
     base = keras.callbacks.Callback
     for callback in callbacks:
-        if _waits_for_the_epoch(callback):
+        if type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch":
+            # Its batch hook has no effect.
             continue
         for hook in hooks:
             method = getattr(callback, hook)
             if getattr(method, "__func__", method) is not getattr(base, hook):
                 return True
     return False
-
-
-def _waits_for_the_epoch(callback: keras.callbacks.Callback) -> bool:
-    """Return whether it is a ModelCheckpoint that saves at epochs' ends, whose batch hook has no effect."""
-    return type(callback) is keras.callbacks.ModelCheckpoint and callback.save_freq == "epoch"
 
 
 class CallbackStates:
@@ -238,7 +229,8 @@ class CallbackStates:
         """Remove the files that are needed only for a resume."""
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
-                forget_start(callback)
+                # The training has ended, so its rows are kept.
+                _note(callback).unlink(missing_ok=True)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         decoder = Decoder(tensors)

@@ -34,8 +34,6 @@ from sweeper.train.userstate import Roots, UserState
 
 _Kind = TypeVar("_Kind")
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
-_SEVERAL_PROCESSES = "processes"
-"""Component in checkpoints of trials in several processes, which are no longer supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,12 +332,6 @@ class TrainingState:
                 continue
             found += component.mismatches(loaded.state[component.name], loaded.tensors)
         known = {component.name for component in self.components} | {"position"}
-        if _SEVERAL_PROCESSES in loaded.state:
-            found.append(
-                "it was written by a trial in several processes (MultiWorkerMirroredStrategy), "
-                "which this version does not support"
-            )
-            known.add(_SEVERAL_PROCESSES)
         found += [f"it has an unexpected component {n!r}" for n in loaded.state if n not in known]
         found += [
             f"it has a tensor {n!r} of no component"

@@ -35,7 +35,8 @@ def changes_undone(
     walk.visit([(ObjectPath(name), factory) for name, factory in factories])
     walk.visit([(ObjectPath("os.environ"), os.environ)])
     walk.begin()
-    filled = {id(h) for h in walk.holders if isinstance(h, Cache) and _results_in(h)}
+    caches = [holder for holder in walk.holders if isinstance(holder, Cache)]
+    filled = {id(cache) for cache in caches if cache.thing.cache_info().currsize}
     try:
         yield
     finally:
@@ -47,10 +48,6 @@ def changes_undone(
                 f"this trial may have changed {', '.join(left)}, which cannot be restored, so later trials of "
                 "this process begin with the change; run the study without isolation='inline'"
             )
-
-
-def _results_in(cache: Cache) -> int:
-    return int(cache.thing.cache_info().currsize)
 
 
 def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:

@@ -217,21 +217,16 @@ _known: dict[type, Reacher] = {}
 
 
 def _choose(thing: Any, cls: type) -> Reacher:
+    refused = kind_of(thing)
     if is_output(thing):
         return _opaque
-    refused = kind_of(thing)
     if refused is not None:
         return functools.partial(_refused, refused)
     for kinds, reacher in _SPECIAL:
         if isinstance(thing, kinds):
             return reacher
-    if isinstance(thing, _CLOSED):
-        return _opaque
     sort = sort_of(thing)
-    if sort in OF_KERAS:
-        return _keras_of(sort)
-    by_sort = _BY_SORT.get(sort)
-    return _of_attributes(sort, cls) if by_sort is None else by_sort
+    return _BY_SORT.get(sort) or _of_attributes(sort, cls)
 
 
 def _of_attributes(sort: Sort, cls: type) -> Reacher:
@@ -451,7 +446,9 @@ _SPECIAL: tuple[tuple[Any, Reacher], ...] = (
         (threading.Event,),
         lambda thing, path: Reached(Attributes(thing, path.text, watched=("_flag",))),
     ),
+    (_CLOSED, _opaque),
 )
+"""Treatment by class; the first row counts."""
 
 _BY_SORT: dict[Sort, Reacher] = {
     Sort.ARRAY: _array,
@@ -467,7 +464,9 @@ _BY_SORT: dict[Sort, Reacher] = {
     Sort.SEEDS: _led_by(Sort.SEEDS),
     Sort.SET: _set,
     Sort.WRAPPED: _led_by(Sort.WRAPPED),
+    **{sort: _keras_of(sort) for sort in OF_KERAS},
 }
+"""Treatment of other objects by sort."""
 
 
 @dataclass(slots=True)
