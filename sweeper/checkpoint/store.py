@@ -96,8 +96,7 @@ class CheckpointStore:
             snapshot.hand_over() if release else snapshot.tensors, snapshot.repeated
         )
         needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
-        name = unfinished_name("writing", str(CheckpointName(snapshot.step)))
-        temporary = self.directory / name
+        temporary = self._temporary_directory(snapshot.step)
         try:
             self._ensure_directory(self.directory)
             self._operations.make_directory(temporary)
@@ -170,6 +169,9 @@ class CheckpointStore:
         except OSError as error:
             msg = f"the checkpoint {path} cannot be deleted: {error}"
             raise CheckpointError(msg) from error
+
+    def _temporary_directory(self, step: int) -> Path:
+        return self.directory / unfinished_name("writing", str(CheckpointName(step)))
 
     def _write_files(
         self, temporary: Path, snapshot: Snapshot, tensors: TensorFile, trained_seconds: float
