@@ -258,6 +258,7 @@ _CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
 _PASSED = frozenset({*_CONTAINERS, Sort.OBJECT})
 """Sorts of objects between a whole and its parts."""
 
+_NO_LOSS = frozenset(Sort) - {Sort.LOSS}
 _MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
 
 
@@ -352,13 +353,6 @@ def _above(visits: list[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
     return above
 
 
-def _around(visits: list[Visit], visit: Visit) -> Iterator[Visit]:
-    """Yield the ancestors of ``visit``, the innermost first."""
-    while visit.parent >= 0:
-        visit = visits[visit.parent]
-        yield visit
-
-
 def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
     thing, sort = visit.thing, visit.sort
     if sort in _ALWAYS or isinstance(thing, TrainingStep):
@@ -397,7 +391,7 @@ def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
         return False
     if holder.sort in (Sort.LAYER, Sort.MODEL):
         # No optimizer is given the weights of a network that a loss measures with.
-        measures = any(each.sort is Sort.LOSS for each in _around(visits, visit))
+        measures = _above(visits, visit, _NO_LOSS) >= 0
         if not measures and trainable and fields_of(holder.thing).get("_trainable", True):
             return True
         return _statistics_move(holder.thing)

@@ -1,8 +1,7 @@
-"""`Data`, the result of a study's data factory, and `DataSource`, the interface of all kinds of data.
+"""`Data`, the result of a study's data factory, and `DataSource`, the base of the sources of all kinds of data.
 
 A source can be opened at any step of any pass, because a resumed training may start in the middle of a
-pass. A source whose iterator has state besides its position is a `CapturableSource` as well. This module
-imports neither TensorFlow nor Keras, because study files import it.
+pass. This module imports neither TensorFlow nor Keras, because study files import it.
 """
 
 from __future__ import annotations
@@ -157,6 +156,13 @@ class DataSource:
     def describe(self) -> str:
         """Return a description for people."""
         raise NotImplementedError
+
+    @property
+    def length(self) -> str:
+        """Return the number of batches in a pass as a phrase."""
+        if self.endless:
+            return "endless"
+        return "unknown length" if self.steps is None else f"{self.steps:,} batches"
 
     def begin_epoch(self) -> None:
         """Prepare an epoch, before its first batch is drawn; by default nothing."""

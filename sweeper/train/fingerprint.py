@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,37 +22,8 @@ _NOT_COMPARED = ("validation", "warm_start_report")
 """Entries that are not compared, because no result depends on them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """Environment of one attempt.
-
-    Attributes:
-        versions: Versions of Python, TensorFlow, Keras and NumPy.
-        processor: Name of the processor, whose features determine the kernels.
-        devices: Kinds and names of TensorFlow's devices, such as ``"GPU: A100"``.
-        threads: TensorFlow threads, within an op and between ops.
-        onednn: Whether oneDNN kernels are used: ``"1"``, ``"0"``, or ``"default"``.
-        deterministic: Whether kernels have to be deterministic.
-        jit_compile: Whether XLA compiles the step.
-        string_hash: ``hash()`` of a fixed string, which shows Python's hash seed.
-    """
-
-    versions: Mapping[str, str]
-    processor: str
-    devices: tuple[str, ...]
-    threads: tuple[int, int]
-    onednn: str
-    deterministic: bool
-    jit_compile: bool
-    string_hash: int
-
-    def to_json(self) -> dict[str, Any]:
-        values = asdict(self)
-        return {**values, "devices": list(self.devices), "threads": list(self.threads)}
-
-
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return a phrase for each difference between two results of `Fingerprint.to_json`.
+    """Return a phrase for each difference between two results of `take_fingerprint`.
 
     Entries that only one of them has are ignored, because another version of sweeper wrote the other.
     """
@@ -70,28 +40,36 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str
     return found
 
 
-def take_fingerprint(*, jit_compile: bool) -> Fingerprint:
-    """Return the fingerprint of this process, with whether XLA compiles the step."""
+def take_fingerprint(*, jit_compile: bool) -> dict[str, Any]:
+    """Return the fingerprint of this process as JSON.
+
+    Args:
+        jit_compile: Whether XLA compiles the step.
+
+    Returns:
+        Versions of Python, TensorFlow, Keras and NumPy; the processor, whose features determine the
+        kernels; kinds and names of TensorFlow's devices; its threads, within an op and between ops;
+        whether oneDNN kernels are used, kernels have to be deterministic, and XLA compiles the step;
+        ``hash()`` of a fixed string, which shows Python's hash seed.
+    """
     import tensorflow as tf
     from tensorflow.python.framework.config import is_op_determinism_enabled
 
     threading = tf.config.threading
-    return Fingerprint(
-        versions={
-            "python": platform.python_version(),
-            **{library: metadata.version(library) for library in _LIBRARIES},
-        },
-        processor=_processor(),
-        devices=tuple(_device(device) for device in tf.config.list_physical_devices()),
-        threads=(
+    versions = {library: metadata.version(library) for library in _LIBRARIES}
+    return {
+        "versions": {"python": platform.python_version(), **versions},
+        "processor": _processor(),
+        "devices": [_device(device) for device in tf.config.list_physical_devices()],
+        "threads": [
             threading.get_intra_op_parallelism_threads(),
             threading.get_inter_op_parallelism_threads(),
-        ),
-        onednn=os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
-        deterministic=bool(is_op_determinism_enabled()),
-        jit_compile=jit_compile,
-        string_hash=hash("sweeper"),
-    )
+        ],
+        "onednn": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "default"),
+        "deterministic": bool(is_op_determinism_enabled()),
+        "jit_compile": jit_compile,
+        "string_hash": hash("sweeper"),
+    }
 
 
 def _difference(name: str, key: str, was: Any, now: Any) -> str:

@@ -303,7 +303,7 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
 
 def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
     exempted = sorted({class_name(type(thing)) for thing in plan.output_only})
-    taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile)).to_json()
+    taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile))
     if definition.strategy is not None:
         taken["strategy"] = describe_strategy(plan.model.distribute_strategy)
     return {**taken, "output_only": exempted} if exempted else taken

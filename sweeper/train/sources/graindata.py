@@ -114,11 +114,7 @@ class GrainSource(DataSource):
             self._restored = (saved["pass"], state)
 
     def describe(self) -> str:
-        if self.endless:
-            steps = "endless"
-        else:
-            steps = "unknown length" if self.steps is None else f"{self.steps:,} batches"
-        return f"grain {type(self._dataset).__name__}, {steps}"
+        return f"grain {type(self._dataset).__name__}, {self.length}"
 
     def _iterate(self, pass_: int) -> Any:
         if not self._by_index:

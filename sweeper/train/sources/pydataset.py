@@ -137,10 +137,9 @@ class PyDatasetSource(DataSource):
         self._note_changes()
 
     def describe(self) -> str:
-        steps = "endless" if self.steps is None else f"{self.steps:,} batches"
         order = "in order" if self._seed is None else "shuffled every epoch"
         ahead = f", read ahead by {self._dataset.workers} threads" if self.reads_ahead else ""
-        return f"PyDataset {type(self._dataset).__qualname__}, {steps}, {order}{ahead}"
+        return f"PyDataset {type(self._dataset).__qualname__}, {self.length}, {order}{ahead}"
 
     def _note_changes(self) -> None:
         if self._between is not None:

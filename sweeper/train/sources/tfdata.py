@@ -526,11 +526,7 @@ class TfDataSource(DataSource):
             self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
 
     def describe(self) -> str:
-        if self.endless:
-            steps = "endless"
-        else:
-            steps = "unknown length" if self.steps is None else f"{self.steps:,} batches"
-        return f"tf.data.Dataset, {steps}, {self._resume.value}"
+        return f"tf.data.Dataset, {self.length}, {self._resume.value}"
 
     def _iterator_of(self, pass_: int) -> Any:
         """Return a new iterator of ``pass_``, after creating those of all earlier passes."""
