@@ -123,8 +123,8 @@ FAULTS = (
     Fault(
         "files that a trial uses are not recorded",
         "files/recorder.py",
-        "self._by_name.clear()\n        self._active = True",
-        "self._by_name.clear()",
+        "self.forget_names()\n        self._active = True",
+        "self.forget_names()",
         "runs/test_files.py",
     ),
 )

@@ -19,7 +19,7 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
     Args:
         value: A wrapper of functions, a container, or another object.
         where: Name of ``value``.
-        of_users_class: Whether to yield the attributes of another object.
+        of_users_class: Whether to yield its class and its attributes as well.
     """
     own = attributes(value)
     if isinstance(value, types.MethodType):
@@ -41,7 +41,7 @@ def parts_of(value: Any, where: str, *, of_users_class: bool) -> Iterator[tuple[
         yield from ((f"{where}[{key}]", item) for key, item in enumerate(value))
     elif isinstance(value, set | frozenset):
         yield from ((where, item) for item in value if callable(item))
-    elif of_users_class:
+    if of_users_class:
         yield where, type(value)
         yield from ((f"{where}.{name}", item) for name, item in own.items())
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import importlib.machinery
 import inspect
 import linecache
 import sys
@@ -42,6 +41,7 @@ from sweeper.inspection.sources import (
     Source,
     all_codes,
     bound_name,
+    find_module_file,
     is_users_source,
     lines_of,
     meaning,
@@ -78,15 +78,7 @@ def file_of_module(name: str) -> str | None:
     if name in sys.modules:
         file = getattr(sys.modules[name], "__file__", None)
         return file if isinstance(file, str) else None
-    path: list[str] | None = None
-    spec = None
-    parts = name.split(".")
-    for count in range(1, len(parts) + 1):
-        spec = importlib.machinery.PathFinder.find_spec(".".join(parts[:count]), path)
-        if spec is None:
-            return None
-        path = list(spec.submodule_search_locations or [])
-    return spec.origin if spec is not None and spec.has_location else None
+    return find_module_file(name, sys.path)
 
 
 def read_code(roots: Mapping[str, object]) -> CodeFingerprint:

@@ -15,6 +15,7 @@ import sysconfig
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def outward(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 def users_line(lines: Iterable[tuple[str, int]]) -> str | None:
     """Return the user's first of ``lines``, files and line numbers, as ``file:line``."""
     return next((f"{Path(f).name}:{number}" for f, number in lines if is_users(f)), None)
+
+
+def find_module_file(name: str, path: Iterable[str]) -> str | None:
+    """Return the file of the module ``name`` found by the entries of ``path``, without importing it."""
+    found, entries = None, [*path]
+    parts = name.split(".")
+    for count, part in enumerate(parts, 1):
+        if not part.isidentifier():
+            return None
+        found = PathFinder.find_spec(".".join(parts[:count]), entries)
+        if found is None:
+            return None
+        entries = [*(found.submodule_search_locations or ())]
+    return found.origin if found is not None and found.has_location else None
 
 
 _SHORT = 8

@@ -16,7 +16,6 @@ import sys
 import types
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
-from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +29,7 @@ from sweeper.definition.loading import (
     unpickling_error,
 )
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
-from sweeper.inspection.sources import meaning_of_text
+from sweeper.inspection.sources import find_module_file, meaning_of_text
 from sweeper.records.code import CodeFingerprint, digest_of
 from sweeper.run.protocol.messages import StudySource
 from sweeper.spec.repeating import confirmed_name
@@ -328,12 +327,4 @@ def _find_file(location: str, path: Sequence[str]) -> str | None:
     """Return ``location`` if it is a file, or else the file of that module, found without importing."""
     if location and Path(location).is_file():
         return location
-    entries: Sequence[str] | None = [str(Path.cwd()), *sys.path, *path]
-    parts = location.split(".")
-    found = None
-    for count in range(1, len(parts) + 1):
-        if entries is None or not parts[count - 1].isidentifier():
-            return None
-        found = PathFinder.find_spec(".".join(parts[:count]), list(entries))
-        entries = None if found is None else found.submodule_search_locations
-    return None if found is None or not found.has_location else found.origin
+    return find_module_file(location, (str(Path.cwd()), *sys.path, *path))

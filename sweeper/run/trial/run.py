@@ -70,7 +70,6 @@ from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
-from sweeper.train.loop.delivered import weights_digest
 from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Paused, SnapshotKeeper, Stopped, TrainingPlan
@@ -78,7 +77,7 @@ from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.replicas import describe_strategy
 from sweeper.train.sources.arrays import is_arrays
 from sweeper.train.state.state import Position, epochs_in
-from sweeper.train.state.variables import Variables
+from sweeper.train.state.variables import Variables, weights_digest
 from sweeper.train.warmstart.source import digest_now
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ import numpy as np
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.records.results import EpochRecord
 from sweeper.train.loop.building import take_one_step
-from sweeper.train.loop.delivered import weights_digest
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
 from sweeper.train.loop.prepared import build_training, trace_training
@@ -32,6 +31,7 @@ from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import without_superfluous
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.train.state.variables import weights_digest
 from sweeper.train.warmstart.initial import WarmInitialState
 
 _LOG = logging.getLogger(__name__)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
+import xxhash
 
 from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.errors import RestoreError
@@ -128,6 +130,19 @@ def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
         )
         raise RestoreError(msg)
     variables.restore(saved, loaded.tensors)
+
+
+def weights_digest(model: keras.Model) -> str:
+    """Return the XXH3-128 (hex) of all weights of the model, trainable and not, in order.
+
+    Callbacks change the weights after the last epoch was measured: ``EarlyStopping`` restores the best
+    epoch's, ``SwapEMAWeights`` and optimizers with averages put those in. The digest of the weights that an
+    epoch was measured with shows of which epoch the weights at the end are.
+    """
+    digest = xxhash.xxh3_128()
+    for weight in model.weights:
+        digest.update(np.ascontiguousarray(weight).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 _SKIPPED = keras_names.CONNECTIONS | keras_names.FUNCTIONS | {keras_names.OPTIMIZER}
