@@ -41,7 +41,7 @@ def main() -> int:
                 print(f"{group:24} {part.name:44} {part.kind}")
         return 0
     parts = list(chosen(given.names))
-    with empty_directory() as directory, service(sorted({p.group for p in parts}), directory):
+    with empty_directory() as directory, service(directory):
         return audits(parts, given.before) if given.audits else verdicts(parts, given.before)
 
 

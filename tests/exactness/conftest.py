@@ -35,14 +35,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def corpus_service(
-    request: pytest.FixtureRequest,
-    real_servers: None,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[None]:
+def corpus_service(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Have processes of the module's studies forked where their imports are done."""
-    groups = getattr(request.module, "GROUPS", ())
-    with service(groups, tmp_path_factory.mktemp("service")):
+    with service(tmp_path_factory.mktemp("service")):
         yield
 
 

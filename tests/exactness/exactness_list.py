@@ -113,18 +113,6 @@ def find(name: str) -> StudyPart:
     raise LookupError(msg)
 
 
-def imports_of(group: str) -> list[str]:
-    """The packages that a file imports at its top level, for a server to import beforehand."""
-    own = {file.stem for file in STUDIES.glob("*.py")}
-    names = []
-    for node in _tree(STUDIES / f"{group}.py").body:
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.append(node.module)
-    return [name for name in names if name.partition(".")[0] not in own]
-
-
 @cache
 def _tree(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))

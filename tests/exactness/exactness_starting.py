@@ -10,13 +10,13 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import exactness_attempts
 from exactness_attempts import Start
-from exactness_list import StudyPart, imports_of
+from exactness_list import StudyPart
 from forked_programs import ADDRESS, PROGRAM, Service
 
 from sweeper.run.launch.launchers import ForkLauncher, WarmServer
@@ -48,11 +48,20 @@ class Forked:
         self.process.wait()
 
 
-def service(groups: Iterable[str], directory: Path) -> Service:
-    """Return where programs are forked from that have imported what the files of ``groups`` import."""
-    imports = dict.fromkeys(name for group in groups for name in imports_of(group))
-    program = PROGRAM if ADDRESS in os.environ else ("-P",)
-    return Service(directory, os.environ, imports, program)
+@contextlib.contextmanager
+def service(directory: Path) -> Iterator[None]:
+    """Have programs forked from a process that has imported everything, unless there is one already."""
+    if ADDRESS in os.environ:
+        yield
+        return
+    own = Service(directory, os.environ)
+    own.wait()
+    os.environ[ADDRESS] = own.path
+    try:
+        yield
+    finally:
+        del os.environ[ADDRESS]
+        own.end()
 
 
 def forked(part: StudyPart, before: str | None = None) -> Start:
