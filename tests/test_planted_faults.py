@@ -123,7 +123,7 @@ FAULTS = (
     Fault(
         "files that a trial uses are not recorded",
         "files/recorder.py",
-        "self.forget_names()\n        self._active = True",
+        "self.forget_names()\n        self.active = True",
         "self.forget_names()",
         "runs/test_files.py",
     ),

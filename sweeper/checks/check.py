@@ -28,9 +28,8 @@ from typing import Any
 
 from sweeper.checkpoint.operations import link_checkpoint
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.files.aside import set_aside
 from sweeper.files.rules import TrialUses, in_a_check
-from sweeper.files.uses import uses_from_json
+from sweeper.files.uses import set_aside, uses_from_json
 from sweeper.records.results import Params
 from sweeper.replay.findings import Difference, errors
 from sweeper.replay.lines import line_of_argument
@@ -286,9 +285,7 @@ class _Check:
             theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
             found = list(in_a_check(ours, theirs))
             for each in found:
-                self._find(
-                    "error" if each.level == "error" else "note", "files", each.message, None
-                )
+                self._find(each.level, "files", each.message, None)
             if any(each.level == "error" for each in found):
                 return
 

@@ -330,27 +330,22 @@ class _Verifier:
 
     def _shared_files(self, record: TrialRecord) -> Iterator[Finding]:
         """Yield a finding for each file that the replay finds, and that another trial wrote or this one lacked."""
-        for file in record.files["written"]:
-            if file.get("sought") and Path(file["path"]).exists():
-                yield Finding(
-                    "warning",
-                    "files",
-                    f"no verdict on independence: trial {record.number} looked for {file['path']}, "
-                    "did not find it and wrote it, and its replay finds it; `sweeper check` trains "
-                    "without it",
-                    file=file["path"],
-                )
-        for file in record.files["read"]:
-            others = sorted(self.writers.get(file["path"], set()) - {record.number})
-            if others:
-                yield Finding(
-                    "warning",
-                    "files",
-                    f"no verdict on independence: trial {record.number} read {file['path']}, which "
-                    f"trial {others[0]} wrote, and its replay reads it, too; `sweeper check` tells "
-                    "whether they depend on each other",
-                    file=file["path"],
-                )
+        for file in (*record.files["written"], *record.files["read"]):
+            path, others = (
+                file["path"],
+                sorted(self.writers.get(file["path"], set()) - {record.number}),
+            )
+            if file.get("sought") and Path(path).exists():
+                seen = f"looked for {path}, did not find it and wrote it, and its replay finds it"
+            elif file in record.files["read"] and others:
+                seen = f"read {path}, which trial {others[0]} wrote, and its replay reads it, too"
+            else:
+                continue
+            message = (
+                f"no verdict on independence: trial {record.number} {seen}; `sweeper check` trains "
+                "without it and tells whether trials depend on each other"
+            )
+            yield Finding("warning", "files", message, file=path)
 
     def _replay(self, stored: StoredTrial, kill: Kill | None) -> _Outcome:
         """Run the trial again, and compare it with what is stored."""

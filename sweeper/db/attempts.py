@@ -170,19 +170,13 @@ def fingerprint_of(connection: Connection, study: str, number: int) -> Mapping[s
     )
 
 
-_WITH_WRITES = '%"wrote"%'
-"""Pattern of stored files among which at least one was written."""
-
-
 def record_files(
     connection: Connection, token: int, files: Mapping[str, Any]
-) -> tuple[tuple[str, int, Mapping[str, Any], bool], ...]:
-    """Store the files that an attempt read and wrote; return those of other attempts.
+) -> tuple[tuple[str, int, Mapping[str, Any]], ...]:
+    """Store the files that an attempt read and wrote; return study, number and files of others, the oldest first.
 
-    Returns:
-        Study, trial number, files and whether the attempt has ended, the oldest first: of each attempt in
-        the database that wrote a file, of the latest attempt at another trial of this study, and of
-        the earlier attempts at this trial.
+    Others are the attempts in the database that wrote a file, the latest one at another trial of this
+    study, and the earlier ones at this trial.
     """
     trial = lock_current(connection, token)
     connection.execute(sa.update(Attempt).where(Attempt.id == token).values(files=dict(files)))
@@ -193,21 +187,21 @@ def record_files(
         .scalar_subquery()
     )
     rows = connection.execute(
-        sa.select(Study.name, Trial.number, Attempt.files, Attempt.outcome)
+        sa.select(Study.name, Trial.number, Attempt.files)
         .join(Trial, Trial.id == Attempt.trial_id)
         .join(Study, Study.id == Trial.study_id)
         .where(
             Attempt.id != token,
             Attempt.files.is_not(None),
             sa.or_(
-                sa.type_coerce(Attempt.files, sa.Text).like(_WITH_WRITES),
+                sa.type_coerce(Attempt.files, sa.Text).like('%"wrote"%'),
                 Attempt.id == latest,
                 Attempt.trial_id == trial.id,
             ),
         )
         .order_by(Attempt.id)
     )
-    return tuple((row.name, row.number, row.files, row.outcome is not None) for row in rows)
+    return tuple((row.name, row.number, row.files) for row in rows)
 
 
 def record_parameter(

@@ -46,7 +46,7 @@ def next_repeat(connection: Connection, study: AnyRow) -> NextTrial | str | None
             connection, study, Confirmation.from_json(definition["confirm"]), results
         )
     else:
-        found = _next_of_search(study, definition, results, open_trials)
+        found = _next_of_search(study, results, open_trials)
     if found is None and open_trials:
         count = len(open_trials)
         return f"all {len(results)} trials have begun, and {count} {are(count)} still running"
@@ -63,19 +63,14 @@ def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
 
 
 def _next_of_search(
-    study: AnyRow,
-    definition: Mapping[str, object],
-    results: Mapping[int, AnyRow],
-    open_trials: list[int],
+    study: AnyRow, results: Mapping[int, AnyRow], open_trials: list[int]
 ) -> int | str | None:
-    numbering = Numbering.of(definition)
+    definition, numbering = study.definition, numbering_of(study)
     total = study.target // numbering.repeats
     one_by_one = definition.get("pruner") is not None
     lowest = numbering.repeat_of(open_trials[0]).configuration if open_trials else None
     waiting: str | None = None
-    # Earlier configurations are complete.
-    first = _first_incomplete(results, numbering, total)
-    for configuration in range(first, total):
+    for configuration in range(total):
         if (
             study.window is not None
             and lowest is not None
@@ -95,19 +90,11 @@ def _next_of_search(
                 f"the next repeat of configuration {configuration} waits for the one before it"
             )
             continue
-        limit = int(str(definition.get("concurrency", study.window)))
+        limit = definition.get("concurrency", study.window)
         if study.window is not None and len(open_trials) >= limit:
             return f"{len(open_trials)} trials are running (concurrency={limit})"
         return missing
     return waiting
-
-
-def _first_incomplete(results: Mapping[int, AnyRow], numbering: Numbering, total: int) -> int:
-    for configuration in range(total):
-        numbers = (numbering.number(configuration, r) for r in range(numbering.repeats))
-        if any(n not in results or results[n].result is None for n in numbers):
-            return configuration
-    return total
 
 
 def _next_of_race(

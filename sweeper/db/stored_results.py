@@ -44,7 +44,7 @@ from sweeper.db.verdicts import (
     latest_verdicts,
     read_exactness,
 )
-from sweeper.files.uses import FileUse, shown_uses, uses_from_json
+from sweeper.files.uses import shown_files
 from sweeper.records.code import CodeGroup, Environment
 from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.results import (
@@ -294,8 +294,7 @@ def _records(
     optuna_ids = sa.select(Trial.optuna_trial_id).where(chosen)
 
     attempts: defaultdict[int, list[AttemptRecord]] = defaultdict(list)
-    files: defaultdict[int, dict[str, FileUse]] = defaultdict(dict)
-    notices: defaultdict[int, list[str]] = defaultdict(list)
+    files: defaultdict[int, list[Mapping[str, Any]]] = defaultdict(list)
     exempted: dict[int, tuple[str, ...]] = {}
     warm_starts: dict[int, Mapping[str, Any]] = {}
     for row in connection.execute(
@@ -305,9 +304,7 @@ def _records(
     ):
         attempts[row.trial_id].append(_attempt(row))
         if row.files is not None:
-            used = row.files
-            files[row.trial_id] |= {use.path: use for use in uses_from_json(used)}
-            notices[row.trial_id] += used.get("notices", ())
+            files[row.trial_id].append(row.files)
         if row.fingerprint is not None:
             surroundings = row.fingerprint
             exempted[row.trial_id] = tuple(surroundings.get("output_only", ()))
@@ -362,7 +359,7 @@ def _records(
             rungs=tuple(rungs.get(trial.id, ())),
             length=trial.epochs or length,
             earlier_lengths=tuple(lengths.get(trial.id, ())),
-            files=shown_uses(tuple(files[trial.id].values()), notices[trial.id]),
+            files=shown_files(files[trial.id]),
         )
         for trial in trials
     )

@@ -1,38 +1,40 @@
 """Recorder of the files that a trial's process reads and writes.
 
-Python announces each ``open``, ``os.rename``, ``os.remove`` and ``sqlite3.connect`` as an audit event.
-TensorFlow and HDF5 open files in C++, so the few public functions that name such a file are wrapped: caches,
-snapshots and saved datasets of ``tf.data``, ``tf.io.gfile``, TensorFlow's checkpoints, and ``h5py.File``.
-``os.path.exists`` and its relatives are wrapped because a file that is only looked for can decide what a factory
-does.
+Python announces each ``open``, ``os.rename`` and ``sqlite3.connect`` as an audit event. TensorFlow and HDF5 open
+files in C++, so the few public functions that name such a file are wrapped. ``os.path.exists`` and its relatives
+are wrapped because a file that is only looked for can decide what a factory does, and ``open`` because no event
+announces that a file is closed: what was written is compared with what is read again, which another trial may have
+changed.
 
 The recorder is installed once in a process, before the study is imported, and inherited by the processes that
 are forked from it. An audit hook cannot be removed, so it looks at a flag first. Only the first use of each kind is
 recorded for a path, and at most `MOST` paths, so that a loop that opens a file for each batch pays for a look-up.
-Digests are computed when the uses are reported.
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
+import io
 import os
 import stat
 import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Callable, Iterable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sweeper.files.uses import FileUse, content_digest
+from sweeper.files.uses import DESCRIPTIONS, FileUse, content_digest, uses_to_json
 from sweeper.inspection.sources import is_users, outward
 
 MOST = 400
 """Maximum number of recorded paths."""
 
-_WRITES = os.O_WRONLY | os.O_RDWR
 _LOOKING = ("genericpath.py", "pathlib.py", "genericpath>", "posixpath>", "os>")
 _CODE = (".py", ".pyc", ".pyi", ".so")
 _SYSTEM = ("/proc/", "/dev/", "/sys/", "/etc/", "/usr/", "/lib/", "/lib64/", "/run/", "/var/lib/")
@@ -49,18 +51,16 @@ _ALL = READS | WRITES | ASKS
 
 
 class FileRecorder:
-    """Record of the files outside of the trial's own directories that this process uses.
-
-    Attributes:
-        left_out: Number of uses of further files after `MOST` had been recorded.
-    """
+    """Record of the files outside of the trial's own directories that this process uses."""
 
     def __init__(self) -> None:
-        self.left_out = 0
-        self._active = False
+        self.active = False
         self._own: tuple[str, ...] = ()
         self._seen: dict[str, FileUse] = {}
         self._recorded: dict[Any, int] = {}  # kinds of use by the name that the caller wrote
+        self._written: set[Any] = set()  # such names of files to which this process has written
+        self._left: dict[str, tuple[int, ...]] = {}  # state of a file as this process closed it
+        self._mapped: set[tuple[int, ...]] = set()
         self._inside = threading.local()
         self._snapshots: dict[str, tuple[str, set[str], list[None]]] = {}
 
@@ -70,11 +70,17 @@ class FileRecorder:
         for path in [path for path in self._seen if path.startswith(self._own)]:
             del self._seen[path]
         self.forget_names()
-        self._active = True
+        self.active = True
 
     def stop(self) -> None:
         """Stop recording."""
-        self._active = False
+        self.active = False
+
+    def report(self, *, ended: bool = False) -> dict[str, Any] | None:
+        """Return the uses so far as they are sent; None if there are none. ``ended`` ends the record."""
+        uses = self.uses(ended=ended) if self.active else ()
+        self.active = self.active and not ended
+        return uses_to_json(uses) if uses else None
 
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
         """Return the uses so far, with digests of the files as they are now.
@@ -82,11 +88,17 @@ class FileRecorder:
         Args:
             ended: The trial has ended, so that the snapshots of ``tf.data`` that it made are there.
         """
-        self._inside.on = True
-        try:
+        with self._unrecorded():
             if ended:
                 self._look_for_snapshots()
-            return tuple(use for seen in list(self._seen.values()) if (use := _completed(seen)))
+            found = [_completed(seen, ended=ended) for seen in list(self._seen.values())]
+            return tuple(use for use in found if use is not None)
+
+    @contextmanager
+    def _unrecorded(self) -> Iterator[None]:
+        self._inside.on = True
+        try:
+            yield
         finally:
             self._inside.on = False
 
@@ -94,23 +106,57 @@ class FileRecorder:
         """Record a use of a file by the name that the caller wrote."""
         if not kinds & ~self._recorded.get(name, 0) or getattr(self._inside, "on", False):
             return  # the usual case of a loop that opens files
-        self._inside.on = True
-        try:
+        with self._unrecorded():
             self._record(name, kinds)
-        finally:
-            self._inside.on = False
 
-    def removed(self, name: Any) -> None:
-        """Record that a file was removed or renamed."""
-        path = _resolved(name)
-        known = None if path is None else self._seen.get(path)
-        if known is not None and not known.existed:
-            known.gone = True
-            self._recorded.pop(name, None)
+    def wrote(self, name: Any) -> bool:
+        """Return whether this process has written to a file, by the name that the caller wrote."""
+        return name in self._written and self.active and not getattr(self._inside, "on", False)
+
+    def closed(self, name: Any, *, written: bool) -> None:
+        """Record that a file was closed to which this process has written, now or before.
+
+        Digests are computed here because another trial may write to the file until it is read again.
+        """
+        if not self.wrote(name) or Path(os.fsdecode(name)).name in DESCRIPTIONS:
+            return
+        with self._unrecorded():
+            seen = self._find(name)
+            if seen is not None and written:
+                state = _state(seen.path)
+                if state is not None and state[:2] not in self._mapped:
+                    self._left[seen.path] = state
+                    seen.digest = content_digest(seen.path)
+            elif seen is not None and (left := self._left.get(seen.path)) is not None:
+                state = _state(seen.path)
+                if state is not None and state != left and state[:2] == left[:2]:
+                    self._mark_changed(seen)  # while it was read
+
+    def locked(self, name: Any) -> None:
+        """Record that another process held a file which was to be read or written."""
+        with self._unrecorded():
+            seen = self._find(name)
+            if seen is not None:
+                self._mark_changed(seen)
+
+    def mapped(self, descriptor: int) -> None:
+        """Record that an open file is mapped into memory, by which it may change after it is closed."""
+        with suppress(OSError):
+            state = os.fstat(descriptor)
+            self._mapped.add((state.st_dev, state.st_ino))
+
+    def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
+        """Record that a file is about to replace another one."""
+        self.used(target, WRITES)
+        before, after = _resolved(source), _resolved(target)
+        if before in self._left and after in self._seen:
+            self._left[after] = self._left.pop(before)
+            self._seen[after].digest = self._seen[before].digest
 
     def forget_names(self) -> None:
         """Forget how relative paths were resolved, because the current directory changes."""
         self._recorded.clear()
+        self._written.clear()
 
     def snapshot(self, directory: str) -> None:
         """Record that a dataset has snapshots in a directory, which are read or made while it is iterated."""
@@ -137,6 +183,8 @@ class FileRecorder:
         if seen is None:
             self._recorded[name] = _ALL
             return
+        if kinds & READS and seen.path in self._left:
+            self._compare_with_written(seen)
         if kinds & (READS | ASKS) and not seen.wrote:
             seen.read_at = seen.read_at or _user()
             seen.asked = True
@@ -146,19 +194,32 @@ class FileRecorder:
         if kinds & WRITES:
             if seen.read and not seen.wrote:
                 seen.read_digest = content_digest(seen.path)  # it is about to change
-            seen.wrote, seen.gone = True, False
+            seen.wrote, seen.digest = True, ""
             seen.wrote_at = seen.wrote_at or _user()
-        done = (
-            _ALL if seen.wrote else kinds if seen.read else kinds & ~READS
-        )  # it may come to exist
+            self._left.pop(seen.path, None)
+            self._written.add(name)
+        # A file that is not there may come to exist, and one that was written may be changed.
+        done = ASKS if seen.wrote else kinds if seen.read else kinds & ~READS
         self._recorded[name] = self._recorded.get(name, 0) | done
+
+    def _compare_with_written(self, seen: FileUse) -> None:
+        """Mark a file as changed if its content is not what this process has written."""
+        left, state = self._left[seen.path], _state(seen.path)
+        if left == state:
+            return
+        if not seen.digest or content_digest(seen.path) != seen.digest:
+            self._mark_changed(seen)
+        elif state is not None:
+            self._left[seen.path] = state
+
+    def _mark_changed(self, seen: FileUse) -> None:
+        if not seen.changed:
+            seen.changed, seen.read_at = True, _user() or seen.read_at
 
     def _find(self, name: Any) -> FileUse | None:
         """Return the record of a file, made if necessary; None if its uses are not recorded."""
         if len(self._seen) >= MOST:
-            # Of a training that opens a file for each batch, not even the path is resolved.
-            self.left_out += 1
-            return None
+            return None  # of a training that opens a file for each batch, not even the path is resolved
         path = _resolved(name)
         if path is None or (path not in self._seen and self._is_nobodys(path)):
             return None
@@ -173,15 +234,17 @@ class FileRecorder:
         )
 
 
-def _completed(seen: FileUse) -> FileUse | None:
-    """Return a use with the digests of the file as it is now; None if it cannot matter to another trial."""
+def _completed(seen: FileUse, *, ended: bool) -> FileUse | None:
+    """Return a use with its digests; None if it cannot matter to another trial."""
     state = _stat(seen.path)
-    if state is None or seen.gone or not (seen.read or seen.wrote or seen.existed):
-        return None
+    if state is None or not (seen.read or seen.wrote or seen.existed):
+        return seen if seen.changed else None
     unchanged = (state.st_size, state.st_mtime_ns) == (seen.size, seen.modified)
     if seen.read and not seen.read_digest and unchanged:
         seen.read_digest = content_digest(seen.path)
-    return replace(seen, digest=content_digest(seen.path) if seen.wrote else "")
+    # Of a file that is still open, the content is known at the end.
+    last = ended and seen.wrote and not seen.digest
+    return replace(seen, digest=content_digest(seen.path) if last else seen.digest)
 
 
 RECORDER = FileRecorder()
@@ -195,59 +258,86 @@ def install() -> None:
     if not _INSTALLED:
         _INSTALLED.append("hook")
         sys.addaudithook(_hook)
-        _watch_lookups()
+        _watch_python()
         _watch_tensorflow()
         _watch_databases()
     RECORDER.begin()
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if not RECORDER._active:
-        return
-    if event == "open":
-        name, _, flags = arguments
-        if isinstance(name, int) or not isinstance(flags, int):
-            return
-        reads = not flags & (os.O_WRONLY | os.O_TRUNC)
-        writes = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
-        if reads and sys._getframe(1).f_code.co_filename.endswith("/csv_logger.py"):
-            reads = False  # `keras.callbacks.CSVLogger` looks for the header of a file that it appends to
-        RECORDER.used(name, writes | (READS if reads else 0))
-    elif event in _EVENTS:
+    if RECORDER.active and event in _EVENTS:
         _EVENTS[event](*arguments)
 
 
-def _renamed(source: Any, target: Any, *_: Any, **__: Any) -> None:
+def _opened(name: Any, _mode: Any, flags: Any) -> None:
+    if isinstance(name, int) or not isinstance(flags, int):
+        return
+    reads = not flags & (os.O_WRONLY | os.O_TRUNC)
+    # `keras.callbacks.CSVLogger` looks for the header of a file that it appends to.
+    if reads and any(
+        sys._getframe(n).f_code.co_filename.endswith("/csv_logger.py") for n in (2, 3)
+    ):
+        reads = False
+    writes = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
+    RECORDER.used(name, writes | (READS if reads else 0))
+
+
+def _changes(path: Any, *_: Any) -> None:
+    RECORDER.used(path, WRITES)
+
+
+def _links(_source: Any, target: Any, *_: Any) -> None:
     RECORDER.used(target, WRITES)
-    RECORDER.removed(source)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {
-    "os.rename": _renamed,
-    "os.remove": lambda path, *_: RECORDER.removed(path),
-    "os.truncate": lambda path, *_: RECORDER.used(path, WRITES),
-    "os.link": lambda _source, target, *_: RECORDER.used(target, WRITES),
-    "os.symlink": lambda _source, target, *_: RECORDER.used(target, WRITES),
+    "open": _opened,
+    "os.rename": RECORDER.renamed,
+    "os.truncate": _changes,
+    "os.link": _links,
+    "os.symlink": _links,
     "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
+    "mmap.__new__": lambda descriptor, *_: RECORDER.mapped(descriptor),
     "os.chdir": lambda *_: RECORDER.forget_names(),
 }
 
 
-def _watch_lookups() -> None:
-    """Wrap ``os.stat``, by which ``os.path.exists`` and ``Path.is_file`` look; it raises no audit event."""
-    original = os.stat
+def _watch_python() -> None:
+    """Wrap ``open``, to know when a file is closed, and ``os.stat``, by which ``os.path.exists`` looks."""
+    stat_file, open_file = os.stat, io.open
 
-    @functools.wraps(original)
+    @functools.wraps(stat_file)
     def asked(path: Any, *arguments: Any, **options: Any) -> os.stat_result:
-        if RECORDER._active and isinstance(path, str | os.PathLike) and _decides():
+        if RECORDER.active and isinstance(path, str | os.PathLike) and _decides():
             RECORDER.used(path, ASKS)
-        return original(path, *arguments, **options)
+        return stat_file(path, *arguments, **options)
+
+    @functools.wraps(open_file)
+    def opened(file: Any, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        made = open_file(file, mode, *arguments, **options)
+        name = os.fspath(file) if isinstance(file, os.PathLike) else file
+        if RECORDER.wrote(name):
+            _tell_when_closed(made, name, written=bool(_kinds(mode) & WRITES))
+        return made
 
     os.stat = asked
+    builtins.open = io.open = opened
     # `shutil` asks these sets what ``os.stat`` can do.
     for capable in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks):
-        if original in capable:
+        if stat_file in capable:
             capable.add(asked)
+
+
+def _tell_when_closed(file: Any, name: Any, *, written: bool) -> None:
+    this = weakref.ref(file)  # the file must still be closed when the last reference to it is gone
+
+    def close() -> None:
+        held = this()
+        if held is not None and not held.closed:
+            type(held).close(held)
+            RECORDER.closed(name, written=written)
+
+    file.close = close
 
 
 def _decides() -> bool:
@@ -269,37 +359,31 @@ def _watch_tensorflow() -> None:
     from tensorflow.python.lib.io import file_io
     from tensorflow.python.training import py_checkpoint_reader
 
-    _before(file_io.FileIO, "__init__", _opened)
+    used, files = RECORDER.used, file_io.FileIO
+    _observe(files, "__init__", lambda _file, name, mode="r", *_: used(_text(name), _kinds(mode)))
+    _observe(files, "close", lambda file: _at_close(_text(file.name), file.mode))
     for module in (file_io, tf.io.gfile):
         for name in ("file_exists_v2", "exists"):
-            _before(module, name, lambda path, *_: RECORDER.used(_text(path), ASKS))
+            _observe(module, name, lambda path, *_: used(_text(path), ASKS))
         for name in ("rename_v2", "rename"):
-            _before(module, name, lambda a, b, *_, **__: _renamed(_text(a), _text(b)))
-    _before(
-        py_checkpoint_reader,
-        "NewCheckpointReader",
-        lambda prefix: RECORDER.used(f"{_text(prefix)}.index", READS),
-    )
-    _before(
-        functional_saver.MultiDeviceSaver,
-        "save",
-        lambda _saver, prefix, *_, **__: RECORDER.used(f"{_text(prefix)}.index", WRITES),
-    )
-    _before(tf.data.Dataset, "cache", _cached)
-    _before(
-        tf.data.Dataset, "snapshot", lambda _data, path, *_, **__: RECORDER.snapshot(_text(path))
+            _observe(module, name, lambda a, b, *_, **__: RECORDER.renamed(_text(a), _text(b)))
+    reader = (py_checkpoint_reader, "NewCheckpointReader")
+    _observe(*reader, lambda prefix: used(f"{_text(prefix)}.index", READS))
+    _observe(functional_saver.MultiDeviceSaver, "save", _saved)
+    _observe(tf.data.Dataset, "cache", _cached)
+    _observe(
+        tf.data.Dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path))
     )
 
 
-def _opened(_file: Any, name: Any, mode: str = "r", *_: Any, **__: Any) -> None:
-    """Record the opening of a file by ``tf.io.gfile``."""
-    RECORDER.used(_text(name), _kinds(mode))
+def _at_close(name: str, mode: str) -> Callable[[], None]:
+    return lambda: RECORDER.closed(name, written=bool(_kinds(mode) & WRITES))
 
 
-def _kinds(mode: str) -> int:
-    """Return the kinds of use of a file that is opened in a mode such as ``"r+"``."""
-    reads = "r" in mode or "+" in mode
-    return (READS if reads else 0) | (WRITES if {*"wax+"} & {*mode} else 0)
+def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> Callable[[], None]:
+    index = f"{_text(prefix)}.index"
+    RECORDER.used(index, WRITES)
+    return _at_close(index, "w")
 
 
 def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
@@ -307,6 +391,12 @@ def _cached(_dataset: Any, filename: Any = "", *_: Any, **__: Any) -> None:
     index = f"{_text(filename)}.index"
     if index != ".index":
         RECORDER.used(index, READS if Path(index).exists() else READS | WRITES)
+
+
+def _kinds(mode: str) -> int:
+    """Return the kinds of use of a file that is opened in a mode such as ``"r+"``."""
+    reads = "r" in mode or "+" in mode
+    return (READS if reads else 0) | (WRITES if {*"wax+"} & {*mode} else 0)
 
 
 def _snapshots_in(directory: str) -> set[str]:
@@ -329,24 +419,32 @@ def _watch_databases() -> None:
             each = os.fsdecode(name) + suffix
             RECORDER.used(each, (READS if flag != "n" else 0) | (WRITES if flag != "r" else 0))
 
-    _before(h5py.File, "__init__", opened)
-    _before(dbm, "open", database)
+    _observe(h5py.File, "__init__", opened)
+    _observe(h5py.File, "close", lambda f: _at_close(f.filename, f.mode) if f else None)
+    _observe(dbm, "open", database)
 
 
-def _before(owner: Any, name: str, tell: Callable[..., None]) -> None:
-    """Replace ``owner.name`` by a function that calls ``tell`` with the same arguments first."""
+def _observe(owner: Any, name: str, tell: Callable[..., Callable[[], None] | None]) -> None:
+    """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
     original = getattr(owner, name, None)
     if original is None:
         return
 
     @functools.wraps(original)
     def observed(*arguments: Any, **options: Any) -> Any:
-        if RECORDER._active:
-            try:
-                tell(*arguments, **options)
-            except TypeError:
-                return original(*arguments, **options)  # wrong arguments: its own error is clearer
-        return original(*arguments, **options)
+        after = None
+        if RECORDER.active:
+            with suppress(TypeError):  # of wrong arguments: the original's own error is clearer
+                after = tell(*arguments, **options)
+        try:
+            returned = original(*arguments, **options)
+        except BlockingIOError:  # HDF5's lock of a file
+            if RECORDER.active and len(arguments) > 1:
+                RECORDER.locked(arguments[1])
+            raise
+        if after is not None:
+            after()
+        return returned
 
     setattr(owner, name, observed)
 
@@ -378,6 +476,12 @@ def _stat(path: str) -> os.stat_result | None:
     except (OSError, ValueError):
         return None
     return found if stat.S_ISREG(found.st_mode) else None
+
+
+def _state(path: str) -> tuple[int, ...] | None:
+    """Return what changes when a regular file is written; None if there is none."""
+    found = _stat(path)
+    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 @functools.cache

@@ -1,35 +1,35 @@
 """Rules for the files of several trials: what makes a trial depend on another one, and what only may.
 
 A file that was there before the study is the user's. A trial that reads what another trial wrote is not
-independent if its own content would have been different. A run knows that only of a file that the trial then
-overwrote; `sweeper check` knows it, because it runs each of two trials without the other's files.
+independent if its own content would have been different. A run knows that only of a file that the trial
+overwrote, before or afterwards; `sweeper check` knows it, because it runs each of two trials without the
+other's files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sweeper.files.uses import FileUse
 
 CURE = "write it below `trial.directory`, which each trial has for itself"
+_OR_BEFORE = f"{CURE}, or make the file before the study begins"
 
 
 @dataclass(frozen=True)
 class TrialUses:
-    """Uses of files by one attempt at another trial.
+    """Uses of files by one attempt.
 
     Attributes:
         who: The trial for messages, such as "trial 3".
         uses: Its uses.
-        ended: Whether the attempt has ended, so that digests of what it wrote are known.
         same: Whether it is an earlier attempt at the trial that is judged, whose files are its own.
     """
 
     who: str
     uses: tuple[FileUse, ...]
-    ended: bool = True
     same: bool = False
 
 
@@ -49,44 +49,34 @@ class FileFinding:
     message: str
 
 
-def in_a_run(
-    trial: TrialUses, others: Sequence[TrialUses], *, check: str = "sweeper check FILE"
-) -> Iterator[FileFinding]:
-    """Yield the findings about one trial of a run, given the uses of other trials.
+def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFinding]:
+    """Yield the findings about one trial of a run.
 
     Args:
         trial: The trial.
         others: Attempts at other trials, of this study or earlier ones in the same database, and
-            earlier attempts at the trial.
-        check: Command that decides what a run cannot.
+            earlier attempts at the trial, the latest last.
     """
     for use in trial.uses:
-        writer = _writer(use, others)
-        if writer is None:
+        theirs = [(each.who, other, each.same) for each in others for other in each.uses]
+        theirs = [(who, other, same) for who, other, same in theirs if other.path == use.path]
+        wrote = [(who, other) for who, other, same in theirs if other.wrote and not same]
+        who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
+        # What another trial reported before this one wrote is judged now.
+        latest = {name: other for name, other, same in theirs if not same}
+        for name, other in latest.items() if use.wrote else ():
+            if other.changed:
+                yield _changed(name, other, trial.who, use)
+        if use.changed:
+            yield _changed(trial.who, use, who, written)
+        elif not wrote:
             if use.read and not use.wrote:
-                yield from _changed_input(use, others)
-            continue
-        who, written = writer
-        if use.depends and use.existed:
-            same = bool(use.read_digest) and use.read_digest == use.digest
-            if use.read and use.wrote and use.digest and use.read_digest and not same:
-                yield FileFinding(
-                    "error",
-                    use.path,
-                    f"{trial.who} is not independent: {_at(use.read_at)}reads {use.name}, which "
-                    f"{who} wrote{_by(written.wrote_at)}, and writes other content to it"
-                    f"{_by(use.wrote_at)}; {CURE}, or make the file before the study begins",
-                )
-            elif same or not use.wrote:
-                yield FileFinding(
-                    "warning",
-                    use.path,
-                    f"{trial.who} {'reads' if use.read else 'looks for'} {use.name}"
-                    f"{_by(use.read_at)}, which {who} wrote{_by(written.wrote_at)}; its result does "
-                    f"not depend on {who} only if it would have written the same: `{check}` tells",
-                )
-        elif use.wrote and trial.ended and _both_known_other(use, written):
-            yield _overwritten(use, who, trial.who)
+                yield from _changed_input(use, [(who, other) for who, other, _ in theirs])
+        elif not (use.depends and use.existed):
+            if _differ(use, written):
+                yield _overwritten(use, who, trial.who)
+        else:
+            yield from _dependent(trial.who, use, who, written)
 
 
 def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
@@ -98,71 +88,74 @@ def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
     """
     by_path = {use.path: use for use in second.uses}
     for use in first.uses:
-        other = by_path.get(use.path)
-        if not use.wrote or use.existed:
+        other = by_path.get(use.path, FileUse(use.path))
+        if not use.wrote or use.existed or (other.wrote and not _differ(use, other)):
             continue
-        if other is None or not other.wrote:
-            if other is not None and other.asked:
-                yield _dependent(use, other, first.who, second.who, "would have had none")
-            continue
-        if not _both_known_other(use, other):
-            continue
-        if use.asked or other.asked:
-            looked = other if other.asked else use
-            yield _dependent(use, looked, first.who, second.who, "would have written other content")
-        else:
+        if other.asked or (use.asked and other.wrote):
+            would = "would have written other content" if other.wrote else "would have had none"
+            message = (
+                f"{_at((other if other.asked else use).read_at)}reads {use.name}, which {first.who} "
+                f"wrote{_by(use.wrote_at)}; {second.who} {would}: {_OR_BEFORE}"
+            )
+            yield FileFinding("error", use.path, message)
+        elif other.wrote:
             yield _overwritten(use, first.who, second.who)
 
 
+def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iterator[FileFinding]:
+    """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
+    where, known = f"which {writer} wrote{_by(written.wrote_at)}", use.read_digest and use.digest
+    if known and use.read_digest != use.digest:
+        message = (
+            f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
+            f"content to it{_by(use.wrote_at)}; {_OR_BEFORE}"
+        )
+        yield FileFinding("error", use.path, message)
+    elif known or not use.wrote:
+        message = (
+            f"{reader} {'reads' if use.read else 'looks for'} {use.name}{_by(use.read_at)}, {where}; its "
+            f"result does not depend on {writer} only if it would have written the same: `sweeper check "
+            "FILE` tells"
+        )
+        yield FileFinding("warning", use.path, message)
+
+
+def _changed(reader: str, use: FileUse, writer: str, written: FileUse) -> FileFinding:
+    message = (
+        f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
+        f"wrote{_by(written.wrote_at)} after {reader} had written it{_by(use.wrote_at)}, so that it is "
+        f"not what {reader} wrote; in a factory, {CURE}"
+    )
+    return FileFinding("error" if written.wrote else "warning", use.path, message)
+
+
 def _overwritten(use: FileUse, first: str, second: str) -> FileFinding:
-    return FileFinding(
-        "note",
-        use.path,
-        f"{first} and {second} both write {use.name}{_by(use.wrote_at)}, and what is left is one trial's "
-        f"alone; {CURE}",
+    message = (
+        f"{first} and {second} both write {use.name}{_by(use.wrote_at)}, and what is left is one "
+        f"trial's alone; {CURE}"
     )
+    return FileFinding("note", use.path, message)
 
 
-def _dependent(use: FileUse, reader: FileUse, first: str, second: str, would: str) -> FileFinding:
-    return FileFinding(
-        "error",
-        use.path,
-        f"{_at(reader.read_at)}reads {use.name}, which {first} wrote{_by(use.wrote_at)}; {second} "
-        f"{would}: {CURE}, or make the file before the study begins",
-    )
+def _changed_input(use: FileUse, theirs: Iterable[tuple[str, FileUse]]) -> Iterator[FileFinding]:
+    """Yield a note if an input of the user's has other content than when another trial read it last."""
+    readers = [(who, other) for who, other in theirs if other.read and not other.wrote]
+    if not readers:
+        return
+    who, other = readers[-1]
+    if (other.size, other.modified) == (use.size, use.modified):
+        return
+    known = bool(other.read_digest and use.read_digest)
+    # A file that was written again with the same length may be the same.
+    if other.read_digest != use.read_digest if known else other.size != use.size:
+        message = (
+            f"{use.name} changed since {who} ran{_by(use.read_at)}: what was trained before and after "
+            "the change is ranked together, but has not read the same data"
+        )
+        yield FileFinding("note", use.path, message)
 
 
-def _writer(use: FileUse, others: Sequence[TrialUses]) -> tuple[str, FileUse] | None:
-    """Return the latest other trial that wrote the file, with its use; a writer of the same content last."""
-    found = None
-    for other in others:
-        for theirs in () if other.same else other.uses:
-            if theirs.path == use.path and theirs.wrote:
-                found = other.who, theirs
-    return found
-
-
-def _changed_input(use: FileUse, others: Sequence[TrialUses]) -> Iterator[FileFinding]:
-    """Yield a note if an input of the user's has other content than when another trial read it."""
-    for other in reversed(others):
-        for theirs in other.uses:
-            if theirs.path != use.path or not theirs.read or theirs.wrote:
-                continue
-            same_state = (theirs.size, theirs.modified) == (use.size, use.modified)
-            if same_state or (theirs.read_digest and theirs.read_digest == use.read_digest):
-                return
-            if theirs.size == use.size and not (theirs.read_digest and use.read_digest):
-                return  # written again with the same length; whether it differs is unknown
-            yield FileFinding(
-                "note",
-                use.path,
-                f"{use.name} changed since {other.who} ran{_by(use.read_at)}: what was trained before "
-                "and after the change is ranked together, but has not read the same data",
-            )
-            return
-
-
-def _both_known_other(ours: FileUse, theirs: FileUse) -> bool:
+def _differ(ours: FileUse, theirs: FileUse) -> bool:
     return bool(ours.digest and theirs.digest) and ours.digest != theirs.digest
 
 

@@ -14,6 +14,7 @@ Bonferroni's inequality.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -190,15 +191,8 @@ def needed_repeats(differences: Sequence[float], level: float = LEVEL) -> int | 
         missed = special.nctdtr(repeats - 1, math.sqrt(repeats) * mean / spread, critical)
         return 1.0 if math.isnan(missed) else 1 - float(missed)
 
-    low, high = 1, 2
-    while power(high) < POWER:
-        low, high = high, 2 * high
-        if low > _MOST_NEEDED:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle) >= POWER else (middle, high)
-    return max(high, len(differences) + 1)
+    found = bisect_left(range(_MOST_NEEDED + 1), POWER, lo=2, key=power)
+    return max(found, len(differences) + 1) if found <= _MOST_NEEDED else None
 
 
 def looks(repeats: int, at_most: int) -> tuple[int, ...]:

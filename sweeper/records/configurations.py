@@ -168,36 +168,23 @@ def configurations_of(
         comparison = comparisons.get(c)
         if comparison is not None:
             comparison = replace(comparison, leader=shown(comparison.leader))
-        record = _record(shown(c), groups[c], values[c], direction, numbering)
-        # SciPy takes longer to import than everything else that lists studies.
-        interval = interval_of_mean(values[c].values()) if compared else None
-        found.append(replace(record, state=states[c], interval=interval, comparison=comparison))
+        own = values[c]
+        best = leading({r: {0: value} for r, value in own.items()}, direction, own) if own else None
+        record = ConfigurationRecord(
+            number=shown(c),
+            state=states[c],
+            params=groups[c][0].params,
+            values=own,
+            mean=fmean(own.values()) if own else None,
+            std=spread_of(list(own.values())) if len(own) > 1 else None,
+            # SciPy takes longer to import than everything else that lists studies.
+            interval=interval_of_mean(own.values()) if compared else None,
+            trials=tuple(trial.number for trial in groups[c]),
+            best_trial=None if best is None else numbering.number(c, best),
+            comparison=comparison,
+        )
+        found.append(record)
     return tuple(found)
-
-
-def _record(
-    number: int,
-    trials: Sequence[_Training],
-    values: Values,
-    direction: str,
-    numbering: Numbering,
-) -> ConfigurationRecord:
-    best = None
-    if values:
-        sign = -1.0 if direction == "maximize" else 1.0
-        repeat = min(values, key=lambda each: (sign * values[each], each))
-        best = next(t.number for t in trials if numbering.repeat_of(t.number).repeat == repeat)
-    return ConfigurationRecord(
-        number=number,
-        state=trials[0].state,
-        params=trials[0].params,
-        values=dict(values),
-        mean=fmean(values.values()) if values else None,
-        std=spread_of(list(values.values())) if len(values) > 1 else None,
-        interval=None,
-        trials=tuple(trial.number for trial in trials),
-        best_trial=best,
-    )
 
 
 def _state(trials: Sequence[_Training], least: int) -> TrialState:
@@ -216,16 +203,9 @@ def _whole_rounds(
     groups: Mapping[int, Sequence[_Training]], values: Mapping[int, Values], numbering: Numbering
 ) -> dict[int, Values]:
     """Return the values of the rounds of a confirmation in which every begun training has ended."""
-    open_rounds = [
-        numbering.repeat_of(trial.number).repeat
-        for group in groups.values()
-        for trial in group
-        if trial.state not in ("complete", "failed")
-    ]
-    latest = max(
-        (numbering.repeat_of(t.number).repeat for g in groups.values() for t in g), default=0
-    )
-    end = min([latest + 1, *open_rounds])
+    begun = [trial for group in groups.values() for trial in group]
+    open_trials = [t.number for t in begun if t.state not in ("complete", "failed")]
+    end = min((numbering.repeat_of(number).repeat for number in open_trials), default=math.inf)
     return {
         c: {r: v for r, v in values.get(c, {}).items() if r < end}
         for c in range(numbering.confirmed)

@@ -1,10 +1,16 @@
 """Trials that meet in a file: found by the rules, by `run` and by `check`; harmless files go without a word."""
 
+from __future__ import annotations
+
+import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -15,10 +21,9 @@ from sweeps import command, sweep
 
 from sweeper.errors import IndependenceError
 from sweeper.files import recorder
-from sweeper.files.aside import set_aside
 from sweeper.files.recorder import MOST, RECORDER, install
-from sweeper.files.rules import TrialUses, in_a_check, in_a_run
-from sweeper.files.uses import uses_from_json, uses_to_json
+from sweeper.files.rules import FileFinding, TrialUses, in_a_check, in_a_run
+from sweeper.files.uses import FileUse, set_aside, uses_from_json, uses_to_json
 from sweeper.records.events import Notice
 
 
@@ -166,12 +171,119 @@ def test_a_tree_with_links_is_copied_while_files_are_recorded(here):
     assert os.stat in os.supports_follow_symlinks
 
 
-def test_only_so_many_files_are_recorded_and_the_rest_is_counted(here):
+def test_only_so_many_files_are_recorded(here: Path) -> None:
     RECORDER.begin([])
     for number in range(MOST + 7):
         (here / str(number)).write_text("")
     assert len(RECORDER.uses()) == MOST
-    assert RECORDER.left_out == 7
+
+
+def _with_open(value: float) -> None:
+    with open("start", "w") as file:  # noqa: PTH123 - as scripts do it
+        file.write(str(value))
+
+
+def _with_hdf5(value: float) -> None:
+    with h5py.File("start", "w") as made:
+        made["x"] = np.full(4, value)
+
+
+def _with_tensorflow(value: float) -> None:
+    with tf.io.gfile.GFile("start", "w") as file:
+        file.write(str(value))
+
+
+def _by_renaming(value: float) -> None:
+    Path("start.tmp").write_text(str(value))
+    Path("start.tmp").replace("start")
+
+
+WRITERS = [_with_open, _with_hdf5, _with_tensorflow, _by_renaming]
+
+
+def met(write: Callable[[float], None], value: float) -> list[FileFinding]:
+    """Findings about trial 1, which writes 1.0 and reads it after another trial has written ``value``."""
+    RECORDER.begin([])
+    write(1.0)
+    RECORDER.stop()
+    write(value)
+    RECORDER.active = True
+    Path("start").read_bytes()
+    if write is _with_hdf5:
+        h5py.File("start").close()
+    uses = RECORDER.uses(ended=True)
+    other = FileUse(str(Path("start").resolve()), wrote=True, wrote_at="`top` study.py:7")
+    return list(in_a_run(TrialUses("trial 1", uses), [TrialUses("trial 0", (other,))]))
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_a_trial_that_reads_another_ones_content_in_its_own_file_is_not_independent(
+    write: Callable[[float], None], here: Path
+) -> None:
+    [error] = met(write, 2.0)
+    assert error.level == "error"
+    assert "trial 1 is not independent: `met` test_files.py:" in error.message
+    assert "uses start, which trial 0 wrote (`top` study.py:7)" in error.message
+    assert "in a factory, write it below `trial.directory`" in error.message
+
+
+def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here: Path) -> None:
+    path = str(here / "start")
+    reader = TrialUses("trial 0", (FileUse(path, wrote=True, changed=True),))
+    [warning] = in_a_run(reader, [])
+    assert (warning.level, "another process" in warning.message) == ("warning", True)
+    writer = TrialUses("trial 1", (FileUse(path, wrote=True, wrote_at="`top` study.py:7"),))
+    [error] = in_a_run(writer, [reader])
+    assert error.level == "error"
+    assert "trial 0 is not independent" in error.message
+    assert "which trial 1 wrote (`top` study.py:7)" in error.message
+    again = TrialUses("trial 0", (FileUse(path, wrote=True),))
+    assert list(in_a_run(writer, [reader, again])) == [], "its next attempt ran alone"
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_the_same_bytes_in_its_own_file_are_harmless(
+    write: Callable[[float], None], here: Path
+) -> None:
+    assert met(write, 1.0) == []
+
+
+def test_a_file_that_changes_while_it_is_read_is_found(here: Path) -> None:
+    RECORDER.begin([])
+    _with_hdf5(1.0)
+    with h5py.File("start", locking=False):
+        content = Path("start").read_bytes()
+        RECORDER.stop()
+        Path("start").write_bytes(content)
+        RECORDER.active = True
+    assert RECORDER.uses()[0].changed
+
+
+def test_a_file_that_another_process_holds_is_found(here: Path) -> None:
+    RECORDER.begin([])
+    _with_hdf5(1.0)
+    with Path("start").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(BlockingIOError):
+            h5py.File("start")
+    assert RECORDER.uses()[0].changed
+
+
+def test_what_the_trial_itself_changes_is_its_own(here: Path) -> None:
+    """Mapped into memory, written again, appended to, and read while it is open."""
+    RECORDER.begin([])
+    mapped = np.memmap("mapped", "float32", "w+", shape=(8,))
+    mapped[:] = 3
+    mapped.flush()
+    assert np.memmap("mapped", "float32", "r")[0] == 3
+    for value in (1.0, 2.0):
+        _with_open(value)
+        assert Path("start").read_text() == str(value)
+    with Path("start").open("a") as file:
+        file.write("more")
+        file.flush()
+        assert Path("start").read_text() == "2.0more"
+    assert not any(use.changed for use in RECORDER.uses())
 
 
 _CALLBACK = "keras.callbacks.CSVLogger({file})"
@@ -209,7 +321,43 @@ def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(tmp_pat
         sweep(text.write(tmp_path / "weights.py"), tmp_path / "runs", workers=1)
 
 
-def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(tmp_path, monkeypatch):
+_AT_THE_TOP = """import os, pathlib, time
+import tensorflow as tf
+tf.constant(1)  # so that each trial's process imports this file
+pathlib.Path("start.txt").write_text({content})
+pathlib.Path(f"imported-{{os.getpid()}}").write_text("")
+def wait():
+    while len(list(pathlib.Path().glob("imported-*"))) < 3:  # the server and two trials
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("content", ["str(os.getpid())", "'the same'"])
+def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = study(
+        "top",
+        model="wait()\npathlib.Path('start.txt').read_text()\n"
+        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        "model.compile('sgd', 'mse')\nreturn model",
+    )
+    text = replace(text, head=_AT_THE_TOP.format(content=content))
+    file, runs = text.write(tmp_path / "top.py"), tmp_path / "runs"
+    if content == "'the same'":
+        swept = sweep(file, runs, workers=2)
+        assert [trial.state for trial in swept.trials] == ["complete", "complete"]
+        return
+    with pytest.raises(
+        IndependenceError, match=r"top\.py:\d+ uses start\.txt, which trial \d wrote"
+    ):
+        sweep(file, runs, workers=2)
+
+
+def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     shared = study("shared-log", callbacks=_CALLBACK.format(file="'log.csv'"))
     swept = sweep(shared.write(tmp_path / "shared_log.py"), tmp_path / "runs", workers=1, trials=3)

@@ -405,7 +405,7 @@ class ReplayBuilt:
 class FilesUsed:
     """Report of the files outside of its own directory that the trial has used so far, as `uses_to_json`.
 
-    It is sent once the trial is built, and again with the trial's last message; then ``ended`` is true.
+    It is sent once the study is imported, once the trial is built, and with its last message (``ended``).
     """
 
     files: dict[str, Any]

@@ -17,13 +17,13 @@ import queue
 import re
 import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
 from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
+from sweeper.files.recorder import RECORDER
 from sweeper.inspection.sources import is_users
 from sweeper.replay.lines import line_of_error
 from sweeper.run.protocol.channel import Channel, GarbledError
@@ -70,7 +70,7 @@ _NO_REASON = re.compile(
 )
 
 
-_LAST = (Finished, PrunedHere, PausedHere, StoppedHere, Failed)
+_LAST = Finished | PrunedHere | PausedHere | StoppedHere | Failed
 
 
 class ChannelLink:
@@ -78,13 +78,10 @@ class ChannelLink:
 
     Attributes:
         asked: Whether the trial has requested a parameter or begun to train.
-        files_used: Returns the report of the files that the trial used, which is sent before its last
-            message, or None if there are none; None before they are recorded.
     """
 
     def __init__(self, channel: Channel) -> None:
         self.asked = False
-        self.files_used: Callable[[], FilesUsed | None] | None = None
         self._channel = channel
         self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
         self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
@@ -93,16 +90,17 @@ class ChannelLink:
 
     def send(self, message: Message) -> None:
         self.asked = self.asked or isinstance(message, Suggest | Started)
-        report = self.files_used
+        if isinstance(message, Started | _LAST):
+            self.report_files(ended=not isinstance(message, Started))
         try:
-            if report is not None and isinstance(message, _LAST):
-                self.files_used = None
-                used = report()
-                if used is not None:
-                    self._channel.send(used)
             self._channel.send(message)
         except OSError:
             worker_is_gone()
+
+    def report_files(self, *, ended: bool = False) -> None:
+        """Report the files that the trial has used so far, if it used any outside of its directory."""
+        if used := RECORDER.report(ended=ended):
+            self.send(FilesUsed(used, ended))
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         self.send(Suggest(name, distribution))

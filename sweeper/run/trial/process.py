@@ -16,9 +16,8 @@ from pathlib import Path
 
 from sweeper.definition.definition import StudyDefinition
 from sweeper.files.recorder import RECORDER, install
-from sweeper.files.uses import uses_to_json
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment, Evaluation, ExportOrder, FilesUsed, Preparing
+from sweeper.run.protocol.messages import Assignment, Evaluation, ExportOrder, Preparing
 from sweeper.run.signals import release_signals, signals_to_stop
 from sweeper.run.trial.devices import configure_tensorflow, limit_memory, show_devices
 from sweeper.run.trial.link import ChannelLink, failure_of
@@ -51,11 +50,13 @@ def serve_trial(
         install()
         RECORDER.begin(_own_directories(assignment))
         order = assignment.order
-        if not isinstance(order, Evaluation | ExportOrder):
-            link.files_used = _files_used
+        if isinstance(order, Evaluation | ExportOrder):
+            RECORDER.stop()
         if assignment.source is not None:
             link.send(Preparing("importing the study"))
         definition = load()
+        # Before the factories read, so that other trials know what the top of the file writes.
+        link.report_files()
         if isinstance(order, Evaluation):
             from sweeper.run.trial.evaluation import evaluate
 
@@ -78,19 +79,8 @@ def serve_trial(
             stream.flush()
 
 
-def _files_used() -> FilesUsed | None:
-    """Return the report of the files that were used so far; None if there are none."""
-    uses = RECORDER.uses(ended=True)
-    return FilesUsed(uses_to_json(uses, RECORDER.left_out), ended=True) if uses else None
-
-
 def _own_directories(assignment: Assignment) -> list[str]:
     """Return the directories whose files belong to this trial, its attempts and its checkpoints."""
-    attempt = Path(assignment.log).parent
-    own = [
-        assignment.files,
-        str(attempt),
-        *(each for each in assignment.checkpoints if "://" not in each),
-    ]
     # The directory of a trial has one for each attempt; that of a replay is a temporary one.
-    return [*own, str(Path(assignment.files).parent)]
+    own = [str(Path(assignment.log).parent), str(Path(assignment.files).parent)]
+    return [*own, *(each for each in assignment.checkpoints if "://" not in each)]

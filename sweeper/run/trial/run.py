@@ -32,8 +32,6 @@ from sweeper.checkpoint.store import sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter, Store
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
-from sweeper.files.recorder import RECORDER
-from sweeper.files.uses import uses_to_json
 from sweeper.guard.guard import Earlier
 from sweeper.guard.owned import name_of
 from sweeper.inspection.measured import measured_names
@@ -49,7 +47,6 @@ from sweeper.run.protocol.messages import (
     CheckpointCommitted,
     CheckpointDeleted,
     EpochsEnded,
-    FilesUsed,
     Finished,
     Judge,
     PausedHere,
@@ -545,8 +542,6 @@ class TrialObserver(SnapshotKeeper):
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         self.begin(position)
-        if uses := RECORDER.uses():
-            self._link.send(FilesUsed(uses_to_json(uses, RECORDER.left_out)))
         self._link.send(
             Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
         )

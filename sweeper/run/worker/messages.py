@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from sweeper.db.repository import Claim
-from sweeper.errors import DefinitionError, IndependenceError, ParameterError
+from sweeper.errors import DefinitionError, ParameterError
 from sweeper.files.rules import FileFinding, TrialUses, in_a_run
 from sweeper.files.uses import uses_from_json
 from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
@@ -210,7 +210,7 @@ class AttemptRecorder:
         self._search = TrialSearch(study, claim, queue, waiting)
         self._unwritten: list[EpochRecord] = []
         self._unreported: Notice | None = None
-        self._files: FilesUsed | None = None
+        self._files: Mapping[str, Any] = {}
         self._file_findings: list[FileFinding] = []
         self._reported_files = reported_files
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
@@ -278,10 +278,9 @@ class AttemptRecorder:
         self._tell(progress_of(message, number))
 
     def _files_used(self, message: FilesUsed) -> None:
-        if message.ended:
-            self._files = message  # `check_files` judges them, before the attempt is closed
-        else:
-            self._write(lambda: self._judge_files(message))
+        self._files = message.files
+        if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
+            self._write(self._judge_files)
 
     def _checkpoints_changed(self, message: CheckpointCommitted | CheckpointDeleted) -> None:
         token, repository = self._claim.token, self._repository
@@ -316,45 +315,31 @@ class AttemptRecorder:
                 self._reported_files.add(about)
                 self._tell(Notice(finding.message))
 
-    def _judge_files(self, message: FilesUsed) -> list[FileFinding]:
+    def _judge_files(self) -> list[FileFinding]:
         """Store the files that the trial used, and compare them with those of other trials."""
-        claim = self._claim
-        uses = uses_from_json(message.files)
-        if not uses:
-            return []
-        here = (claim.study, claim.number)
+        claim, files = self._claim, self._files
         others = [
             TrialUses(
                 f"trial {number}" if study == claim.study else f"trial {number} of {study!r}",
-                uses_from_json(files),
-                ended,
-                same=(study, number) == here,
+                uses_from_json(theirs),
+                same=(study, number) == (claim.study, claim.number),
             )
-            for study, number, files, ended in self._repository.record_files(
-                claim.token, message.files
-            )
+            for study, number, theirs in self._repository.record_files(claim.token, files)
         ]
-        trial = TrialUses(f"trial {claim.number}", uses, message.ended)
-        self._file_findings = list(in_a_run(trial, others))
-        if self._file_findings:
-            notices = [finding.message for finding in self._file_findings]
-            self._repository.record_files(claim.token, {**message.files, "notices": notices})
-        return self._file_findings
+        trial = TrialUses(f"trial {claim.number}", uses_from_json(files))
+        found = self._file_findings = list(in_a_run(trial, others))
+        if found:
+            noticed = {**files, "notices": [finding.message for finding in found]}
+            self._repository.record_files(claim.token, noticed)
+        return found
 
-    def check_files(self, waiting: Callable[[], None]) -> None:
-        """Judge the files that the ended trial used.
-
-        Raises:
-            IndependenceError: Its result depends on another trial, by a file.
-        """
-        message = self._files
-        if message is None or not message.ended:
-            return
-        found = self._queue.ask(lambda: self._judge_files(message), waiting)
+    def dependence(self, waiting: Callable[[], None]) -> str | None:
+        """Return how the ended trial depends on another one by a file; None if that is not known."""
+        if not self._files or self._queue.broken:
+            return None
+        found = self._queue.ask(self._judge_files, waiting)
         self.report_findings()
-        for finding in found:
-            if finding.level == "error":
-                raise IndependenceError(finding.message)
+        return next((each.message for each in found if each.level == "error"), None)
 
     def _write(self, write: Callable[[], object]) -> None:
         self._queue.write(write, self._waiting)

@@ -287,7 +287,10 @@ class AttemptSupervisor(TrialSupervisor):
         self.last = self._recorder.last
         if isinstance(self.last, Failed) and self.last.of_study and self._has_succeeded():
             self.last = replace(self.last, of_study=False)
-        self._stop_if_dependent()
+        if (dependence := self._recorder.dependence(self._check_parting)) is not None:
+            error = IndependenceError(dependence)
+            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
+            raise error
         if isinstance(self.last, Finished) and not self._study.settings.numbering.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
@@ -315,20 +318,6 @@ class AttemptSupervisor(TrialSupervisor):
             found = context.ask(lambda: impatient.failing_alike(claim.study, least))
             if found is not None:
                 raise all_fail_alike(claim.study, *found)
-
-    def _stop_if_dependent(self) -> None:
-        """Close the attempt as interrupted if its result depends on another trial by a file, and end the run.
-
-        Raises:
-            IndependenceError: It does.
-        """
-        if self._queue.broken:
-            return
-        try:
-            self._recorder.check_files(self._check_parting)
-        except IndependenceError as error:
-            self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
-            raise
 
     def _has_succeeded(self) -> bool:
         """Return whether a trial of the study has a value, so that the definition is not the cause."""
