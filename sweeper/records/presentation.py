@@ -115,20 +115,28 @@ def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, mos
 
 
 def _headline(status: StudyStatus) -> str:
-    done = f"{status.study}: {status.finished} of {status.target} trials finished"
+    return f"{status.study}: {progress_text(status)}"
+
+
+def progress_text(status: StudyStatus) -> str:
+    """Return how many trials are finished, and what is the best so far."""
+    done = f"{status.finished} of {status.target} trials finished"
     if status.failed:
         done += f", {status.failed} failed"
+    return f"{done}; {leader_text(status)}"
+
+
+def leader_text(status: StudyStatus) -> str:
+    """Return which trial, front or configuration is the best so far."""
     if status.objectives:
         numbers = ", ".join(str(trial.number) for trial in status.pareto)
-        return f"{done}; Pareto front: {numbers or 'none yet'}"
+        return f"Pareto front: {numbers or 'none yet'}"
     if status.best is None:
-        return f"{done}; no best trial yet"
+        return "no best trial yet"
     if status.configurations:
-        return f"{done}; {leader_sentence(status.configurations)}"
-    return (
-        f"{done}; best: trial {status.best.number} with {status.objective} "
-        f"{value_shown(status.best.value)} ({status.direction})"
-    )
+        return str(leader_sentence(status.configurations))
+    best = f"trial {status.best.number} with {status.objective} {value_shown(status.best.value)}"
+    return f"best: {best} ({status.direction})"
 
 
 def _table(

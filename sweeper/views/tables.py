@@ -29,7 +29,7 @@ from sweeper.views.formats import choice_text, one_line, params_text, time_text,
 def plain_table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], left: Collection[str] = ()
 ) -> Table:
-    """Return a table without lines, of texts that are `str` or `Text`.
+    """Return a table without lines: numbers have six digits, and None is ``-``.
 
     Columns are right-aligned, except for those of ``left``.
     """
@@ -39,8 +39,16 @@ def plain_table(
             Text(header), justify="left" if header in left else "right", overflow="fold"
         )
     for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
+        table.add_row(*map(_cell, row))
     return table
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, Text):
+        return value
+    if isinstance(value, float) or value is None:
+        return Text(value_text(value, 6))
+    return Text(str(value))
 
 
 STATE_STYLES = {
@@ -78,64 +86,44 @@ class TrialsTable:
         own = list(dict.fromkeys(name for row in rows for name in row))
         params = list(dict.fromkeys(name for trial in shown for name in trial.params))
         cells = [
-            [
-                *(Text(row.get(name, "-"), _style(name, row)) for name in own),
-                *(_param(trial, name) for name in params),
-            ]
+            [*(row.get(name) for name in own), *(_param(trial, name) for name in params)]
             for row, trial in zip(rows, shown, strict=True)
         ]
-        yield plain_table([*own, *parameter_headers(params, own)], cells, left=_TEXTS)
+        texts = ("state", "value of", "code")
+        yield plain_table([*own, *parameter_headers(params, own)], cells, left=texts)
         if len(shown) < len(self.trials):
             hidden = len(self.trials) - len(shown)
             yield Text(f"and {hidden} more; --csv and --json have all of them", style="dim")
 
-    def _cells(self, trial: TrialStatus) -> dict[str, str]:
+    def _cells(self, trial: TrialStatus) -> dict[str, Any]:
         """Return a trial's cells by header, except for its parameters."""
-        found = {"trial": str(trial.number), "state": trial.state}
+        state = Text(trial.state, STATE_STYLES[trial.state])
+        found: dict[str, Any] = {"trial": trial.number, "state": state}
         if self.latest:
-            found["epoch"] = _epoch_now(trial)
-            values: Mapping[str, float | None] = {n: trial.metrics.get(n) for n in self.latest}
+            found["epoch"] = _epoch(trial, now=trial.state == "running")
+            found |= {name: trial.metrics.get(name) for name in self.latest}
         else:
             several = dict.fromkeys(name for each in self.trials for name in each.values or ())
-            values = {n: (trial.values or {}).get(n) for n in several} or {"value": trial.value}
-        found |= {name: value_text(value, 6) for name, value in values.items()}
-        if not self.latest:
+            found |= {n: (trial.values or {}).get(n) for n in several} or {"value": trial.value}
             if any(each.value_of for each in self.trials):
-                found["value of"] = _value_of(trial)
-            found["epochs"] = _epochs_done(trial)
+                found["value of"] = "-" if trial.value is None else trial.value_of or "last epoch"
+            found["epochs"] = _epoch(trial)
         if any(each.attempts > 1 for each in self.trials):
-            found["attempts"] = str(trial.attempts)
+            found["attempts"] = trial.attempts
         if self.codes is not None:
-            found["code"] = self.codes.get(trial.number, "-")
+            found["code"] = self.codes.get(trial.number)
         return found
-
-
-_TEXTS = ("state", "value of", "code")
-
-
-def _style(name: str, row: Mapping[str, str]) -> str:
-    return STATE_STYLES[row[name]] if name == "state" else ""
 
 
 def _param(trial: TrialStatus | ConfigurationRecord, name: str) -> str:
     return choice_text(trial.params[name]) if name in trial.params else "-"
 
 
-def _value_of(trial: TrialStatus) -> str:
-    return "-" if trial.value is None else trial.value_of or "last epoch"
-
-
-def _epoch_now(trial: TrialStatus) -> str:
-    """Format the epoch that a running trial is in, from 1; for others the finished epochs."""
-    if trial.state != "running":
-        return _epochs_done(trial)
+def _epoch(trial: TrialStatus, *, now: bool = False) -> str:
+    """Format the finished epochs, or with ``now`` the epoch that the trial is in, from 1."""
     if trial.epochs is None:
-        return str(trial.epoch + 1)
-    return f"{min(trial.epoch + 1, trial.epochs)} of {trial.epochs}"
-
-
-def _epochs_done(trial: TrialStatus) -> str:
-    return str(trial.epoch) if trial.epochs is None else f"{trial.epoch} of {trial.epochs}"
+        return str(trial.epoch + now)
+    return f"{min(trial.epoch + now, trial.epochs)} of {trial.epochs}"
 
 
 def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> Table:
@@ -144,9 +132,9 @@ def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> Tabl
     own = ["configuration", "mean", "repeats", "difference", "verdict"]
     rows = [
         [
-            str(each.number),
+            each.number,
             each.text,
-            str(len(each.values)),
+            len(each.values),
             mean_text(compared.difference, compared.interval) if compared else "-",
             _standing(each, leads=each is configurations[0]),
             *(_param(each, name) for name in names),
@@ -233,11 +221,11 @@ def objectives_text(status: StudyStatus) -> str:
     return ", ".join(f"{each.direction} {each.name}" for each in status_objectives(status))
 
 
-def codes_lines(status: StudyStatus) -> list[RenderableType]:
+def codes_lines(status: StudyStatus) -> list[Text]:
     """Return one line for each code with its trials; empty if there is only one code."""
     if not status.codes:
         return []
-    lines: list[RenderableType] = [
+    lines = [
         Text("trials ran under different code, and are ranked separately for each:", "bold yellow")
     ]
     for group in status.codes:
@@ -273,8 +261,8 @@ def studies_table(statuses: Sequence[StudyStatus]) -> RenderableType:
             status.study,
             f"{status.finished}/{status.target}",
             *(_count(status, state) for state in states),
-            value_text(status.best.value if status.best else None, 6),
-            str(status.best.number) if status.best else "-",
+            status.best.value if status.best else None,
+            status.best.number if status.best else None,
         ]
         for status in statuses
     ]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -14,8 +13,9 @@ from rich.text import Text
 
 from sweeper.records.diagnoses import Diagnosis
 from sweeper.records.evaluations import EvaluationRecord
+from sweeper.records.lengths import LengthRecord
 from sweeper.records.printing import counted
-from sweeper.records.results import AttemptRecord, CheckpointRecord, StudyStatus, TrialRecord
+from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
 from sweeper.replay.reports import CheckReport, Estimate, Finding, Level
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import (
@@ -30,12 +30,12 @@ from sweeper.views.formats import (
 )
 from sweeper.views.tables import STATE_STYLES, exactness_line, next_lines, plain_table
 
-_DIGEST_SHOWN = 12
+_DIGEST = 12
 _SHOWN_EPOCHS = 30
 _SHOWN_FILES = 5
 _MARK = "*"
 
-_Cells = Sequence[Sequence[str]]
+_Cells = Sequence[Sequence[Any]]
 
 
 def trial_on_terminal(
@@ -45,85 +45,71 @@ def trial_on_terminal(
 
     Epochs are counted from 1; the epoch of a checkpoint is the last finished one.
     """
-    now = datetime.now(UTC)
-    worked = [_seconds(attempt, now) for attempt in trial.attempts]
-    pauses = [
-        None if b.ended_at is None else (a.started_at - b.ended_at).total_seconds()
-        for b, a in pairwise(trial.attempts)
-    ]
-    lead = f"{len(trial.epochs)} epochs · {time_text(sum(filter(None, worked)))} of work in "
-    lead += counted(len(trial.attempts), "attempt")
-    if pauses:
-        lead += f", {time_text(sum(filter(None, pauses)))} of pauses between them"
     parts: list[RenderableType] = [
         Text(f"Trial {trial.number} of {trial.study}", style="bold"),
-        Text(lead),
+        Text(_lead(trial)),
         _facts(trial, study.objective),
     ]
     if trial.error:
         parts += [Text(""), Text(_said_once(trial.error), style="red")]
-    attempts = [
-        [
-            *(str(each.number), f"{each.host}:{'?' if each.pid is None else each.pid}"),
-            _step(each.start_step) + (" (resumed)" if _resumes(trial, each) else ""),
-            _step(each.end_step),
-            ("at most " if each.outcome == "lost" else "") + time_text(seconds),
-            f"{each.started_at:%Y-%m-%d %H:%M:%S}",
-            time_text(pause),
-            _ending(each, trial),
-        ]
-        for each, seconds, pause in zip(trial.attempts, worked, [None, *pauses], strict=False)
-    ]
-    headers = ["attempt", "where", "from step", "to step", "worked", "began (UTC)", "pause before"]
-    parts += _own_table([*headers, "how it ended"], attempts)
+    headers = ["attempt", "where", "from step", "to step", "worked", "began (UTC)", "end"]
+    parts += _own_table(headers, _attempts(trial))
     parts += _own_table(["after epoch", study.objective, "decision", "compared"], _rungs(trial))
     if trial.earlier_lengths:
         lengths = [
-            *(
-                [
-                    *(str(each.epochs), str(each.trained), each.state),
-                    params_text(each.values) if each.values else value_text(each.value, 6),
-                    (each.digest or "-")[:_DIGEST_SHOWN],
-                ]
-                for each in trial.lengths
-            )
+            [each.epochs, each.trained, each.state, _value(each), (each.digest or "-")[:_DIGEST]]
+            for each in trial.lengths
         ]
         parts += _own_table(["length", "epochs trained", "state", "value", "digest"], lengths)
     shown = trial.epochs[-_SHOWN_EPOCHS:]
     hidden = len(trial.epochs) - len(shown)
     reported = dict.fromkeys((name for epoch in shown for name in epoch.metrics), 0.0)
     names = objective_first(reported, study.objective)
-    epochs = [
-        [str(e.epoch + 1), *(value_text(e.metrics.get(name), 6) for name in names)] for e in shown
-    ]
+    epochs = [[e.epoch + 1, *(e.metrics.get(name) for name in names)] for e in shown]
     cut = f"{hidden} earlier epochs: use --json or --csv" if hidden else ""
     parts += _own_table(["epoch", *names], epochs, cut=cut, left=())
     checkpoints = [
-        [
-            *(str(each.step), str(each.epoch), size_text(each.bytes), each.digest[:_DIGEST_SHOWN]),
-            next((str(a.number) for a in trial.attempts if _wrote(a, each)), "-"),
-            each.path,
-        ]
+        [each.step, each.epoch, size_text(each.bytes), each.digest[:_DIGEST], each.path]
         for each in trial.checkpoints
     ]
-    headers = ["step", "after epoch", "size", "digest", "attempt", "path"]
-    parts += _own_table(headers, checkpoints)
+    parts += _own_table(["step", "after epoch", "size", "digest", "path"], checkpoints)
     parts += _own_table(["how", "found", "when (UTC)", "what was said"], _verified(trial))
     evaluations = [
-        [
-            *(each.data, str(each.step), str(each.epoch), "no" if each.path is None else "yes"),
-            params_text(each.metrics),
-        ]
-        for each in trial.evaluations
+        [e.data, e.step, e.epoch, "no" if e.path is None else "yes", params_text(e.metrics)]
+        for e in trial.evaluations
     ]
     parts += _own_table(["evaluated on", "step", "after epoch", "kept", "metrics"], evaluations)
     return Group(*parts, Text(""), exactness_line(study.exactness), *next_lines(commands))
 
 
+def _lead(trial: TrialRecord) -> str:
+    worked = time_text(sum(filter(None, map(_seconds, trial.attempts))))
+    return f"{len(trial.epochs)} epochs · {worked} of work in {counted(len(trial.attempts), 'attempt')}"
+
+
+def _seconds(attempt: AttemptRecord) -> float | None:
+    end = attempt.ended_at or (datetime.now(UTC) if attempt.outcome is None else None)
+    return None if end is None else (end - attempt.started_at).total_seconds()
+
+
+def _value(length: LengthRecord) -> str:
+    return params_text(length.values) if length.values else value_text(length.value, 6)
+
+
+def _attempts(trial: TrialRecord) -> _Cells:
+    rows = []
+    for each in trial.attempts:
+        resumes = each.number > max(trial.anew_after, 1) and each.start_step
+        began = f"{each.start_step} (resumed)" if resumes else each.start_step
+        where = f"{each.host}:{'?' if each.pid is None else each.pid}"
+        worked = ("at most " if each.outcome == "lost" else "") + time_text(_seconds(each))
+        at = f"{each.started_at:%Y-%m-%d %H:%M:%S}"
+        rows.append([each.number, where, began, each.end_step, worked, at, _ending(each, trial)])
+    return rows
+
+
 def _facts(trial: TrialRecord, objective: str) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim")
-    grid.add_column(overflow="fold")
+    grid = _grid()
     grid.add_row("state", Text(trial.state, style=STATE_STYLES.get(trial.state, "")))
     measured: Mapping[str, float | None] = trial.values or {objective: trial.value}
     facts = [(name, value_text(value, 6)) for name, value in measured.items()]
@@ -150,6 +136,14 @@ def _facts(trial: TrialRecord, objective: str) -> Table:
     return grid
 
 
+def _grid() -> Table:
+    """Return an empty table of names and texts."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    return grid
+
+
 def _own_table(
     headers: Sequence[str], rows: _Cells, *, cut: str = "", left: Sequence[str] | None = None
 ) -> list[RenderableType]:
@@ -160,23 +154,6 @@ def _own_table(
     return [*parts, plain_table(headers, rows, headers[-1:] if left is None else left)]
 
 
-def _seconds(attempt: AttemptRecord, now: datetime) -> float | None:
-    end = attempt.ended_at or (now if attempt.outcome is None else None)
-    return None if end is None else (end - attempt.started_at).total_seconds()
-
-
-def _step(step: int | None) -> str:
-    return "-" if step is None else str(step)
-
-
-def _resumes(trial: TrialRecord, attempt: AttemptRecord) -> bool:
-    return attempt.number > max(trial.anew_after, 1) and bool(attempt.start_step)
-
-
-def _wrote(attempt: AttemptRecord, checkpoint: CheckpointRecord) -> bool:
-    return f"/attempt-{attempt.number:02d}/" in checkpoint.path
-
-
 def _said_once(error: str) -> str:
     """Return an error whose traceback ends with the same error without that last line of the traceback."""
     traceback, _, line = error.rstrip("\n").rpartition("\n")
@@ -185,18 +162,12 @@ def _said_once(error: str) -> str:
 
 
 def _ending(attempt: AttemptRecord, trial: TrialRecord) -> str:
-    if attempt.outcome in ("failed", "crashed") and attempt.error and attempt.error == trial.error:
-        return f"{attempt.outcome}, see above"
+    said: str = attempt.outcome or "running"
+    if attempt.error:
+        shown_above = attempt.error == trial.error
+        why = last_line(attempt.error).partition("; its output is in ")[0]
+        said += ", see above" if shown_above else f": {why}"
     left = attempt.number <= trial.anew_after
-    why = last_line(attempt.error or "").partition("; its output is in ")[0]
-    said = {
-        None: "running",
-        "interrupted": f"interrupted: {why or 'it was asked to stop, and wrote a checkpoint'}",
-        "paused": "paused: it reached a rung of the study's budget",
-        "lost": f"lost: its worker on {attempt.host} is gone",
-        "crashed": f"crashed: {why or 'its process died'}",
-        "failed": f"failed: {why or 'its log has why'}",
-    }.get(attempt.outcome, str(attempt.outcome))
     return f"{said}; not resumed, because the definition changed" if left else said
 
 
@@ -209,9 +180,7 @@ def _rungs(trial: TrialRecord) -> _Cells:
             promoted = [each for each in rung.decision.compared if each.promoted]
             names = ", ".join(f"{t.number} ({value_text(t.value, 6)})" for t in promoted[:8])
             said = f"{counted(len(rung.decision.compared), 'trial')}; promoted: {names or 'none'}"
-        rows.append(
-            [str(rung.epochs), value_text(rung.value, 6), decided[rung.promoted], said or "-"]
-        )
+        rows.append([rung.epochs, rung.value, decided[rung.promoted], said or "-"])
     return rows
 
 
@@ -258,7 +227,7 @@ class Comparison:
                 "attempts": str(len(trial.attempts)),
                 "seed": str(trial.seed),
                 "code": trial.code or "-",
-                "digest": (trial.digest or "-")[:_DIGEST_SHOWN],
+                "digest": (trial.digest or "-")[:_DIGEST],
             }
             for trial in trials
         ]
@@ -308,15 +277,14 @@ def ranking_table(records: Sequence[EvaluationRecord], objective: Objective) -> 
     names = objective_first(reported, objective.name)
     rows = [
         [
-            *(str(rank), str(record.trial), str(record.step), str(record.epoch)),
-            *(value_text(record.metrics.get(name), 6) for name in names),
+            *(rank, record.trial, record.step, record.epoch),
+            *(record.metrics.get(name) for name in names),
+            record.path,
         ]
         for rank, record in enumerate(records, 1)
     ]
-    paths = [record.path or "-" for record in records]
-    headers = ("rank", "trial", "step", "after epoch", *names)
-    cells = [[*row, path] for row, path in zip(rows, paths, strict=True)]
-    return plain_table([*headers, "checkpoint"], cells, left=("checkpoint",))
+    headers = ("rank", "trial", "step", "after epoch", *names, "checkpoint")
+    return plain_table(headers, rows, left=("checkpoint",))
 
 
 _STYLES = {"ok": "green", "note": "yellow", "unpromised": "bold red", "broken": "bold red"}
@@ -355,11 +323,7 @@ _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 def check_page(report: CheckReport, next_commands: tuple[str, ...] = ()) -> RenderableType:
     """Return the output of `sweeper check`."""
     levels: tuple[Level, ...] = ("error", "warning", "note")
-    counts = [
-        f"{count} {level}{'' if count == 1 else 's'}"
-        for level in levels
-        if (count := report.count(level))
-    ]
+    counts = [counted(count, level) for level in levels if (count := report.count(level))]
     verdict = ("holds", "green") if report.holds else ("a promise does not hold", "bold red")
     if report.lacks_packages:
         verdict = ("cannot run: a package is missing", "bold red")
@@ -391,17 +355,14 @@ def _finding(finding: Finding) -> list[Text]:
 
 
 def _estimate(estimate: Estimate) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    table = _grid()
     if estimate.steps_per_epoch is None:
         table.add_row("time", "unknown: how many steps an epoch has, only its end tells")
     else:
         table.add_row(
             "time",
-            f"about {time_text(estimate.study_seconds)} with {estimate.workers} "
-            f"worker{'' if estimate.workers == 1 else 's'}, {time_text(estimate.trial_seconds)} a "
-            f"trial ({time_text(estimate.epoch_seconds)} an epoch of {estimate.steps_per_epoch:,} "
+            f"about {time_text(estimate.study_seconds)} with {counted(estimate.workers, 'worker')}, "
+            f"{time_text(estimate.trial_seconds)} a trial ({time_text(estimate.epoch_seconds)} an epoch of {estimate.steps_per_epoch:,} "
             f"steps, {time_text(estimate.startup_seconds)} to start)",
         )
     table.add_row(

@@ -149,6 +149,9 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path) -> None
         assert not second["all"]
         assert [trial["number"] for trial in second["trials"]] == [4]
         assert second["trials"][0]["epochs"][-1]["loss"] == 0.25
+        assert second["trials"][0] == asking(opened)(f"/sweeper{DATA}").data["trials"][4], (
+            "a trial whose new epochs alone were read is whole"
+        )
         repository.finish(token, Ending("complete", 40, 0.99, "d" * 32))
         new = repository.claim(STUDY, WorkerIdentity.here(), lambda number: number)
         assert isinstance(new, Claim)
@@ -183,12 +186,13 @@ def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str) -> None:
 
 
 def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
-    data = ask("/sweeper/studies.json").data
-    assert [each["study"] for each in data["studies"]] == ["second", STUDY]
-    assert data["studies"][1]["best"]["number"] == 1
-    assert data["studies"][1]["address"] == f"/sweeper/studies/{STUDY}"
-    tag = ask("/sweeper/studies.json").headers["ETag"]
-    assert ask("/sweeper/studies.json", HTTP_IF_NONE_MATCH=tag).status == 304
+    found = ask("/sweeper/").body.decode()
+    second, first = found.index("/sweeper/studies/second"), found.index(f"/sweeper/studies/{STUDY}")
+    assert second < first
+    assert "trials finished" in found[first:]
+    assert "best: trial 1 with" in found[first:]
+    tag = ask("/sweeper/").headers["ETag"]
+    assert ask("/sweeper/", HTTP_IF_NONE_MATCH=tag).status == 304
 
 
 @pytest.mark.parametrize(

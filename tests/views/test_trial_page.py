@@ -37,7 +37,7 @@ def test_epochs_and_checkpoints_are_counted_alike_from_1() -> None:
     lines = [line.split() for line in shown(trial_page(record)).splitlines()]
     assert ["1", "0.75"] in lines
     assert ["2", "0.5"] in lines
-    assert ["step", "after", "epoch", "size", "digest", "attempt", "path"] in lines
+    assert ["step", "after", "epoch", "size", "digest", "path"] in lines
     assert [line for line in lines if line[:2] == ["90", "2"]]
 
 

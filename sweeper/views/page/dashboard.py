@@ -26,7 +26,7 @@ import sqlite3
 import threading
 import urllib.parse
 import wsgiref.simple_server
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -43,7 +43,7 @@ from sweeper.errors import (
     UnknownStudyError,
     UsageError,
 )
-from sweeper.records.printing import finite_json
+from sweeper.records.presentation import progress_text
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_url, without_secrets
 from sweeper.views.page.payload import Advice, LivePayloads, log_tail
@@ -70,12 +70,7 @@ class OpenedRepository:
         self._opened: Repository | None = None
 
     def __call__(self) -> Repository:
-        """Return the repository.
-
-        Raises:
-            DatabaseUnavailableError: It has no study of sweeper.
-            DatabaseVersionError: Another version wrote it.
-        """
+        """Return the repository; raise a `StorageError` as long as it has no study of sweeper."""
         from sweeper.db.database import Database
         from sweeper.db.repository import Repository
 
@@ -111,10 +106,7 @@ def is_loopback(host: str) -> bool:
 
 
 class FencedApplication:
-    """A WSGI application that passes only reads on to ``application``.
-
-    With ``local_only``, a request's ``Host`` must be a name of this machine.
-    """
+    """A WSGI application that passes on reads; with ``local_only`` the ``Host`` must be this machine."""
 
     def __init__(self, application: WSGIApplication, *, local_only: bool) -> None:
         self._application = application
@@ -179,7 +171,6 @@ class PageApplication:
         self._payloads = LivePayloads(advice)
         self._routes: tuple[tuple[re.Pattern[str], Callable[..., Answer]], ...] = (
             (re.compile(r"/?"), self._studies),
-            (re.compile(r"/studies\.json"), self._studies_data),
             (re.compile(rf"/studies/{_NAME}/?"), self._study),
             (re.compile(rf"/studies/{_NAME}/data\.json"), self._study_data),
             (re.compile(rf"/studies/{_NAME}/trials/(?P<number>\d{{1,9}})/log\.json"), self._log),
@@ -221,24 +212,13 @@ class PageApplication:
         return _problem(HTTPStatus.NOT_FOUND, f"There is no page {PREFIX}{path[:200]} here.")
 
     def _studies(self) -> Answer:
-        self._repository()
-        return _page("Studies", f"{PREFIX}/studies.json")
-
-    def _studies_data(self) -> Answer:
-        repository = self._repository()
-        ids = repository.optuna_ids()
+        statuses = self._repository().statuses(each=False)
         studies = [
-            {
-                **status.to_json(),
-                "address": _study_at(status.study),
-                "elsewhere": f"/dashboard/studies/{ids[status.study]}",
-            }
-            for status in reversed(repository.statuses(each=False))
+            (status.study, _study_at(status.study), progress_text(status))
+            for status in reversed(statuses)
         ]
-        text = json.dumps(finite_json(studies))
-        version = xxhash.xxh3_64_hexdigest(text.encode())
-        body = f'{{"studies": {text}, "version": "{version}"}}'.encode()
-        return Answer(body, _JSON, tag=version)
+        none = "There is no study in this database yet. `sweeper run FILE` starts one."
+        return _page("Studies", message="" if studies else none, studies=studies)
 
     def _study(self, name: str) -> Answer:
         self._repository().study(name)
@@ -275,9 +255,15 @@ def _study_at(name: str) -> str:
     return f"{PREFIX}/studies/{urllib.parse.quote(name, safe='')}"
 
 
-def _page(title: str, source: str, message: str = "", status: HTTPStatus = HTTPStatus.OK) -> Answer:
+def _page(
+    title: str,
+    source: str = "",
+    message: str = "",
+    status: HTTPStatus = HTTPStatus.OK,
+    studies: Sequence[tuple[str, str, str]] = (),
+) -> Answer:
     text = page_template().render(
-        title=title, source=source, message=message, file=None, prefix=PREFIX
+        title=title, source=source, message=message, file=None, prefix=PREFIX, studies=studies
     )
     return Answer(text.encode(), status=status)
 
@@ -290,7 +276,7 @@ _WHAT_IS_HERE = (
 
 def _problem(status: HTTPStatus, message: str) -> Answer:
     text = f"{message[:1].upper()}{message[1:].rstrip('.')}. {_WHAT_IS_HERE}"
-    return _page(status.phrase, "", text, status)
+    return _page(status.phrase, message=text, status=status)
 
 
 def _with_headers(start_response: StartResponse) -> StartResponse:
@@ -366,12 +352,7 @@ def open_dashboard(
 ) -> DashboardServer:
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
-    Args:
-        storage: SQLAlchemy URL of the database.
-        host: Address to listen on.
-        port: Port to listen on; 0 takes a free one.
-        runs_dir: The runs directory, for logs; None for no logs.
-        advice: Next commands on the pages.
+    Port 0 takes a free one. Without a runs directory, there are no logs.
 
     Raises:
         UsageError: The dashboard's packages are not installed.

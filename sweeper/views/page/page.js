@@ -1,5 +1,5 @@
 "use strict";
-// The page of a study, of one of its trials (#trial-3), or of all studies of a database.
+// The page of a study, or of one of its trials (#trial-3).
 //
 // Its data are the JSON of sweeper's records: embedded in a report, or polled from the dashboard, which
 // sends only what has changed. Everything shown is text: no string becomes HTML. What a reader has typed,
@@ -103,17 +103,6 @@ function section(id, caption, columns, rows) {
   $(id).hidden = !rows.length;
   const texts = rows.map((row) => row.map((cell) => cell?.textContent ?? cell));
   redraw($(`${id}-table`), texts, () => (rows.length ? [table(caption, columns, rows)] : []));
-}
-
-function facts(pairs) {
-  return pairs.map(([name, content]) => h("div", {}, h("dt", {}, name), h("dd", {}, content)));
-}
-
-function showCommands(id, commands) {
-  $(id).hidden = !commands.length;
-  redraw($(`${id}-table`), commands, () => [
-    h("dl", { class: "commands" }, ...commands.flatMap(([line, effect]) => [h("dt", {}, code(line)), h("dd", {}, effect)])),
-  ]);
 }
 
 // ---- Data ----
@@ -399,7 +388,6 @@ const trialsGrid = new Grid("trials-table", "Trials", (key, isOn) => {
   choose(numbers);
 });
 const configurationsGrid = new Grid("configurations-table", "Configurations");
-const studiesGrid = new Grid("studies-table", "Studies");
 
 function stateCell(trial) {
   const why = trial.state === "failed" ? lastLine(trial.error).slice(0, 120) : "";
@@ -470,21 +458,6 @@ function intervalText(center, interval) {
   return `${center.toFixed(digits)} ± ${half.toFixed(digits)}`;
 }
 
-// A dot for each repeat on the scale of all repeats, with a line at the mean.
-function dots(configuration, [low, high]) {
-  if (!isNumber(configuration.mean)) return "-";
-  const at = (value) => 6 + (188 * (value - low)) / (high - low || 1);
-  const values = Object.values(configuration.values);
-  const label = `Repeats: ${values.map((value) => number(value)).join(", ")}`;
-  const center = at(configuration.mean);
-  return svg(
-    "svg",
-    { class: "dots", viewBox: "0 0 200 20", role: "img", "aria-label": label },
-    svg("line", { x1: center, x2: center, y1: 2, y2: 18 }),
-    ...values.map((value) => svg("circle", { cx: at(value), cy: 10, r: 4 })),
-  );
-}
-
 function standingOf({ comparison, state }) {
   if (comparison) return comparison.verdict === "better" ? "leader is better" : comparison.verdict;
   return state === "complete" ? "leads" : state;
@@ -503,8 +476,6 @@ function drawConfigurations() {
   const shape = JSON.stringify(found);
   if (!found.length || shape === configurationsDrawn) return;
   configurationsDrawn = shape;
-  const values = found.flatMap((each) => Object.values(each.values)).filter(isNumber);
-  const scale = [Math.min(...values), Math.max(...values)];
   const names = [...new Set(found.flatMap((each) => Object.keys(each.params)))];
   const label = ({ number, isConfirmation }) => `${number}${isConfirmation ? " (confirmed)" : ""}`;
   const difference = ({ comparison }) => comparison && intervalText(comparison.difference, comparison.interval);
@@ -517,7 +488,7 @@ function drawConfigurations() {
         (each) => intervalText(each.mean, each.interval),
         { greatestFirst: store.study.direction === "maximize" },
       ),
-      column("each repeat", (each) => each.std, (each) => dots(each, scale)),
+      column("each repeat", (each) => each.std, (each) => Object.values(each.values).map((value) => number(value)).join(", ")),
       column("repeats", (each) => Object.keys(each.values).length),
       column("difference to the leader", (each) => each.comparison?.difference, difference),
       column("comparison", standingOf),
@@ -999,11 +970,6 @@ function shownSetting(value) {
   return parts.join(", ") || "none";
 }
 
-function rangeText(range) {
-  if (range.kind === "choice") return range.choices.map(choice).join(", ");
-  return `${number(range.low)} to ${number(range.high)}${range.log ? ", logarithmic" : range.step ? `, step ${range.step}` : ""}`;
-}
-
 function rungRows(list) {
   const decisions = new Map();
   for (const { decision } of list.flatMap((trial) => trial.rungs))
@@ -1017,43 +983,17 @@ function rungRows(list) {
     });
 }
 
-function workerNow(worker) {
-  if (worker.live) return "present";
-  if (!worker.left_at) return "lost";
-  return `left ${moment(worker.left_at)}${worker.error ? `: ${lastLine(worker.error)}` : ""}`;
-}
-
-const UNBROKEN = new Set(["complete", "pruned", "paused", "failed", null]);
-
 function drawDetails() {
   const { head } = store;
   const list = trials();
-  const perTrial = (id, caption, columns, rowsOf, some = list) =>
-    section(id, caption, ["trial", ...columns], some.flatMap((trial) => rowsOf(trial).map((row) => [trialLink(trial.number), ...row])));
   const rungs = ["from trial", "bracket", "after epoch", "trials compared", "promoted", "decided (UTC)"];
   section("rungs", "Rungs", rungs, rungRows(list));
-  perTrial("lengths", "Lengths", LENGTHS, lengthRows);
-  const interrupted = list.filter((trial) => trial.attempts.some((attempt) => !UNBROKEN.has(attempt.outcome)));
-  perTrial("interrupted", "Attempts", ATTEMPTS, attemptRows, interrupted);
-  perTrial("verified", "Verifications and audits", VERIFIED, verifiedRows);
+  const verified = list.flatMap((trial) => verifiedRows(trial).map((row) => [trialLink(trial.number), ...row]));
+  section("verified", "Verifications and audits", ["trial", ...VERIFIED], verified);
   $("verified-text").textContent = head.exactness;
   $("verified").hidden = false;
-  perTrial("evaluated", "Evaluations", EVALUATED, evaluatedRows);
   const settings = Object.entries(head.settings).map(([name, value]) => [name, shownSetting(value)]);
   section("settings", "Settings", ["setting", "value"], settings);
-  const space = Object.entries(head.space).map(([name, range]) => {
-    const used = list.filter((trial) => name in trial.params).length;
-    return [name, rangeText(range), used];
-  });
-  section("space", "Parameters", ["parameter", "range", "trials"], space);
-  const workers = head.workers.map((each) => [
-    `${each.host}, pid ${each.pid}`,
-    each.engine,
-    each.slots,
-    moment(each.joined_at),
-    workerNow(each),
-  ]);
-  section("workers", "Workers", ["process", "engine", "slots", "joined (UTC)", "now"], workers);
   const environments = head.environments.map((each) => [
     each.hosts.join(", "),
     params(each.versions),
@@ -1064,7 +1004,8 @@ function drawDetails() {
   const headers = ["hosts", "versions", "processor", "devices", "attempts"];
   section("environment", "Environments", headers, environments);
   section("identity", "Identity", ["item", "value"], head.identity.map(([name, value]) => [name, code(value)]));
-  showCommands("commands", head.commands);
+  const commands = head.commands.map(([line, effect]) => [code(line), effect]);
+  section("commands", "Commands", ["command", "effect"], commands);
 }
 
 // ---- Views ----
@@ -1163,7 +1104,9 @@ function drawTrial(trial) {
     ["began from", trial.warm_start && `${trial.warm_start.path} (${trial.warm_start.kind})`],
     ["not captured", trial.output_only.length ? `${trial.output_only.join(", ")} (output only)` : null],
   ].filter(([, text]) => text);
-  redraw($("trial-facts"), [trial.state, known], () => facts([["state", stateOf(trial.state)], ...known]));
+  redraw($("trial-facts"), [["state", trial.state], ...known], (facts) =>
+    facts.map(([name, text]) => h("div", {}, h("dt", {}, name), h("dd", {}, name === "state" ? stateOf(text) : text))),
+  );
   $("trial-error").hidden = !trial.error;
   $("trial-error").textContent = trial.error || "";
   drawTimeline(trial, pauses);
@@ -1192,7 +1135,7 @@ function drawTrial(trial) {
   );
   files.push(...trial.files.notices.map((notice) => [notice, "noticed", "-"]));
   section("trial-files", "Files", ["path", "use", "digest"], files);
-  showCommands("trial-commands", trial.commands.map((command) => [command, ""]));
+  section("trial-commands", "Commands", ["command"], trial.commands.map((command) => [code(command)]));
   drawTrialCurves(trial);
   showLog(trial.log);
 }
@@ -1228,41 +1171,10 @@ function showLog(log) {
   if (isAtEnd) pre.scrollTop = pre.scrollHeight;
 }
 
-function drawStudies() {
-  $("heading").textContent = "Studies";
-  document.title = "Studies · sweeper";
-  const found = store.head.studies;
-  $("lead").textContent = found.length
-    ? `${found.length} ${found.length === 1 ? "study" : "studies"} in this database`
-    : "There is no study in this database yet. `sweeper run FILE` starts one.";
-  $("studies").hidden = !found.length;
-  if (!found.length) return;
-  const goals = (each) => (each.objectives || [each]).map((one) => `${one.direction} ${one.name ?? one.objective}`).join(", ");
-  const best = ({ best: one, address }) =>
-    one
-      ? h("span", {}, `${number(one.value)} of `, h("a", { href: `${address}#trial-${one.number}` }, `trial ${one.number}`))
-      : "-";
-  const elsewhere = (each) =>
-    h("a", { href: each.elsewhere, "aria-label": `${each.study} in optuna-dashboard` }, "optuna-dashboard");
-  studiesGrid.update(
-    [
-      column("study", (each) => each.study, (each) => h("a", { href: each.address }, each.study)),
-      column("objective", goals),
-      column("trials", (each) => each.target),
-      ...STATES.map((state) => column(state, (each) => each[state])),
-      column("best", (each) => each.best?.value, best),
-      column("elsewhere", (each) => each.study, elsewhere),
-    ],
-    found,
-    (each) => each.study,
-  );
-  studiesGrid.draw();
-}
-
 const trialInHash = () => /^#trial-(\d+)$/.exec(location.hash)?.[1];
 
 function draw() {
-  if (store.head.studies) return drawStudies();
+  if (!store.study) return;
   const wanted = trialInHash();
   const trial = wanted === undefined ? null : store.trials.get(Number(wanted));
   $("study-view").hidden = wanted !== undefined;
@@ -1288,7 +1200,6 @@ function draw() {
 
 let last = "";
 function route() {
-  if (!store.study) return;
   const [before, now] = [last, location.hash];
   last = now;
   const isTrial = (hash) => hash.startsWith("#trial-");
@@ -1381,10 +1292,10 @@ function listen() {
       const filename = `${store.study.study}-${button.dataset.picture.replace("-picture", "")}`;
       Plotly.downloadImage(button.dataset.picture, { format: "png", scale: 2, filename });
     });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => store.study && draw());
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   let width = innerWidth;
   addEventListener("resize", () => {
-    if (width === innerWidth || !store.study || trialInHash()) return;
+    if (width === innerWidth || trialInHash()) return;
     width = innerWidth;
     later(drawParallel);
   });
@@ -1404,14 +1315,13 @@ async function begin() {
   if (embedded) {
     receive(JSON.parse(embedded.textContent));
     embedded.remove(); // its text is as large as all that was read from it
-  } else if (source) receive(await ask(source));
-  else return;
+  } else receive(await ask(source));
   draw();
   if (postponed.size) await firstLook;
   trialsGrid.most = Infinity;
-  if (store.study && !trialInHash()) later(applyFilters);
+  if (!trialInHash()) later(applyFilters);
   document.documentElement.dataset.drawn = "yes";
-  if (store.study) setTimeout(loadPlotly, 3000); // for a reader who scrolls or prints
+  setTimeout(loadPlotly, 3000); // for a reader who scrolls or prints
   if (source) await followLog();
 }
 

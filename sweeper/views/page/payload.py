@@ -10,20 +10,19 @@ from __future__ import annotations
 import json
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sweeper.records.configurations import leader_sentence
+from sweeper.records.presentation import leader_text
 from sweeper.records.printing import finite_json, json_fields
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.search.importance import parameter_importances
 from sweeper.spec.space import Categorical, Distribution, IntRange
 from sweeper.support.paths import RunPaths
-from sweeper.views.formats import value_text
-from sweeper.views.tables import status_objectives
+from sweeper.views.tables import codes_lines, status_objectives
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository
@@ -42,21 +41,20 @@ _SETTINGS = (
 )
 
 
-def _none(_record: object) -> Sequence[str]:
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Advice:
     """Next commands for a study and for a trial, exactly as they must be typed."""
 
-    study: Callable[[StudyStatus], Sequence[str]] = _none
-    trial: Callable[[TrialRecord], Sequence[str]] = _none
+    study: Callable[[StudyStatus], Sequence[str]] = lambda _: ()
+    trial: Callable[[TrialRecord], Sequence[str]] = lambda _: ()
 
 
-def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None = None) -> str:
-    """Return the text of a trial for the page."""
+def trial_json(
+    trial: TrialRecord, commands: Sequence[str] = (), log: str | None = None
+) -> tuple[str, str]:
+    """Return the texts of a trial without its epochs, and of its epochs."""
     found = trial.to_json()
+    epochs = found.pop("epochs")
     found |= {
         "seed": str(trial.seed),
         "params": {name: _exact(value) for name, value in trial.params.items()},
@@ -65,7 +63,7 @@ def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None
         "error": trial.error,
         "commands": list(commands),
     }
-    return _text(found if log is None else found | {"log": log})
+    return _text(found if log is None else found | {"log": log}), _text(epochs)[1:-1]
 
 
 def study_json(
@@ -74,13 +72,9 @@ def study_json(
     commands: Sequence[tuple[str, str]],
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the study's part of the page.
+    """Return the study's part of the page; ``now`` is the end of the work of running attempts.
 
-    Args:
-        repository: The repository of the study's database.
-        results: The study's results; epochs are not needed.
-        commands: Next commands, each with its effect.
-        now: End of the working time of running attempts.
+    The epochs of the results are not needed. Each command has its effect.
     """
     status, name = results.status, results.status.study
     row, environments = repository.study(name), repository.environments(name)
@@ -104,13 +98,12 @@ def study_json(
     return {
         "made_at": now.isoformat(),
         "study": {key: value for key, value in status.to_json().items() if key != "trials"},
-        "answer": answer_text(status),
+        "answer": leader_text(status),
         "notices": notices(status, deterministic=row.definition.get("deterministic") is not False),
         "exactness": status.exactness.line,
         "seconds_left": status.seconds_left,
         "settings": {key: _exact(given[key]) for key in _SETTINGS if key in given},
         "space": {name: range_json(distribution) for name, distribution in space.items()},
-        "workers": [worker.to_json() for worker in repository.workers(name)],
         "environments": [json_fields(each) for each in environments],
         "identity": [[name, value] for name, value in identity.items() if value],
         "commands": [list(each) for each in commands],
@@ -127,23 +120,6 @@ def importances(results: StudyResults) -> list[dict[str, Any]]:
     return [named | {"shares": [list(share) for share in shares]}]
 
 
-def answer_text(status: StudyStatus) -> str:
-    """Return the study's result as one sentence."""
-    if status.objectives and status.pareto:
-        front = ", ".join(str(trial.number) for trial in status.pareto)
-        return (
-            f"There are several objectives; no trial is better in all of them than trials {front}."
-        )
-    if status.best is None:
-        return "No trial is complete yet."
-    if status.configurations:
-        return f"{leader_sentence(status.configurations)}.".capitalize()
-    return (
-        f"The best trial is {status.best.number}, with {status.objective} "
-        f"{value_text(status.best.value, 6)} ({status.direction})."
-    )
-
-
 def notices(status: StudyStatus, *, deterministic: bool) -> list[str]:
     """Return the warnings above the numbers."""
     found = []
@@ -154,14 +130,8 @@ def notices(status: StudyStatus, *, deterministic: bool) -> list[str]:
             "The study has deterministic=False: a repeated or resumed trial may give other bits."
         )
     if len(status.codes) > 1:
-        groups = "; ".join(
-            f"{g.code}{' (the present one)' if g.current else ''}: trials "
-            f"{', '.join(map(str, g.trials))}"
-            for g in status.codes
-        )
-        found.append(
-            f"Trials ran under different definitions or code, and are ranked separately: {groups}."
-        )
+        title, *groups = map(str, codes_lines(status))
+        found.append(f"{title.capitalize()} {'; '.join(map(str.strip, groups))}.")
     return found
 
 
@@ -169,14 +139,8 @@ def range_json(distribution: Distribution) -> dict[str, Any]:
     """Return a parameter's distribution for the page."""
     if isinstance(distribution, Categorical):
         return {"kind": "choice", "choices": [_exact(each) for each in distribution.choices]}
-    step = distribution.step if distribution.step != 1 else None
     whole = isinstance(distribution, IntRange)
-    return {
-        "kind": "number",
-        "whole": whole,
-        **json_fields(distribution, "low", "high", "log"),
-        "step": step,
-    }
+    return {"kind": "number", "whole": whole, **json_fields(distribution, "low", "high", "log")}
 
 
 def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) -> str:
@@ -195,12 +159,13 @@ def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) 
     return text if size <= most else text.partition("\n")[2]
 
 
-def joined(study: Mapping[str, Any], trials: Sequence[str]) -> str:
+def joined(study: Mapping[str, Any], trials: Iterable[tuple[str, str]]) -> str:
     """Return the page's data: the study's part with the texts of trials."""
-    return f'{_text(study)[:-1]},"trials":[{",".join(trials)}]}}'
+    texts = (f'{text[:-1]},"epochs":[{epochs}]}}' for text, epochs in trials)
+    return f'{_text(study)[:-1]},"trials":[{",".join(texts)}]}}'
 
 
-def _text(value: Mapping[str, Any]) -> str:
+def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
     try:
         return json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:
@@ -213,27 +178,28 @@ def _exact(value: Any) -> Any:
     return value
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptTrial:
+    """Text of a trial and of its epochs, the number of the last one, and the version of the latest change."""
+
+    version: int
+    text: str
+    epochs: str
+    last: int
+
+
 @dataclass
 class _Kept:
-    """State of a study that is kept between two polls.
+    """State of a study that is kept between two polls."""
 
-    Attributes:
-        token: Prefix of its versions, another one after a restart of the dashboard or of the study.
-        version: Number of changes so far.
-        stamps: State of its rows at the last read; None before the first.
-        texts: The version at which each trial last changed, and its text.
-        slim: The trials without their epochs.
-        study: The study's part of the page.
-        ranked: Number of complete trials of the latest importances of parameters.
-        importance: These importances.
-    """
-
+    # Prefix of its versions, another one after a restart of the dashboard or of the study.
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     version: int = 0
     stamps: Stamps | None = None
-    texts: dict[int, tuple[int, str]] = field(default_factory=dict)
+    trials: dict[int, _KeptTrial] = field(default_factory=dict)
     slim: dict[int, TrialRecord] = field(default_factory=dict)
     study: dict[str, Any] = field(default_factory=dict)
+    # Number of complete trials of the latest importances of parameters.
     ranked: int = 0
     importance: list[dict[str, Any]] = field(default_factory=list)
 
@@ -274,7 +240,7 @@ class LivePayloads:
                 return version, None
             token, _, number = since.partition("-")
             known = int(number) if token == kept.token and number.isdecimal() else -1
-            changed = [text for at, text in kept.texts.values() if at > known]
+            changed = [(t.text, t.epochs) for t in kept.trials.values() if t.version > known]
             head = {**kept.study, **more, "importance": kept.importance}
             head |= {"version": version, "all": known < 0}
             return version, joined(head, changed)
@@ -287,13 +253,16 @@ class LivePayloads:
         if not kept.follows(stamps):
             kept = self._studies[name] = _Kept()
         before = kept.stamps
-        changed = None
+        changed, same = None, False
         if before is not None:
-            changed = [n for n, stamp in stamps.trials.items() if before.trials.get(n) != stamp]
+            known = before.trials
+            changed = [n for n, stamp in stamps.trials.items() if known.get(n) != stamp]
+            same = all(n in known and known[n][0] == stamps.trials[n][0] for n in changed)
         kept.version += 1
-        for trial in repository.trials(name, changed):
-            text = trial_json(trial, self._advice.trial(trial))
-            kept.texts[trial.number] = (kept.version, text)
+        # A trial that only went on has its earlier epochs.
+        first = min(kept.trials[n].last + 1 for n in changed) if changed and same else 0
+        for trial in repository.trials(name, changed, first):
+            kept.trials[trial.number] = self._kept_trial(kept, trial, first)
             kept.slim[trial.number] = replace(trial, epochs=())
         # The time left and the configurations need the progress of each trial, and nothing else does.
         each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
@@ -302,6 +271,14 @@ class LivePayloads:
         kept.study["made_at"] = datetime.now(UTC).isoformat()
         kept.stamps = stamps
         return kept
+
+    def _kept_trial(self, kept: _Kept, trial: TrialRecord, first: int) -> _KeptTrial:
+        earlier = kept.trials[trial.number] if first else _KeptTrial(0, "", "", -1)
+        new = tuple(epoch for epoch in trial.epochs if epoch.epoch > earlier.last)
+        text, epochs = trial_json(replace(trial, epochs=new), self._advice.trial(trial))
+        last = new[-1].epoch if new else earlier.last
+        parts = filter(None, (earlier.epochs, epochs))
+        return _KeptTrial(kept.version, text, ",".join(parts), last)
 
     def _read_study(self, kept: _Kept, repository: Repository, name: str, *, each: bool) -> None:
         results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))

@@ -13,6 +13,7 @@ import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -121,6 +122,7 @@ def file_of(title: str, data: str, made_at: str) -> str:
         prefix="",
         source="",
         message="",
+        studies=(),
     )
 
 
@@ -201,7 +203,8 @@ def write(page: str, path: Path, *, force: bool) -> None:
         msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
         raise UsageError(msg) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
 
 
 def _check_target(path: Path, *, force: bool) -> None:

@@ -1,20 +1,8 @@
 """Progress as plain lines, for logs, pipes and terminals that cannot redraw.
 
-The lines are stable, so that scripts may search them::
-
-    study digits: 3/16 done, 2 workers, storage sqlite:///runs/sweeper.db
-    trial 4 attempt 1 started learning_rate=0.001 [3/16 done, best 0.94 of trial 2]
-    trial 3 attempt 2 resumed at step 420 learning_rate=0.01 [3/16 done, best 0.94 of trial 2]
-    trial 4 epoch 1/5 val_accuracy=0.93 loss=0.21 1.2s [3/16 done, best 0.94 of trial 2]
-    trial 4 attempt 1 complete value=0.95 [4/16 done, best 0.95 of trial 4]
-    trial 5 attempt 1 failed FactoryError: the model factory returned None [5/16 done, ...]
-    notice: ...
-
-Until the end of the run's first epoch, the current activity has a line too, such as ``trial 4:
-building the model ...``.
-
-For a trial of many epochs about ten are reported, including the first and the last; with ``-v``
-every epoch and every checkpoint.
+The lines are stable, so that scripts may search them. Until the end of the run's first epoch, the current
+activity has a line too. Of a trial's epochs about ten are reported, including the first and the last; with
+``-v`` every epoch and every checkpoint.
 """
 
 from __future__ import annotations

@@ -117,13 +117,8 @@ class _MetricsColumn(ProgressColumn):
 class RunProgress(Progress):
     """The counts of a run, and below them a row for each trial that runs here; safe for threads.
 
-    A window that is too low for all trials ends with rich's ellipsis.
-
-    Args:
-        console: The terminal.
-        redraws: Redraws a second without events; 0 for none.
-        clock: Seconds from any origin, never falling.
-        stop: The user's action to stop the run; empty if it is over.
+    A window that is too low for all trials ends with rich's ellipsis. Without ``redraws`` a second, the user
+    of the class refreshes it. ``stop`` is the user's action to stop the run; empty if it is over.
     """
 
     def __init__(
@@ -208,12 +203,7 @@ class RunProgress(Progress):
 
 
 class LiveProgress:
-    """A listener that draws a table during a run; safe for several threads.
-
-    Args:
-        progress: The drawing.
-        verbosity: With "verbose", each epoch and checkpoint has a line above the table.
-    """
+    """A listener that draws a table during a run, and lines above it; safe for several threads."""
 
     def __init__(self, progress: RunProgress, verbosity: Verbosity = "normal") -> None:
         self._progress = progress
@@ -258,12 +248,7 @@ def is_notebook() -> bool:
 
 
 class NotebookProgress:
-    """A listener that updates the output of the running cell; safe for several threads.
-
-    Args:
-        handle: IPython's handle of the output; by default that of the running cell.
-        clock: Seconds from any origin, never falling.
-    """
+    """A listener that updates the output of the running cell, or of IPython's ``handle``; safe for threads."""
 
     def __init__(self, handle: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._handle = handle
@@ -339,12 +324,7 @@ def _console() -> Console:
 def progress_listener(
     stream: TextIO, verbosity: Verbosity = "normal"
 ) -> LiveProgress | NotebookProgress | LineProgress:
-    """Return a live table if ``stream`` can redraw, otherwise plain lines.
-
-    Args:
-        stream: The output stream, unless this is a notebook's process.
-        verbosity: Amount of output; with "quiet", nothing is drawn.
-    """
+    """Return a live table if ``stream`` can redraw, the cell of a notebook, or else plain lines."""
     if verbosity == "quiet":
         return LineProgress(stream, verbosity)
     if is_notebook():

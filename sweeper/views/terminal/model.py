@@ -39,11 +39,7 @@ _MOST_NUMBERS = 6
 
 
 class RunState:
-    """State of a run, updated by events; safe for several threads.
-
-    Args:
-        clock: Seconds from any origin, never falling.
-    """
+    """State of a run, updated by events; safe for several threads."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -63,43 +59,38 @@ class RunState:
     def apply(self, event: Event) -> None:
         """Apply one event. Events of attempts without a start are accepted."""
         with self._lock:
-            self._apply(event)
+            match event:
+                case StudyOpened() | VerificationOpened() | EvaluationOpened():
+                    self._open(event)
+                case StudyCounted():
+                    self._status = event.status
+                    self._lead(event.status.best)
+                case AttemptStarted():
+                    self._doing = ""
+                    self._states[event.trial] = "running"
+                    self._resumed |= {event.trial} if event.attempt > 1 else set()
+                case TrainingStarted():
+                    self._params[event.trial] = event.params
+                case AttemptEnded():
+                    self._end(event)
+                case RungDecided():
+                    paused = [n for n in event.ended if self._states.get(n) == "paused"]
+                    self._states.update(dict.fromkeys(paused, "pruned"))
+                case TrialVerified() | CheckpointMeasured():
+                    self._check(event)
+                case RunStopping():
+                    self._stopping = event
+                case Doing(trial=None):
+                    self._doing = event.what
+                case _:
+                    pass
 
-    def _apply(self, event: Event) -> None:
-        match event:
-            case StudyOpened():
-                self._opened, self._status, self._best = event, event.status, event.status.best
-            case VerificationOpened() | EvaluationOpened():
-                self._opened = event
-            case StudyCounted():
-                self._status = event.status
-                self._lead(event.status.best)
-            case AttemptStarted() | TrainingStarted() | AttemptEnded():
-                self._of_a_trial(event)
-            case RungDecided():
-                paused = [n for n in event.ended if self._states.get(n) == "paused"]
-                self._states.update(dict.fromkeys(paused, "pruned"))
-            case TrialVerified():
-                self._checked["differing" if event.verdict == "differs" else "identical"] += 1
-            case CheckpointMeasured():
-                self._measure(event)
-            case RunStopping():
-                self._stopping = event
-            case Doing(trial=None):
-                self._doing = event.what
-            case _:
-                pass
+    def _open(self, event: StudyOpened | VerificationOpened | EvaluationOpened) -> None:
+        self._opened = event
+        if isinstance(event, StudyOpened):
+            self._status, self._best = event.status, event.status.best
 
-    def _of_a_trial(self, event: AttemptStarted | TrainingStarted | AttemptEnded) -> None:
-        if isinstance(event, TrainingStarted):
-            self._params[event.trial] = event.params
-            return
-        if isinstance(event, AttemptStarted):
-            self._doing = ""
-            self._states[event.trial] = "running"
-            if event.attempt > 1:
-                self._resumed.add(event.trial)
-            return
+    def _end(self, event: AttemptEnded) -> None:
         ends = event.outcome in (*_RESULTS, "paused")
         self._states[event.trial] = event.outcome if ends else "interrupted"
         params = self._params.pop(event.trial, {})
@@ -113,8 +104,11 @@ class RunState:
         if self._best is None or sign * trial.value < sign * self._best.value:
             self._best = trial
 
-    def _measure(self, event: CheckpointMeasured) -> None:
+    def _check(self, event: TrialVerified | CheckpointMeasured) -> None:
         opened = self._opened
+        if isinstance(event, TrialVerified):
+            self._checked["differing" if event.verdict == "differs" else "identical"] += 1
+            return
         if not isinstance(opened, EvaluationOpened):
             # The evaluation has not begun yet.
             return
@@ -153,8 +147,7 @@ class RunState:
     def lines(self, stop: str) -> Iterator[Text]:
         """Return the lines of a display: counts, the best trial, and the effect of ``stop``.
 
-        Args:
-            stop: The user's action to stop the run; empty if it is over.
+        ``stop`` is the user's action to stop the run; empty if it is over.
         """
         with self._lock:
             opened = self._opened
