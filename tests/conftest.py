@@ -25,10 +25,6 @@ os.environ["TF_NUM_INTEROP_THREADS"] = "1"
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast examples are made is a matter of what runs beside them
 
-_FAST = ("db", "inspection", "search", "spec", "support")
-"""Directories whose tests take seconds in all: what ``--fast`` runs, with the files beside this one."""
-
-
 _FILES = "files in processes"
 _PROCESSES = pytest.StashKey[int]()
 _SERVICE = pytest.StashKey[Service]()
@@ -36,7 +32,6 @@ _SERVICE = pytest.StashKey[Service]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of a run."""
-    parser.addoption("--fast", action="store_true", help="only directories that train nothing")
     parser.addoption("--all", action="store_true", help="both tiers, with a table of their suites")
     parser.addoption("--measure", action="store_true", help="write tests/durations.json")
     parser.addoption(
@@ -76,7 +71,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Import TensorFlow here, and meanwhile where programs of tests are forked from."""
     config = session.config
-    if not (config.option.fast or config.option.collectonly):
+    if not config.option.collectonly:
         directory = config._tmp_path_factory.mktemp("forks")
         config.stash[_SERVICE] = Service(directory, os.environ)
         os.environ[ADDRESS] = config.stash[_SERVICE].path
@@ -125,8 +120,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     nightly = [item for item in items if any(map(item.get_closest_marker, NIGHTLY))]
     for item in nightly:
         item.add_marker(pytest.mark.timeout(0))
-    if config.option.fast:
-        _leave_out(config, items, [item for item in items if _folder(item) not in _FAST])
     if not (config.option.markexpr or config.option.all):
         _leave_out(config, items, nightly)
 
@@ -138,11 +131,6 @@ def _leave_out(
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
         items[:] = [item for item in items if item not in gone]
-
-
-def _folder(item: pytest.Item | pytest.FixtureRequest) -> str:
-    """The directory of ``tests/`` that it is of; empty for one beside this file."""
-    return "/".join(item.path.relative_to(Path(__file__).parent).parts[:-1]).partition("/")[0]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Faults planted one at a time in a copy of the code: tests of the default tier fail for each.
 
-In the nightly tier: each fault runs a few files, in a process of their own, until three tests have failed.
+They are planted in the nightly tier: each fault runs a few files, in a process of their own, until three tests have failed.
 With ``-s`` the names of those are printed beside each fault.
 """
 
@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.whole
 ROOT = Path(__file__).parents[1]
 
 
@@ -131,7 +130,7 @@ FAULTS = (
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def copy(tmp_path_factory):
     """A copy of what is in the repository, in which faults are planted and undone."""
     directory = tmp_path_factory.mktemp("copy")
     listed = subprocess.run(
@@ -144,7 +143,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def failing(copy: Path, tests: str) -> list[str]:
+def failing(copy, tests):
     """Return the names of the first tests of these files that fail in the copy."""
     run = subprocess.run(
         [
@@ -163,10 +162,16 @@ def failing(copy: Path, tests: str) -> list[str]:
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_a_planted_fault_fails_tests_of_the_default_tier(fault: Fault, copy: Path) -> None:
+def test_the_line_of_a_fault_is_in_the_code(fault):
+    text = (ROOT / "sweeper" / fault.file).read_text()
+    assert text.count(fault.line) == 1, "the code has changed: plant the fault where it is now"
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_planted_fault_fails_tests_of_the_default_tier(fault, copy):
     file = copy / "sweeper" / fault.file
     text = file.read_text()
-    assert text.count(fault.line) == 1, "the code has changed: plant the fault where it is now"
     file.write_text(text.replace(fault.line, fault.planted))
     try:
         found = failing(copy, fault.tests)
@@ -176,5 +181,6 @@ def test_a_planted_fault_fails_tests_of_the_default_tier(fault: Fault, copy: Pat
     assert found, f"no test of {fault.tests} fails where {fault.name}"
 
 
-def test_control_the_copy_without_a_fault_passes(copy: Path) -> None:
+@pytest.mark.whole
+def test_control_the_copy_without_a_fault_passes(copy):
     assert failing(copy, "replay/test_every_component.py") == []

@@ -74,6 +74,7 @@ def test_what_tensorflow_cannot_do_is_named(said, name, level):
     assert by_name(tensorflow_findings(lambda: said))[name].level == level
 
 
+@pytest.mark.whole
 def test_tensorflow_itself_is_asked_and_answers():
     found = by_name(tensorflow_findings())
     assert "CPU" in found["devices"].seen

@@ -81,7 +81,9 @@ def warned_early(swept):
     return [message for message in notices if not message.startswith(of_processes)]
 
 
-@pytest.mark.parametrize("directory", ["refused/memoized", "undone/loss_tracker"])
+@pytest.mark.parametrize(
+    "directory", ["refused/memoized", pytest.param("undone/loss_tracker", marks=pytest.mark.whole)]
+)
 def test_what_its_processes_keep_apart_runs_without_a_word(directory, tmp_path):
     kept = PITFALLS / f"{directory}.py"
     file = tmp_path / kept.name

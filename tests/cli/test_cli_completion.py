@@ -1,10 +1,7 @@
 """Completion in a shell: stored names, quickly, and nothing at all where something is wrong."""
 
-import os
-import subprocess
-import sys
-
 import pytest
+from sweeps import python
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
@@ -81,18 +78,7 @@ def test_completion_imports_neither_tensorflow_nor_optuna(stored):
         "import sys\nfrom sweeper.cli.main import main\nmain()\n"
         "print([m for m in ('tensorflow', 'keras', 'optuna') if m in sys.modules])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=stored,
-        capture_output=True,
-        text=True,
-        check=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": ":".join(p for p in sys.path if p),
-            "_SWEEPER_COMPLETE": "complete_bash",
-            "COMP_WORDS": "sweeper status di",
-            "COMP_CWORD": "2",
-        },
-    )
-    assert done.stdout.split("\n")[:2] == ["digits-rate", "[]"], done.stderr
+    typed = {"COMP_WORDS": "sweeper status di", "COMP_CWORD": "2"}
+    env = {"_SWEEPER_COMPLETE": "complete_bash", **typed}
+    done = python("-c", program, cwd=stored, env=env)
+    assert done.out.split("\n")[:2] == ["digits-rate", "[]"], done.err

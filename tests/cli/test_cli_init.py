@@ -1,11 +1,10 @@
 """``init`` writes a file that runs as it is, overwrites nothing, and says what to type next."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 from forked_programs import PROGRAM
+from sweeps import python
 
 from sweeper.cli.keeping import TEMPLATES
 from sweeper.definition.loading import load_definition
@@ -26,15 +25,9 @@ def test_a_template_trains_as_its_last_lines_say(call, bare_directory, template)
     assert "{file}" not in text
     assert "{name}" not in text
     file.write_text(re.sub(r"epochs=\d+", "epochs=1", re.sub(r"trials=\d+", "trials=1", text)))
-    done = subprocess.run(
-        [sys.executable, *PROGRAM, str(file)],
-        cwd=bare_directory,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    [line] = done.stdout.splitlines()
+    done = python(*PROGRAM, file, cwd=bare_directory)
+    assert done.code == 0, done.err
+    [line] = done.out.splitlines()
     assert re.match(rf"trial 0 of written-by-{template} complete, value=[\d.]+, \w+=", line), line
     assert line.endswith(", 1 epoch, 1 attempt")
 

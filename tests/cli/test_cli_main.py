@@ -1,10 +1,10 @@
 """The command itself: what it imports, its help, its version, and that it knows every verb."""
 
 import json
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from sweeps import python
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
@@ -21,14 +21,7 @@ def modules_after(statement):
         f"{statement}\n"
         f"print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]), file=sys.stderr)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
-    )
-    return json.loads(done.stderr.splitlines()[-1])
+    return json.loads(python("-c", program, cwd=Path()).err.splitlines()[-1])
 
 
 @pytest.mark.parametrize("words", [["--help"], ["run", "--help"], ["--version"], ["nope"]])
@@ -62,18 +55,12 @@ def test_the_version_is_on_stdout(call):
 
 
 def test_python_dash_m_is_the_command():
-    done = subprocess.run(
-        [sys.executable, "-m", "sweeper", "--version"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path), "PATH": ""},
-    )
-    assert done.stdout.startswith("sweeper ")
+    assert python("-m", "sweeper", "--version", cwd=Path()).out.startswith("sweeper ")
 
 
 PROGRAM = """
 import sys
+from pathlib import Path
 from sweeper.cli.main import main
 code = main(sys.argv[2:])
 print(code, *sorted({"alembic", "optuna", "numpy", "scipy", "tensorflow", *sys.argv[1:2]} & {*sys.modules}))
@@ -106,12 +93,7 @@ def storage(tmp_path_factory):
     ],
 )
 def test_a_verb_that_reads_imports_nothing_that_trains(storage, words, control, tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM, control, *words.split(), "--storage", storage],
-        text=True,
-        capture_output=True,
-        check=True,
-        cwd=tmp_path,
-    )
+    words = (*words.split(), "--storage", storage)
+    ran = python("-c", PROGRAM, control, *words, cwd=tmp_path)
     expected = "0" if control == "optuna" else "0 sqlalchemy"
-    assert ran.stdout.splitlines()[-1] == expected, ran.stderr
+    assert ran.out.splitlines()[-1] == expected, ran.err

@@ -1,11 +1,10 @@
 """A Dask cluster made here runs nobody's code but ours, though every user reaches the loopback."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from sweeps import python
 
 CLUSTER = '''
 """Make a cluster as a run does, attack it, and use it as a run does."""
@@ -70,17 +69,10 @@ def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path)
     (tmp_path / "dask_task.py").write_text(
         "import os\n\n\ndef task(text):\n    return f'{text} ran in {os.getpid()}'\n"
     )
-    done = subprocess.run(
-        [sys.executable, script],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    *lines, ran = done.stdout.splitlines()
+    path = f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"
+    done = python(script, cwd=tmp_path, env={"PYTHONPATH": path})
+    assert done.code == 0, done.err
+    *lines, ran = done.out.splitlines()
     assert lines == ["loopback True True", "let in True False False", "http False"]
     assert ran.startswith("it ran in ")
 
@@ -138,17 +130,6 @@ except Exception as error:
 REFUSED = "UsageError the Ray cluster at auto has 1 processor, and"
 
 
-def said_by(program, directory):
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}{directory}"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.mark.whole
 def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_here_anything(
     tmp_path,
@@ -157,14 +138,15 @@ def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_
     (tmp_path / "ray_task.py").write_text(
         "import os\n\n\ndef task(text):\n    return str(os.getpid())\n"
     )
-    said = said_by(MAKE, tmp_path)
+    path = f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"
+    said = python("-c", MAKE, cwd=tmp_path, env={"PYTHONPATH": path})
     expected = "[1, [[0, false], [1, true], [1, true]], true, [], true]"
-    first, second = said.stdout.splitlines()
-    assert first == expected, said.stderr
+    first, second = said.out.splitlines()
+    assert first == expected, said.err
     assert second.startswith(REFUSED)
 
 
 @pytest.mark.whole
 def test_a_cluster_of_one_processor_is_refused(tmp_path):
-    said = said_by(ONE, tmp_path)
-    assert said.stdout.startswith(REFUSED), said.stderr
+    said = python("-c", ONE, cwd=tmp_path)
+    assert said.out.startswith(REFUSED), said.err

@@ -350,7 +350,7 @@ def ends(process):
     return False
 
 
-@pytest.fixture(scope="module", params=["fork", "spawn"])
+@pytest.fixture(scope="module", params=["fork", pytest.param("spawn", marks=pytest.mark.whole)])
 def launcher(request, watched):
     if request.param == "spawn":
         spawning = SpawnLauncher(target_source(str(watched)))

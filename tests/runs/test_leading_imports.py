@@ -122,6 +122,7 @@ def test_a_library_that_draws_or_fails_is_left_to_the_trials(library, unfit):
     assert execute_all(steps, lambda: False) == 1, "the control"
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("installed")
 def test_a_library_that_starts_a_thread_is_imported_by_each_trial_with_all_after_it(tmp_path):
     file = tmp_path / "small.py"

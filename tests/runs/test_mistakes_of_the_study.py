@@ -66,7 +66,13 @@ OF_A_TRIAL = {
 }
 
 
-@pytest.mark.parametrize("rate", OF_A_TRIAL.values(), ids=OF_A_TRIAL)
+@pytest.mark.parametrize(
+    "rate",
+    [
+        pytest.param(rate, id=name, marks=[pytest.mark.whole] * ("range" in name))
+        for name, rate in OF_A_TRIAL.items()
+    ],
+)
 def test_what_may_be_the_trials_own_fails_the_trial_alone(tmp_path, rate):
     rate = rate.replace("0.05 if", "0.0 if")
     swept = sweep(written(tmp_path, rate, WELL.arguments), tmp_path, workers=1, isolation="inline")

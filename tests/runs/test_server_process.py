@@ -1,11 +1,12 @@
 """The process of the fork server is begun before the rest of a run is imported, and ends with it."""
 
-import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
 from forked_programs import WARM_SERVER
+from sweeps import python
 
 from sweeper.run.launch import server_process
 from sweeper.run.launch.launchers import WarmServer
@@ -36,14 +37,11 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 def test_it_is_begun_before_what_takes_long_is_imported(tmp_path):
-    ended = subprocess.run(
-        [sys.executable, "-c", PROBE], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-
-    imported = set(ended.stdout.split())
-    assert "sweeper" in imported, ended.stderr
+    ended = python("-c", PROBE, cwd=tmp_path)
+    imported = set(ended.out.split())
+    assert "sweeper" in imported, ended.err
     assert not imported & {"numpy", "sqlalchemy", "optuna", "rich", "tensorflow"}
-    assert ended.stderr == "importing TensorFlow and study.py ...\n", "said before it is begun"
+    assert ended.err == "importing TensorFlow and study.py ...\n", "said before it is begun"
 
 
 LOOK = """
@@ -56,8 +54,7 @@ print(sorted(heavy & sys.modules.keys()), len(os.listdir("/proc/self/task")))
 
 
 def heavy_and_threads(module):
-    look = [sys.executable, "-c", LOOK.format(module=module)]
-    return subprocess.run(look, capture_output=True, text=True, check=True).stdout.strip()
+    return python("-c", LOOK.format(module=module), cwd=Path()).out.strip()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in Linux's /proc")

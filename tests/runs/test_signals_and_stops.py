@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from contextlib import contextmanager
 import pytest
 from databases import opened_database
 from scripted_trials import definition, row_of
+from sweeps import python
 from test_environment_faults import last_words
 
 from sweeper.api.fit import _stop_signals
@@ -116,12 +116,10 @@ sys.exit(code)
 
 
 @pytest.mark.parametrize(("when", "code"), [("in", 130), ("after", 0)])
-def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(when, code):
-    ended = subprocess.run(
-        [sys.executable, "-c", LATE, when], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert ended.returncode == code, ended.stderr
-    assert "Traceback" not in ended.stderr
+def test_a_late_sigterm_ends_the_command_with_a_code_of_its_own(tmp_path, when, code):
+    ended = python("-c", LATE, when, cwd=tmp_path)
+    assert ended.code == code, ended.err
+    assert "Traceback" not in ended.err
 
 
 # ---------------------------------------------------------------- requests while a run begins

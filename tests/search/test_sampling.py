@@ -173,22 +173,6 @@ def test_more_trials_than_points_are_refused_when_the_study_is_defined():
         check_grid(GRID, 13)
 
 
-@pytest.mark.parametrize(
-    ("grid", "message"),
-    [
-        (None, "needs grid="),
-        ({}, "needs grid="),
-    ],
-)
-def test_a_grid_that_cannot_be_run_is_refused_by_name(grid, message):
-    with pytest.raises(DefinitionError, match=message):
-        check_grid(grid, 1)
-
-
-def test_equal_values_of_two_types_are_two_points():
-    check_grid({"x": [1, True, 1.0]}, 3)
-
-
 def test_a_trial_takes_its_points_values_in_the_suggested_type():
     session = open_search(SamplerSpec("grid", seed=0, grid={"rate": [1, 2], "flag": [True]}), 1)
     value = session.suggest("rate", FloatRange(0, 2))

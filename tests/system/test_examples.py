@@ -1,13 +1,11 @@
 """Every example and every study of the checkout runs as its first lines say, and ends well."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from forked_programs import PROGRAM
-from sweeps import command
+from sweeps import command, python
 
 STUDIES = Path(__file__).parents[2] / "studies"
 SHORTER = {
@@ -35,7 +33,7 @@ SAYS = {
 }
 
 
-LONG = ("resume_after_a_kill.py", "keras_aliasing.py")
+LONG = ("resume_after_a_kill.py", "keras_aliasing.py", "a_schedule_per_batch.py")
 """The first runs the study of compare_learning_rates.py, twice and a half; test_kills shows what it does.
 What the second shows of Keras is no promise, and its study is refused in tests/guard."""
 
@@ -49,17 +47,11 @@ FORKED = ("compare_learning_rates.py",)
 )
 def test_an_example_runs(example, tmp_path):
     program = PROGRAM if example.name in FORKED else ()
-    done = subprocess.run(
-        [sys.executable, *program, str(example)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    done = python(*program, example, cwd=tmp_path)
+    assert done.code == 0, done.err
     for remark in ("InitializeLog", "oneDNN"):
-        assert remark not in done.stderr, "a script that imports sweeper first is quiet"
-    assert SAYS[example.name] in done.stdout
+        assert remark not in done.err, "a script that imports sweeper first is quiet"
+    assert SAYS[example.name] in done.out
 
 
 @pytest.mark.parametrize(
