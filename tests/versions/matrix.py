@@ -146,6 +146,29 @@ def keras_tests(python: Path, directory: Path) -> list[str]:
     return [f"only with fit pass {', '.join(lost)}"] if lost else []
 
 
+def replacements(python: Path) -> list[str]:
+    """Run the tests of what is replaced in the libraries; return what fails."""
+    files = [ROOT / "tests/train" / name for name in ("test_interception.py", "test_sums.py")]
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-W",
+        "ignore",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        os.devnull,
+        "--noconftest",
+        *files,
+    ]
+    ran = subprocess.run(
+        [python, *words], cwd=python.parent, capture_output=True, text=True, check=False
+    )
+    print(f"  {ran.stdout.splitlines()[-1] if ran.stdout else ran.stderr[-600:]}", flush=True)
+    return ["tests of replaced functions failed"] if ran.returncode else []
+
+
 def tried(python: Path, directory: Path) -> list[str]:
     """Run the study whole, and killed and resumed; return what does not hold."""
     (directory / "matrix_study.py").write_text(_STUDY)
@@ -209,6 +232,7 @@ def main(names: list[str]) -> int:
             given = os.environ.get("SWEEPER_TEST_PYTHON")
             python = Path(given) if given else environment(CELLS[name], directory / "environment")
             wrong = tried(python, directory)
+            wrong += replacements(python)
             wrong += keras_tests(python, directory / "keras_tests")
         print(f"{name}: {'holds' if not wrong else '; '.join(wrong)}", flush=True)
         failed |= bool(wrong)
