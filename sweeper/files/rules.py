@@ -123,8 +123,8 @@ def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iter
 def _changed(reader: str, use: FileUse, writer: str, written: FileUse) -> FileFinding:
     message = (
         f"{reader} is not independent: {_at(use.read_at)}uses {use.name}, which {writer} "
-        f"wrote{_by(written.wrote_at)} after {reader} had written it{_by(use.wrote_at)}, so that it is "
-        f"not what {reader} wrote; in a factory, {CURE}"
+        f"wrote{_by(written.wrote_at)} at the same time, so that it is changed, or held, since {reader} "
+        f"wrote it{_by(use.wrote_at)}; in a factory, {CURE}"
     )
     return FileFinding("error" if written.wrote else "warning", use.path, message)
 
