@@ -4,15 +4,10 @@ The faults sit behind `FileOperations`, the one place through which a commit tou
 broken stores are the negative controls: what a test of a promise must catch.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import signal
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -23,7 +18,7 @@ from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.store import CheckpointStore
 
 
-def snapshot(step: int, *, fill: float | None = None, size: int = 300) -> Snapshot:
+def snapshot(step, *, fill=None, size=300):
     """Return a small snapshot whose every tensor says which step it is of."""
     value = float(step) if fill is None else fill
     return Snapshot(
@@ -43,64 +38,64 @@ def snapshot(step: int, *, fill: float | None = None, size: int = 300) -> Snapsh
 class CountingOperations(FileOperations):
     """Counts the operations and calls `before` and `after` at each."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
+    def __init__(self):
+        self.names = []
 
-    def before(self, name: str) -> None: ...
+    def before(self, name): ...
 
-    def after(self, name: str) -> None: ...
+    def after(self, name): ...
 
-    def make_directory(self, path: Path) -> None:
+    def make_directory(self, path):
         self._enter("make_directory")
         super().make_directory(path)
         self.after("make_directory")
 
-    def create(self, path: Path) -> int:
+    def create(self, path):
         self._enter("create")
         descriptor = super().create(path)
         self.after("create")
         return descriptor
 
-    def write(self, descriptor: int, data: memoryview) -> int:
+    def write(self, descriptor, data):
         self._enter("write")
         written = super().write(descriptor, data[: self.torn(len(data))])
         self.after("write")
         return written
 
-    def torn(self, size: int) -> int:
+    def torn(self, size):
         return size
 
-    def fsync(self, descriptor: int) -> None:
+    def fsync(self, descriptor):
         self._enter("fsync")
         super().fsync(descriptor)
         self.after("fsync")
 
-    def close(self, descriptor: int) -> None:
+    def close(self, descriptor):
         # A descriptor is closed even when close() reports an error, as the system call does.
         super().close(descriptor)
         self._enter("close")
         self.after("close")
 
-    def fsync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path):
         self._enter("fsync_directory")
         super().fsync_directory(path)
         self.after("fsync_directory")
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source, target):
         self._enter("rename")
         super().rename(source, target)
         self.after("rename")
 
-    def remove_tree(self, path: Path) -> None:
+    def remove_tree(self, path):
         with self._each("unlink", "remove"), self._each("rmdir", "remove_directory"):
             super().remove_tree(path)
 
     @contextmanager
-    def _each(self, function: str, name: str) -> Iterator[None]:
+    def _each(self, function, name):
         """Make each call of a function of `os` an operation: `shutil.rmtree` removes an entry by each."""
         call = getattr(os, function)
 
-        def counted(*arguments: Any, **options: Any) -> None:
+        def counted(*arguments, **options):
             self._enter(name)
             call(*arguments, **options)
             self.after(name)
@@ -108,7 +103,7 @@ class CountingOperations(FileOperations):
         with patch.object(os, function, counted):
             yield
 
-    def _enter(self, name: str) -> None:
+    def _enter(self, name):
         self.names.append(name)
         self.before(name)
 
@@ -116,23 +111,23 @@ class CountingOperations(FileOperations):
 class KillingOperations(CountingOperations):
     """Kills this process at the n-th operation: before it, after it, or half-way in a write."""
 
-    def __init__(self, at: int, moment: str) -> None:
+    def __init__(self, at, moment):
         super().__init__()
         self._at = at
         self._moment = moment
 
-    def before(self, name: str) -> None:
+    def before(self, name):
         if self._moment == "before":
             self._kill_here()
 
-    def after(self, name: str) -> None:
+    def after(self, name):
         if self._moment == "after" or (self._moment == "half" and name == "write"):
             self._kill_here()
 
-    def torn(self, size: int) -> int:
+    def torn(self, size):
         return size // 2 if self._moment == "half" and len(self.names) == self._at else size
 
-    def _kill_here(self) -> None:
+    def _kill_here(self):
         if len(self.names) == self._at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -140,16 +135,16 @@ class KillingOperations(CountingOperations):
 class FailingOperations(CountingOperations):
     """Raises an OSError at the n-th operation, once; the disk has 12345 bytes free."""
 
-    def __init__(self, at: int, code: int = errno.ENOSPC) -> None:
+    def __init__(self, at, code=errno.ENOSPC):
         super().__init__()
         self._at = at
         self._code = code
 
-    def before(self, name: str) -> None:
+    def before(self, name):
         if len(self.names) == self._at:
             raise OSError(self._code, os.strerror(self._code))
 
-    def free_bytes(self, path: Path) -> int:
+    def free_bytes(self, path):
         return 12345
 
 
@@ -164,37 +159,37 @@ class PowerCutOperations(CountingOperations):
     it came there is gone; a rename in such a parent is undone, if ``undo_renames``.
     """
 
-    def __init__(self, at: int, *, undo_renames: bool) -> None:
+    def __init__(self, at, *, undo_renames):
         super().__init__()
         self._at = at
         self._undo_renames = undo_renames
-        self._files: dict[int, Path] = {}
-        self._unsynced: set[int] = set()
-        self._entries: set[Path] = set()
-        self._renames: list[tuple[Path, Path]] = []
+        self._files = {}
+        self._unsynced = set()
+        self._entries = set()
+        self._renames = []
 
-    def before(self, name: str) -> None:
+    def before(self, name):
         if len(self.names) >= self._at:
             if len(self.names) == self._at:
                 self.lose()
             raise PowerCut
 
-    def create(self, path: Path) -> int:
+    def create(self, path):
         descriptor = super().create(path)
         self._files[descriptor] = path
         self._unsynced.add(descriptor)
         self._entries.add(path)
         return descriptor
 
-    def write(self, descriptor: int, data: memoryview) -> int:
+    def write(self, descriptor, data):
         self._unsynced.add(descriptor)
         return super().write(descriptor, data)
 
-    def fsync(self, descriptor: int) -> None:
+    def fsync(self, descriptor):
         super().fsync(descriptor)
         self._unsynced.discard(descriptor)
 
-    def close(self, descriptor: int) -> None:
+    def close(self, descriptor):
         path = self._files.pop(descriptor, None)
         if path is not None and descriptor in self._unsynced:
             self._unsynced.discard(descriptor)
@@ -202,12 +197,12 @@ class PowerCutOperations(CountingOperations):
             self._unsynced.add(-len(self.names))
         super().close(descriptor)
 
-    def fsync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path):
         super().fsync_directory(path)
         self._entries = {entry for entry in self._entries if entry.parent != path}
         self._renames = [(s, t) for s, t in self._renames if t.parent != path]
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source, target):
         super().rename(source, target)
         self._renames.append((source, target))
         self._entries = {target / e.name if e.parent == source else e for e in self._entries}
@@ -215,7 +210,7 @@ class PowerCutOperations(CountingOperations):
             d: target / p.name if p.parent == source else p for d, p in self._files.items()
         }
 
-    def lose(self) -> None:
+    def lose(self):
         """Lose what is not durable. A rename may stand or not: the file system decides."""
         for descriptor in self._unsynced:
             path = self._files.get(descriptor)
@@ -231,18 +226,18 @@ class PowerCutOperations(CountingOperations):
 class OverwritingStore(CheckpointStore):
     """Broken: writes under the final name, with no temporary directory."""
 
-    def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
+    def _rename_to_final_name(self, temporary, step):
         return temporary
 
-    def _temporary_directory(self, step: int) -> Path:
+    def _temporary_directory(self, step):
         return self.directory / str(CheckpointName(step))
 
 
 class NoFsync(PowerCutOperations):
     """Broken: a commit that makes nothing durable before its rename."""
 
-    def fsync(self, descriptor: int) -> None:
+    def fsync(self, descriptor):
         self._enter("fsync")
 
-    def fsync_directory(self, path: Path) -> None:
+    def fsync_directory(self, path):
         self._enter("fsync_directory")

@@ -1,14 +1,10 @@
 """What the tests of checkpoints share."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from sweeper.checkpoint.store import CheckpointStore
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> CheckpointStore:
+def store(tmp_path):
     return CheckpointStore(tmp_path / "checkpoints")

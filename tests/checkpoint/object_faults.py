@@ -4,8 +4,6 @@ The faults sit behind `ObjectStore`, the one place through which a remote checkp
 on the network in front of a real server of the S3 protocol.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import random
@@ -15,14 +13,11 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-from typing import Any, Self
 from urllib.parse import urlsplit
 
-from sweeper.checkpoint.format import MANIFEST_FILE, Committed
+from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
@@ -48,7 +43,7 @@ _ENVIRONMENT = {
 
 
 @contextmanager
-def s3_server() -> Iterator[str]:
+def s3_server():
     """Give the URL of a server of the S3 protocol, in a process of its own, with one bucket."""
     process = subprocess.Popen(
         [sys.executable, "-c", _SERVER],
@@ -66,7 +61,7 @@ def s3_server() -> Iterator[str]:
         process.communicate()
 
 
-def s3_environment(url: str) -> dict[str, str]:
+def s3_environment(url):
     """The variables by which a process finds the server, as a user sets them."""
     return {**_ENVIRONMENT, "AWS_ENDPOINT_URL": url}
 
@@ -74,16 +69,16 @@ def s3_environment(url: str) -> dict[str, str]:
 class FileObjects(ObjectStore):
     """Objects that are files of this disk: they outlive a killed process, and a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("file", patience=0.0)
 
-    def connect(self) -> Any:
+    def connect(self):
         from fsspec.implementations.local import LocalFileSystem
 
         return LocalFileSystem(auto_mkdir=True, skip_instance_cache=True)
 
 
-def prefix_of(directory: Path) -> RemotePath:
+def prefix_of(directory):
     """The place in `FileObjects` that is ``directory``, seen from the root directory."""
     return RemotePath("file", directory.absolute().parts[1:])
 
@@ -91,36 +86,36 @@ def prefix_of(directory: Path) -> RemotePath:
 class CountingObjects(FileObjects):
     """Counts the operations that change something, and those that ask by name."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.names: list[str] = []
+        self.names = []
 
-    def before(self, name: str) -> None: ...
+    def before(self, name): ...
 
-    def after(self, name: str) -> None: ...
+    def after(self, name): ...
 
-    def put(self, path: RemotePath, content: bytes) -> None:
+    def put(self, path, content):
         self._enter(f"put {path.name}")
         super().put(path, content)
         self.after("put")
 
-    def upload(self, path: RemotePath, file: Path) -> None:
+    def upload(self, path, file):
         self._enter("upload")
         super().upload(path, file)
         self.after("upload")
 
-    def size(self, path: RemotePath) -> int:
+    def size(self, path):
         self._enter("size")
         size = super().size(path)
         self.after("size")
         return size
 
-    def remove(self, path: RemotePath) -> None:
+    def remove(self, path):
         self._enter(f"remove {path.name}")
         super().remove(path)
         self.after("remove")
 
-    def _enter(self, name: str) -> None:
+    def _enter(self, name):
         self.names.append(name)
         self.before(name)
 
@@ -128,18 +123,18 @@ class CountingObjects(FileObjects):
 class KillingObjects(CountingObjects):
     """Kills this process before or after the n-th operation."""
 
-    def __init__(self, at: int, moment: str) -> None:
+    def __init__(self, at, moment):
         super().__init__()
         self._at = at
         self._moment = moment
 
-    def before(self, name: str) -> None:
+    def before(self, name):
         self._kill("before")
 
-    def after(self, name: str) -> None:
+    def after(self, name):
         self._kill("after")
 
-    def _kill(self, moment: str) -> None:
+    def _kill(self, moment):
         if len(self.names) == self._at and moment == self._moment:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -147,10 +142,10 @@ class KillingObjects(CountingObjects):
 class ImpatientObjects(ObjectStore):
     """S3 as a client sees it that tries nothing twice."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("s3", patience=0.0)
 
-    def connect(self) -> Any:
+    def connect(self):
         import fsspec
 
         once = {"retries": {"mode": "standard", "total_max_attempts": 1}}
@@ -164,7 +159,7 @@ class ImpatientObjects(ObjectStore):
 class ManifestFirst(RemoteCheckpointStore):
     """Broken: the manifest is stored before what it names."""
 
-    def _upload(self, local: Path, done: Committed) -> RemotePath:
+    def _upload(self, local, done):
         path = self.directory / str(self._free_name(done.step))
         try:
             self._objects.put(path / MANIFEST_FILE, (local / MANIFEST_FILE).read_bytes())
@@ -172,16 +167,16 @@ class ManifestFirst(RemoteCheckpointStore):
             raise CheckpointError(str(error)) from error
         return super()._upload(local, done)
 
-    def _free_name(self, step: int) -> CheckpointName:
+    def _free_name(self, step):
         return CheckpointName(step)
 
-    def _discard(self, path: RemotePath | None, failure: BaseException) -> None: ...
+    def _discard(self, path, failure): ...
 
 
 class FailingNetwork:
     """Forwards HTTP to a server; a request in ten fails, in one of four ways."""
 
-    def __init__(self, target: str, seed: int, share: float = 0.1) -> None:
+    def __init__(self, target, seed, share=0.1):
         self.requests = 0
         self.failures = 0
         numbers = random.Random(seed)
@@ -192,7 +187,7 @@ class FailingNetwork:
         class Forwarding(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def forward(self) -> None:
+            def forward(self):
                 with lock:
                     network.requests += 1
                     failing = numbers.random() < share
@@ -220,7 +215,7 @@ class FailingNetwork:
 
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = forward  # noqa: N815
 
-            def answer(self, status: int, headers: list, body: bytes, *, whole: bool = True):
+            def answer(self, status, headers, body, *, whole=True):
                 self.send_response_only(status)
                 named = {name.lower() for name, _ in headers}
                 for name, value in headers:
@@ -234,17 +229,17 @@ class FailingNetwork:
                 if not whole:
                     self.cut()
 
-            def cut(self) -> None:
+            def cut(self):
                 self.close_connection = True
                 self.wfile.flush()
                 self.connection.shutdown(socket.SHUT_RDWR)
 
-            def log_message(self, *_arguments: object) -> None: ...
+            def log_message(self, *_arguments): ...
 
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
 
-            def handle_error(self, *_arguments: object) -> None:
+            def handle_error(self, *_arguments):
                 """A client that goes away is what this is about."""
 
         self._server = Quiet(("127.0.0.1", 0), Forwarding)
@@ -253,11 +248,11 @@ class FailingNetwork:
             target=self._server.serve_forever, args=(0.05,), daemon=True
         )
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         self._thread.start()
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

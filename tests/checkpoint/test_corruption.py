@@ -1,7 +1,5 @@
 """Whatever happens to a checkpoint's files, what loads is what was written, or the one before."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
@@ -20,13 +18,13 @@ from sweeper.errors import CheckpointError, CorruptCheckpointError
 FILES = ["tensors.safetensors", "state.json", "manifest.json"]
 
 
-def flip(path, position: int, bit: int) -> None:
+def flip(path, position, bit):
     data = bytearray(path.read_bytes())
     data[position] ^= 1 << bit
     path.write_bytes(data)
 
 
-def undetected_flips(store: CheckpointStore, path, files=FILES) -> list[tuple[str, int]]:
+def undetected_flips(store, path, files=FILES):
     """Flip one bit of every byte of every file in turn; return where loading noticed nothing."""
     missed = []
     for name in files:
@@ -92,7 +90,7 @@ def test_a_damaged_file_is_named_set_aside_and_the_checkpoint_before_is_used(sto
         (path / name).write_bytes(content[damage])
     with pytest.raises(CorruptCheckpointError, match=name):
         store.load(path)
-    notices: list[str] = []
+    notices = []
     loaded = load_newest([store.directory], notices.append)
     assert loaded is not None
     assert loaded.step == 1
@@ -148,7 +146,7 @@ def test_a_directory_moved_half_way_is_passed_over(store):
     half.mkdir()
     whole = store.commit(snapshot(3)).path
     (whole / "manifest.json").rename(half / "manifest.json")
-    notices: list[str] = []
+    notices = []
     assert load_newest([store.directory], notices.append).step == 1
     assert len(notices) == 2
 
@@ -171,7 +169,7 @@ def test_the_fallback_works_where_nothing_can_be_renamed(store):
     store.commit(snapshot(1))
     path = store.commit(snapshot(2)).path
     flip(path / "state.json", 3, 3)
-    notices: list[str] = []
+    notices = []
     read_only = FailingOperations(1, errno.EROFS)
     loaded = load_newest([store.directory], notices.append, operations=read_only)
     assert loaded.step == 1
@@ -182,7 +180,7 @@ def test_the_fallback_works_where_nothing_can_be_renamed(store):
 def test_a_directory_that_is_none_is_said_and_passed_over(store, tmp_path):
     store.commit(snapshot(1))
     (tmp_path / "file").write_text("")
-    notices: list[str] = []
+    notices = []
     loaded = load_newest([store.directory, tmp_path / "file"], notices.append)
     assert loaded.step == 1
     assert "cannot be listed" in notices[0]
@@ -201,7 +199,7 @@ def test_a_checkpoint_that_the_disk_does_not_give_is_passed_over_but_not_set_asi
         return read(tensors, file, manifest)
 
     monkeypatch.setattr(sweeper.checkpoint.format, "_read_tensors", broken)
-    notices: list[str] = []
+    notices = []
     assert load_newest([store.directory], notices.append).step == 1
     assert "cannot be read" in notices[0]
     assert path.is_dir()

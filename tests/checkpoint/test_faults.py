@@ -1,7 +1,5 @@
 """A commit or a deletion that is stopped anywhere, by anything, loses nothing that was whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -10,7 +8,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,20 +29,16 @@ from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError
 from sweeper.support.processes import ProcessIdentity
 
-Work = Callable[[CheckpointStore], object]
 
-
-def commit_two(store: CheckpointStore) -> object:
+def commit_two(store):
     return store.commit(snapshot(2))
 
 
-def delete_one(store: CheckpointStore) -> object:
+def delete_one(store):
     return store.delete(store.directory / "step-000000001")
 
 
-def operations_of(
-    work: Work, directory: Path, make: type[CheckpointStore] = CheckpointStore
-) -> list[str]:
+def operations_of(work, directory, make=CheckpointStore):
     """Return the names of the operations that ``work`` takes where step 1 is there."""
     CheckpointStore(directory).commit(snapshot(1))
     counting = CountingOperations()
@@ -54,7 +47,7 @@ def operations_of(
     return counting.names
 
 
-def killed_at(work: Work, store: CheckpointStore) -> int:
+def killed_at(work, store):
     """Run ``work`` in a forked process and return its wait status."""
     with warnings.catch_warnings():
         # Later Pythons warn of threads that other tests left; this child only does file work.
@@ -68,7 +61,7 @@ def killed_at(work: Work, store: CheckpointStore) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def kill_everywhere(work: Work, directory: Path, make: type[CheckpointStore]) -> Iterator[tuple]:
+def kill_everywhere(work, directory, make):
     """Kill ``work`` before, in and after each of its operations.
 
     Yields:
@@ -83,7 +76,7 @@ def kill_everywhere(work: Work, directory: Path, make: type[CheckpointStore]) ->
             status = killed_at(work, make(directory, operations=KillingOperations(at, moment)))
             assert os.WIFSIGNALED(status), (name, at, moment)
             assert os.WTERMSIG(status) == signal.SIGKILL
-            notices: list[str] = []
+            notices = []
             loaded = load_newest([directory], notices.append)
             step = None if loaded is None else loaded.step
             sweep_leftovers(directory)
@@ -124,14 +117,12 @@ def test_control_a_store_that_overwrites_is_caught(tmp_path):
     assert any(notices for *_, notices in seen), "half a checkpoint was found under a real name"
 
 
-def cut_power_everywhere(
-    directory: Path, make: type[PowerCutOperations], *, undo_renames: bool
-) -> list[tuple]:
+def cut_power_everywhere(directory, make, *, undo_renames):
     """Cut the power before each operation of a commit, and after it was announced."""
     seen = []
     for at in range(1, len(operations_of(commit_two, directory)) + 2):
         CheckpointStore(directory).commit(snapshot(1))
-        notices: list[str] = []
+        notices = []
         operations = make(at, undo_renames=undo_renames)
         announced = False
         try:
@@ -172,7 +163,7 @@ def test_everything_is_durable_before_the_rename_and_the_rename_before_the_annou
     )
 
 
-def left_behind(directory: Path) -> list[str]:
+def left_behind(directory):
     return sorted(p.name for p in directory.iterdir()) if directory.exists() else []
 
 
@@ -239,7 +230,7 @@ def test_a_path_below_a_regular_file_is_one_clear_error(tmp_path):
 
 def test_what_cannot_even_be_removed_is_said_with_the_error(store):
     class Stuck(FailingOperations):
-        def remove_tree(self, path: Path) -> None:
+        def remove_tree(self, path):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
     with pytest.raises(CheckpointError) as raised:
@@ -249,7 +240,7 @@ def test_what_cannot_even_be_removed_is_said_with_the_error(store):
 
 def test_an_interruption_inside_a_commit_cleans_up_too(store):
     class Interrupting(CountingOperations):
-        def before(self, name: str) -> None:
+        def before(self, name):
             if name == "fsync":
                 raise KeyboardInterrupt
 
@@ -273,7 +264,7 @@ def test_a_name_that_is_taken_meanwhile_is_not_overwritten(store):
     class Rival(FileOperations):
         raced = False
 
-        def rename(self, source: Path, target: Path) -> None:
+        def rename(self, source, target):
             if not self.raced:
                 self.raced = True
                 store.commit(snapshot(5, fill=1.0))

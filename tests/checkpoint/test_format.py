@@ -1,9 +1,6 @@
 """Tensors and snapshots come back as they were, and other readers can open the files."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -15,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sweeper.checkpoint.format import MANIFEST_FILE, Committed, Snapshot, digest
+from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot, digest
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.store import CheckpointStore
@@ -36,16 +33,16 @@ DTYPES = [
 FLOAT8 = ["float8_e4m3fn", "float8_e5m2"]
 
 
-def dtype_of(name: str) -> np.dtype:
+def dtype_of(name):
     return np.dtype(getattr(ml_dtypes, name, None) or name)
 
 
-def same(a: np.ndarray, b: np.ndarray) -> bool:
+def same(a, b):
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 @st.composite
-def arrays(draw) -> np.ndarray:
+def arrays(draw):
     dtype = dtype_of(draw(st.sampled_from(DTYPES + FLOAT8)))
     shape = draw(hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
     count = int(np.prod(shape))
@@ -56,7 +53,7 @@ def arrays(draw) -> np.ndarray:
     return array.T if draw(st.booleans()) else array
 
 
-def made_of(tensors, names=(), **rest) -> Snapshot:
+def made_of(tensors, names=(), **rest):
     return Snapshot(
         **{"step": 1, "epoch": 0, "state": {}, "metrics": {}, **rest},
         tensors=tensors,
@@ -243,10 +240,8 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     assert address(variables[0]) == before, "one that is written and let go is updated in place"
 
 
-def test_tensors_that_repeat_another_are_left_out_of_the_file_and_of_the_digest(
-    tmp_path: Path,
-) -> None:
-    def committed(second: float, third: float) -> Committed:
+def test_tensors_that_repeat_another_are_left_out_of_the_file_and_of_the_digest(tmp_path):
+    def committed(second, third):
         values = {"v": 1.0, "v/1": second, "v/2": third, "w": 1.0}
         snapshot = Snapshot(
             step=3,

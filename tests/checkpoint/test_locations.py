@@ -1,7 +1,5 @@
 """Where checkpoints may lie: a directory or a bucket, from names that were checked."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -12,12 +10,12 @@ from sweeper.support.paths import RemotePath, RunPaths, parse_location
 
 
 @pytest.fixture(autouse=True)
-def bare_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def bare_directory(tmp_path, monkeypatch):
     monkeypatch.delenv("SWEEPER_CHECKPOINTS", raising=False)
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_url_is_read_as_it_is_written() -> None:
+def test_a_url_is_read_as_it_is_written():
     location = parse_location("s3://bucket/some/prefix/")
     assert location == RemotePath("s3", ("bucket", "some", "prefix"))
     assert str(location) == "s3://bucket/some/prefix"
@@ -38,14 +36,14 @@ def test_a_url_is_read_as_it_is_written() -> None:
         ("s3://bucket/x?versionId=1", "cannot be part"),
     ],
 )
-def test_what_is_no_location_is_refused_with_a_reason(url: str, said: str) -> None:
+def test_what_is_no_location_is_refused_with_a_reason(url, said):
     with pytest.raises(UsageError, match=said):
         parse_location(url)
     with pytest.raises(UsageError, match=f"--checkpoints: found.*{said}"):
         load_settings(checkpoints=url)
 
 
-def test_only_checkpoints_go_to_the_location_for_checkpoints() -> None:
+def test_only_checkpoints_go_to_the_location_for_checkpoints():
     paths = RunPaths(Path("/runs"), "small", parse_location("s3://bucket/p"))
     assert str(paths.checkpoints(3, 1)) == (
         "s3://bucket/p/small/trial-00003/attempt-01/checkpoints"
@@ -58,7 +56,7 @@ def test_only_checkpoints_go_to_the_location_for_checkpoints() -> None:
     assert default.checkpoints(3, 1) == default.attempt(3, 1) / "checkpoints"
 
 
-def test_the_location_is_a_setting_like_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_location_is_a_setting_like_the_others(monkeypatch):
     assert load_settings().checkpoints_location is None
     Path("sweeper.toml").write_text('checkpoints = "s3://a"\n')
     assert load_settings().checkpoints_location == RemotePath("s3", ("a",))

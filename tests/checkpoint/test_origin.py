@@ -1,10 +1,7 @@
 """Whose a checkpoint is, and whose a directory: another's is refused by name and left as it is."""
 
-from __future__ import annotations
-
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from checkpoint_faults import snapshot
@@ -19,11 +16,11 @@ MINE = Origin("digits", "1" * 32, 3, 0, "f" * 32, {"rate": 0.1}, directory="/run
 MARKER = Marker("digits", "1" * 32, 0, "f" * 32)
 
 
-def written(directory: Path, origin: Origin | None, step: int = 1) -> Path:
+def written(directory, origin, step=1):
     return CheckpointStore(directory, origin=origin).commit(snapshot(step)).path
 
 
-def test_a_manifest_bears_its_origin_and_the_owner_reads_it(tmp_path: Path) -> None:
+def test_a_manifest_bears_its_origin_and_the_owner_reads_it(tmp_path):
     path = written(tmp_path, MINE)
     assert read_manifest(path).origin == MINE
     assert load_newest([tmp_path], pytest.fail, origin=MINE).origin == MINE
@@ -34,7 +31,7 @@ def test_a_manifest_bears_its_origin_and_the_owner_reads_it(tmp_path: Path) -> N
     assert load_newest([tmp_path], pytest.fail, origin=moved).step == 1
 
 
-def test_a_study_that_was_renamed_is_the_same_study(tmp_path: Path) -> None:
+def test_a_study_that_was_renamed_is_the_same_study(tmp_path):
     """As one that is set aside is: ``digits`` becomes ``digits~1``."""
     written(tmp_path, MINE)
     assert load_newest([tmp_path], pytest.fail, origin=replace(MINE, study="digits~1")) is not None
@@ -54,9 +51,9 @@ def test_a_study_that_was_renamed_is_the_same_study(tmp_path: Path) -> None:
     ],
 )
 def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
-    tmp_path: Path, other: dict[str, object], message: str
-) -> None:
-    path = written(tmp_path, replace(MINE, **other))  # type: ignore[arg-type]
+    tmp_path, other, message
+):
+    path = written(tmp_path, replace(MINE, **other))
     before = {file: file.read_bytes() for file in path.iterdir()}
     for read in (
         lambda: load_newest([tmp_path], pytest.fail, origin=MINE),
@@ -70,19 +67,15 @@ def test_a_checkpoint_of_another_origin_is_refused_by_name_and_left_as_it_is(
     assert load_newest([tmp_path], pytest.fail).step == 1, "control: without an origin it is read"
 
 
-def test_an_accepted_change_of_the_definition_goes_on_with_the_old_ones_checkpoints(
-    tmp_path: Path,
-) -> None:
+def test_an_accepted_change_of_the_definition_goes_on_with_the_old_ones_checkpoints(tmp_path):
     written(tmp_path, replace(MINE, definition="e" * 32, seed=7))
     accepted = replace(MINE, former=("e" * 32,))
     assert load_newest([tmp_path], pytest.fail, origin=accepted).step == 1
 
 
-def test_one_that_does_not_say_whose_it_is_is_used_by_nobody_who_asks(
-    tmp_path: Path,
-) -> None:
+def test_one_that_does_not_say_whose_it_is_is_used_by_nobody_who_asks(tmp_path):
     path = written(tmp_path, None)
-    messages: list[str] = []
+    messages = []
     assert load_newest([tmp_path], messages.append, origin=MINE) is None
     assert "does not name its owner" in messages[0]
     assert path.is_dir()
@@ -91,7 +84,7 @@ def test_one_that_does_not_say_whose_it_is_is_used_by_nobody_who_asks(
     assert load_newest([tmp_path], pytest.fail).step == 1, "control: without an origin it is read"
 
 
-def test_a_directory_is_the_first_ones_and_nobody_elses(tmp_path: Path) -> None:
+def test_a_directory_is_the_first_ones_and_nobody_elses(tmp_path):
     directory = tmp_path / "digits"
     claim_directory(directory, MARKER)
     claim_directory(directory, MARKER)
@@ -104,18 +97,14 @@ def test_a_directory_is_the_first_ones_and_nobody_elses(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[" * 100_000, '{"study": 1}', "null"])
-def test_a_marker_that_nobody_can_read_is_refused_and_not_replaced(
-    tmp_path: Path, content: str
-) -> None:
+def test_a_marker_that_nobody_can_read_is_refused_and_not_replaced(tmp_path, content):
     (tmp_path / MARKER_FILE).write_text(content)
     with pytest.raises(ForeignCheckpointError, match="does not name the owner"):
         claim_directory(tmp_path, MARKER, adopt=True)
     assert (tmp_path / MARKER_FILE).read_text() == content
 
 
-def test_checkpoints_without_a_marker_are_only_adopted_by_who_has_a_record_of_them(
-    tmp_path: Path,
-) -> None:
+def test_checkpoints_without_a_marker_are_only_adopted_by_who_has_a_record_of_them(tmp_path):
     (tmp_path / "trial-00000").mkdir()
     with pytest.raises(ForeignCheckpointError, match="left no marker"):
         claim_directory(tmp_path, MARKER)
@@ -125,15 +114,13 @@ def test_checkpoints_without_a_marker_are_only_adopted_by_who_has_a_record_of_th
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["links", "a file system without links"])
-def test_of_two_who_begin_at_the_same_moment_one_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
+def test_of_two_who_begin_at_the_same_moment_one_is_refused(tmp_path, monkeypatch, links):
     """Both look, and find nothing, before either writes; without links a read may come between."""
     both_looked = threading.Barrier(2)
     look = markers.read_marker
     waited = threading.local()
 
-    def looking(directory: Path) -> Marker | None:
+    def looking(directory):
         found = look(directory)
         waited.count = getattr(waited, "count", 0) + 1
         if waited.count == 2 and links:
@@ -142,14 +129,14 @@ def test_of_two_who_begin_at_the_same_moment_one_is_refused(
 
     if not links:
 
-        def no_links(*_: object) -> None:
+        def no_links(*_):
             raise OSError(95, "no links here")
 
         monkeypatch.setattr(markers.os, "link", no_links)
     monkeypatch.setattr(markers, "read_marker", looking)
-    refused: list[str] = []
+    refused = []
 
-    def begin(identity: str) -> None:
+    def begin(identity):
         try:
             claim_directory(tmp_path, replace(MARKER, identity=identity * 32))
         except ForeignCheckpointError:

@@ -1,7 +1,5 @@
 """When checkpoints are taken, which are kept, and how both are described."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -23,14 +21,7 @@ from sweeper.spec.checkpointing import (
 )
 
 
-def kept(
-    step: int,
-    loss: float | None = None,
-    *,
-    hours: float = 0.0,
-    epoch: int | None = None,
-    good: bool = True,
-):
+def kept(step, loss=None, *, hours=0.0, epoch=None, good=True):
     return KeptCheckpoint(
         step=step,
         epoch=step if epoch is None else epoch,
@@ -41,12 +32,12 @@ def kept(
     )
 
 
-def remaining(keep: Keep, checkpoints: list[KeptCheckpoint]) -> list[int]:
+def remaining(keep, checkpoints):
     doomed = keep.select(checkpoints)
     return [c.step for c in checkpoints if c not in doomed]
 
 
-def low_loss(metrics) -> bool:
+def low_loss(metrics):
     return metrics["val_loss"] < 0.3
 
 
@@ -176,7 +167,7 @@ keeps = st.builds(
 )
 
 
-def spares_newest_and_good(select, checkpoints) -> bool:
+def spares_newest_and_good(select, checkpoints):
     doomed = select(checkpoints)
     good = [c for c in checkpoints if c.good]
     newest = sorted(checkpoints, key=lambda c: c.step)[-1:]
@@ -209,15 +200,15 @@ def test_policies_import_no_numpy():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def history_of(*pairs: tuple[float, float]) -> list[dict[str, float]]:
+def history_of(*pairs):
     return [{"loss": loss, "val_loss": validation} for loss, validation in pairs]
 
 
-def overfits(metrics) -> bool:
+def overfits(metrics):
     return metrics["val_loss"] > metrics["loss"]
 
 
-def saved_by_hand(history: list[dict[str, float]]) -> list[int]:
+def saved_by_hand(history):
     """The loop that the rule is taken from, as it stands in its source."""
     saved, prev_cost = [], 99999.0
     for epoch, metrics in enumerate(history, 1):
@@ -235,7 +226,7 @@ costs = st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), min_size=1, max_si
 def test_an_improving_checkpoint_is_kept_as_a_loop_by_hand_keeps_it(pairs, last, interrupted_at):
     history = history_of(*pairs)
     keep = Keep(last=last, improving="val_loss", when=overfits)
-    present: list[KeptCheckpoint] = []
+    present = []
     for epoch, metrics in enumerate(history, 1):
         taken = [KeptCheckpoint(10 * epoch, epoch, Path(f"{epoch}"), metrics=metrics)]
         if epoch in interrupted_at:
@@ -253,7 +244,7 @@ def test_an_improving_checkpoint_is_kept_as_a_loop_by_hand_keeps_it(pairs, last,
 def test_of_improving_checkpoints_the_newest_stay():
     history = history_of(*((0.0, 500.0 - i) for i in range(50)))
     keep = Keep(last=1, improving="val_loss", when=overfits, at_most=30)
-    present: list[KeptCheckpoint] = []
+    present = []
     for epoch, metrics in enumerate(history, 1):
         present.append(KeptCheckpoint(epoch, epoch, Path(f"{epoch}"), metrics=metrics))
         present = [c for c in present if c not in keep.select(present, history[:epoch])]

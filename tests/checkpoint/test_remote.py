@@ -1,7 +1,5 @@
 """Checkpoints in an object store are committed or absent, whatever fails, and are found again."""
 
-from __future__ import annotations
-
 import errno
 import os
 import random
@@ -10,7 +8,6 @@ import signal
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,26 +30,24 @@ from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError, CorruptCheckpointError, UsageError
 from sweeper.support.paths import RemotePath
 
-Work = Callable[[RemoteCheckpointStore], object]
-
 
 @pytest.fixture
-def prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemotePath]:
+def prefix(tmp_path, monkeypatch):
     """Give a place in an object store of files, for everything that reads and writes there."""
     monkeypatch.chdir("/")
     monkeypatch.setattr(objects_module, "_objects", lambda _protocol, _process: FileObjects())
     return prefix_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
 
 
-def commit_two(store: RemoteCheckpointStore) -> object:
+def commit_two(store):
     return store.commit(snapshot(2))
 
 
-def delete_one(store: RemoteCheckpointStore) -> object:
+def delete_one(store):
     return store.delete(store.directory / "step-000000001")
 
 
-def killed_at(work: Work, store: RemoteCheckpointStore) -> int:
+def killed_at(work, store):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
@@ -64,9 +59,7 @@ def killed_at(work: Work, store: RemoteCheckpointStore) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def kill_everywhere(
-    work: Work, prefix: RemotePath, make: type[RemoteCheckpointStore] = RemoteCheckpointStore
-) -> list[tuple]:
+def kill_everywhere(work, prefix, make=RemoteCheckpointStore):
     """Kill ``work`` before and after each operation; the step that loads then, and the notices."""
     disk = Path("/", *prefix.parts)
     RemoteCheckpointStore(prefix).commit(snapshot(1))
@@ -82,7 +75,7 @@ def kill_everywhere(
             status = killed_at(work, make(prefix, objects=KillingObjects(at, moment)))
             assert os.WIFSIGNALED(status), (name, at, moment)
             assert os.WTERMSIG(status) == signal.SIGKILL
-            notices: list[str] = []
+            notices = []
             loaded = load_newest([prefix], notices.append)
             sweep_remote(prefix)
             assert RemoteListing.of(prefix).unfinished() == (), "what a dead writer left is swept"
@@ -91,7 +84,7 @@ def kill_everywhere(
     return seen
 
 
-def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix, capsys) -> None:
+def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix, capsys):
     seen = kill_everywhere(commit_two, prefix)
     committed = (f"put {MANIFEST_FILE}", "after")
     for name, moment, step, notices in seen:
@@ -104,14 +97,14 @@ def test_an_upload_killed_at_any_operation_is_committed_or_absent(prefix, capsys
         )
 
 
-def test_a_remote_deletion_killed_anywhere_leaves_all_of_a_checkpoint_or_nothing(prefix) -> None:
+def test_a_remote_deletion_killed_anywhere_leaves_all_of_a_checkpoint_or_nothing(prefix):
     seen = kill_everywhere(delete_one, prefix)
     for name, moment, step, notices in seen:
         there = (name, moment) == (f"remove {MANIFEST_FILE}", "before")
         assert (step, notices) == ((1, 0) if there else (None, 0)), (name, moment)
 
 
-def test_control_a_store_that_puts_the_manifest_first_is_caught(prefix) -> None:
+def test_control_a_store_that_puts_the_manifest_first_is_caught(prefix):
     seen = kill_everywhere(commit_two, prefix, ManifestFirst)
     assert any(notices for *_, notices in seen), "half a checkpoint had a manifest"
 
@@ -119,11 +112,11 @@ def test_control_a_store_that_puts_the_manifest_first_is_caught(prefix) -> None:
 class Forgetful(FileObjects):
     """Its listings do not show what is there: as old as they can be."""
 
-    def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
+    def list(self, prefix):
         return {}
 
 
-def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, monkeypatch) -> None:
+def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, monkeypatch):
     store = RemoteCheckpointStore(prefix)
     announced = [store.commit(snapshot(step)).path for step in (1, 2)]
     monkeypatch.setattr(objects_module, "_objects", lambda *_: Forgetful())
@@ -132,7 +125,7 @@ def test_a_resume_finds_what_was_announced_though_no_listing_shows_it(prefix, mo
     assert [k.step for k in read_kept([prefix], announced)] == [1, 2]
 
 
-def test_what_was_announced_and_deleted_since_is_passed_over_in_silence(prefix) -> None:
+def test_what_was_announced_and_deleted_since_is_passed_over_in_silence(prefix):
     store = RemoteCheckpointStore(prefix)
     first, second = (store.commit(snapshot(step)).path for step in (1, 2))
     store.delete(second)
@@ -140,15 +133,13 @@ def test_what_was_announced_and_deleted_since_is_passed_over_in_silence(prefix) 
     assert [k.step for k in read_kept([prefix], [first, second])] == [1]
 
 
-def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(
-    prefix, monkeypatch
-) -> None:
+def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(prefix, monkeypatch):
     """A paused attempt goes on, and replaces the checkpoint that its successor is reading."""
     store = RemoteCheckpointStore(prefix)
     first = store.commit(snapshot(1)).path
 
     class Overtaken(FileObjects):
-        def read(self, path: RemotePath) -> bytes:
+        def read(self, path):
             if path.parent == first and len(store.list()) == 1:
                 store.commit(snapshot(2))
                 store.delete(first)
@@ -158,7 +149,7 @@ def test_a_checkpoint_that_vanishes_while_it_is_wanted_is_looked_for_again(
     assert load_newest([prefix], pytest.fail).step == 2
 
 
-def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(prefix) -> None:
+def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(prefix):
     store = RemoteCheckpointStore(prefix)
     store.commit(snapshot(1))
     path = store.commit(snapshot(2)).path
@@ -168,7 +159,7 @@ def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(
     tensors.write_bytes(content)
     with pytest.raises(CorruptCheckpointError, match="tensor"):
         load_remote(path)
-    notices: list[str] = []
+    notices = []
     assert load_newest([prefix], notices.append).step == 1
     assert "is damaged" in notices[0]
     assert "manifest.json.corrupt-1" in notices[0]
@@ -179,14 +170,14 @@ def test_a_damaged_remote_checkpoint_is_set_aside_and_the_one_before_it_is_used(
 
 
 class Unreachable(FileObjects):
-    def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
+    def list(self, prefix):
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
-    def read(self, path: RemotePath) -> bytes:
+    def read(self, path):
         raise OSError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
 
-def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch) -> None:
+def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch):
     path = RemoteCheckpointStore(prefix).commit(snapshot(1)).path
     monkeypatch.setattr(objects_module, "_objects", lambda *_: Unreachable())
     with pytest.raises(CheckpointError, match=r"cannot be listed.*credentials"):
@@ -198,9 +189,9 @@ def test_a_store_that_does_not_answer_is_no_empty_one(prefix, monkeypatch) -> No
         read_kept([prefix], [path])
 
 
-def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix, monkeypatch) -> None:
+def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix, monkeypatch):
     class HidesManifests(FileObjects):
-        def list(self, prefix: RemotePath) -> dict[tuple[str, ...], int]:
+        def list(self, prefix):
             listed = super().list(prefix)
             return {names: size for names, size in listed.items() if names[-1] != MANIFEST_FILE}
 
@@ -211,7 +202,7 @@ def test_a_listing_that_hides_a_manifest_costs_no_checkpoint(prefix, monkeypatch
     assert load_newest([prefix], pytest.fail).step == 1
 
 
-def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp_path) -> None:
+def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp_path):
     disk = CheckpointStore(tmp_path / "attempt-01" / "checkpoints")
     here = disk.commit(snapshot(1)).path
     store = open_store(prefix)
@@ -222,7 +213,7 @@ def test_a_trial_that_changes_its_location_keeps_and_deletes_in_both(prefix, tmp
     assert (disk.list(), open_store(prefix).list()) == ((), ())
 
 
-def test_the_local_copy_of_a_killed_upload_is_swept_and_no_other_is_left(prefix, tmp_path) -> None:
+def test_the_local_copy_of_a_killed_upload_is_swept_and_no_other_is_left(prefix, tmp_path):
     spool = tmp_path / "spool"
     RemoteCheckpointStore(prefix, spool=spool).commit(snapshot(1))
     assert list(spool.iterdir()) == []
@@ -236,7 +227,7 @@ def test_the_local_copy_of_a_killed_upload_is_swept_and_no_other_is_left(prefix,
     assert list(spool.iterdir()) == []
 
 
-def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path) -> None:
+def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path):
     (tmp_path / "file").write_text("")
     store = RemoteCheckpointStore(prefix, spool=tmp_path / "file" / "spool")
     with pytest.raises(CheckpointError, match=r"for its upload.*--runs-dir"):
@@ -257,13 +248,13 @@ def test_a_spool_that_cannot_be_written_is_said_with_what_to_do(prefix, tmp_path
         (ValueError(), False),
     ],
 )
-def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch) -> None:
+def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch):
     assert is_transient(error) is passing
     monkeypatch.setattr("sweeper.checkpoint.remote_objects._FIRST_PAUSE", 0.001)
     generator = random.getstate()
     calls = 0
 
-    def failing_once() -> str:
+    def failing_once():
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -280,7 +271,7 @@ def test_only_faults_that_may_pass_are_tried_again(error, passing, monkeypatch) 
     assert random.getstate() == generator, "an upload's faults change no trial's random numbers"
 
 
-def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none() -> None:
+def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imports_none():
     done = subprocess.run(
         [
             sys.executable,
@@ -300,7 +291,7 @@ def test_importing_what_speaks_to_a_store_starts_no_thread_and_local_reading_imp
     assert done.stdout.split() == ["False", "1"]
 
 
-def test_memory_is_refused_where_trials_have_processes_of_their_own() -> None:
+def test_memory_is_refused_where_trials_have_processes_of_their_own():
     location = RemotePath("memory", ("sweeps",))
     check_checkpoints_location(location, "inline")
     with pytest.raises(UsageError, match="memory of one process"):

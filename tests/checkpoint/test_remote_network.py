@@ -1,7 +1,5 @@
 """Checkpoints on a real server of the S3 protocol, behind a network that fails."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -21,7 +19,7 @@ from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
 
 
-def set_environment(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def set_environment(monkeypatch, url):
     for name, value in s3_environment(url).items():
         monkeypatch.setenv(name, value)
 
@@ -30,13 +28,13 @@ SMALLEST_PART = 5 << 20
 """Bytes: S3 refuses smaller parts."""
 
 
-def big_snapshot(step: int) -> Snapshot:
+def big_snapshot(step):
     """Two whole of the smallest parts and a bit."""
     values = np.arange(SMALLEST_PART // 4 * 2 + 99, dtype=np.float32) + step
     return Snapshot(step, 0, {"w": values}, {}, {}, ("w",))
 
 
-def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys) -> None:
+def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys):
     monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(remote_objects, "PART_BYTES", SMALLEST_PART)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
@@ -60,9 +58,7 @@ def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypat
         )
 
 
-def commit_impatiently(
-    store: RemoteCheckpointStore, directory: RemotePath, quiet: ObjectStore
-) -> tuple[int, int, int]:
+def commit_impatiently(store, directory, quiet):
     """Commit 15 times without a second try: how many were announced, absent, and half there."""
     announced = absent = half = 0
     for step in range(1, 16):
@@ -85,9 +81,7 @@ def commit_impatiently(
 
 
 @pytest.mark.parametrize("make", [RemoteCheckpointStore, ManifestFirst])
-def test_a_client_that_tries_nothing_twice_still_leaves_no_half(
-    s3_url, monkeypatch, capsys, make
-) -> None:
+def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, capsys, make):
     """The second store is the control: its manifest does not come last."""
     directory = RemotePath("s3", (BUCKET, make.__name__, "attempt-01", "checkpoints"))
     set_environment(monkeypatch, s3_url)
@@ -110,7 +104,7 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(
         assert half == 0
 
 
-def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch) -> None:
+def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
     set_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
@@ -119,7 +113,7 @@ def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch) -> None:
         store.commit(snapshot(1))
 
 
-def test_a_forked_process_connects_anew(s3_url, monkeypatch) -> None:
+def test_a_forked_process_connects_anew(s3_url, monkeypatch):
     set_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))

@@ -1,7 +1,5 @@
 """Plain values come back from JSON exactly as they were."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct
@@ -22,7 +20,7 @@ values = st.recursive(
 )
 
 
-def same(a, b) -> bool:
+def same(a, b):
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
@@ -80,7 +78,7 @@ def test_a_value_that_would_come_back_otherwise_is_refused_by_its_path(value, pa
 
 
 def test_a_value_that_contains_itself_is_refused():
-    loop: list = []
+    loop = []
     loop.append(loop)
     with pytest.raises(CheckpointError, match="contains itself"):
         encode_values(loop)

@@ -1,19 +1,16 @@
 """The background writer: one write in flight, nothing announced too early, no error lost."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import threading
 import weakref
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from checkpoint_faults import FailingOperations, snapshot
 
-from sweeper.checkpoint.format import Committed, Snapshot
+from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept
 from sweeper.checkpoint.store import CheckpointStore
@@ -27,16 +24,14 @@ WAIT = 10.0
 class GatedStore:
     """A store whose commits begin when they are let, and that says how many are under way."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.store = CheckpointStore(directory)
         self.gate = threading.Semaphore(0)
         self.begun = threading.Semaphore(0)
         self.under_way = 0
         self.most = 0
 
-    def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
-    ) -> Committed:
+    def commit(self, snapshot, *, trained_seconds=0.0, release=False):
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         self.begun.release()
@@ -45,34 +40,34 @@ class GatedStore:
         self.under_way -= 1
         return done
 
-    def delete(self, path: Path) -> None:
+    def delete(self, path):
         self.store.delete(path)
 
 
 class Ledger:
     """What the writer announced, with what was on disk at that moment."""
 
-    def __init__(self) -> None:
-        self.news: list[str] = []
-        self.threads: set[int] = set()
+    def __init__(self):
+        self.news = []
+        self.threads = set()
 
-    def committed(self, done: Committed) -> None:
+    def committed(self, done):
         assert (done.path / "manifest.json").exists()
         self.news.append(f"+{done.step}")
         self.threads.add(threading.get_ident())
 
-    def deleted(self, path: Path) -> None:
+    def deleted(self, path):
         assert not path.exists()
         self.news.append(f"-{int(path.name[5:14])}")
         self.threads.add(threading.get_ident())
 
 
 @pytest.fixture
-def ledger() -> Ledger:
+def ledger():
     return Ledger()
 
 
-def writer_of(store, ledger: Ledger, keep: Keep | None = None, **rest) -> BackgroundWriter:
+def writer_of(store, ledger, keep=None, **rest):
     return BackgroundWriter(store, keep or Keep(), ledger.committed, ledger.deleted, **rest)
 
 
@@ -142,7 +137,7 @@ def test_an_error_of_the_thread_is_raised_at_the_next_call_and_once(tmp_path, le
 
 def test_control_a_writer_that_swallows_errors_is_noticed(tmp_path, ledger):
     class Silent(BackgroundWriter):
-        def poll(self) -> None:
+        def poll(self):
             self._errors.clear()
             super().poll()
 
@@ -157,7 +152,7 @@ def test_control_a_writer_that_swallows_errors_is_noticed(tmp_path, ledger):
 def test_an_error_of_the_body_is_not_hidden_by_one_of_the_writer(tmp_path, ledger):
     failing = CheckpointStore(tmp_path / "c", operations=FailingOperations(5))
 
-    def train() -> None:
+    def train():
         with writer_of(failing, ledger) as writer:
             writer.submit(snapshot(1))
             raise ZeroDivisionError
@@ -200,11 +195,11 @@ def test_a_snapshot_is_let_go_as_soon_as_it_is_written_or_has_failed(tmp_path, l
 class Watching(FileOperations):
     """Notes at each write which of the arrays are still held by anybody."""
 
-    def __init__(self, arrays: list[np.ndarray]) -> None:
+    def __init__(self, arrays):
         self._references = [weakref.ref(array) for array in arrays]
-        self.held: list[list[bool]] = []
+        self.held = []
 
-    def write(self, descriptor: int, data: memoryview) -> int:
+    def write(self, descriptor, data):
         self.held.append([reference() is not None for reference in self._references])
         return super().write(descriptor, data)
 

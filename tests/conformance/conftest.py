@@ -10,10 +10,7 @@ import contextlib
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import pytest
 import sqlalchemy as sa
@@ -25,17 +22,6 @@ POSTGRES = "SWEEPER_TEST_POSTGRES"
 PATIENCE = 30.0
 
 
-class Kept(Protocol):
-    """A database that is emptied from test to test."""
-
-    @property
-    def opened(self) -> Database: ...
-
-    def empty(self) -> None:
-        """Leave no row, and no number that was given out."""
-        ...
-
-
 @dataclass(frozen=True)
 class OneFile:
     """A file of SQLite's; ``template`` is a connection to the same without a row."""
@@ -43,26 +29,20 @@ class OneFile:
     opened: Database
     template: sqlite3.Connection
 
-    def empty(self) -> None:
+    def empty(self):
         with contextlib.closing(sqlite3.connect(str(self.opened.url.database))) as connection:
             self.template.backup(connection)
 
 
 @dataclass(frozen=True)
 class OneDatabase:
-    """A database on the server.
-
-    Attributes:
-        opened: It.
-        inside: An engine of the tests' own on it.
-        tables: Those that a test can fill, each before those that refer to it.
-    """
+    """A database on the server."""
 
     opened: Database
     inside: sa.Engine
     tables: tuple[str, ...]
 
-    def empty(self) -> None:
+    def empty(self):
         """Leave no connection either, whoever has it."""
         self.opened.close()
         others = "pid <> pg_backend_pid() AND datname = current_database()"
@@ -74,7 +54,7 @@ class OneDatabase:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_template(tmp_path_factory):
     """Give an empty SQLite database to copy, which is faster than creating one a test."""
     path = tmp_path_factory.mktemp("template") / "sweeper.db"
     Database.open(f"sqlite:///{path}", create=True).close()
@@ -82,7 +62,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sqlite(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneFile]:
+def sqlite(sqlite_template, tmp_path_factory):
     path = tmp_path_factory.mktemp("kept") / "sweeper.db"
     path.write_bytes(sqlite_template.read_bytes())
     with (
@@ -97,7 +77,7 @@ _VERSIONS = {"alembic_version", "sweeper_alembic_version", "version_info"}
 
 
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[OneDatabase]:
+def postgresql():
     """Give a database that is dropped at the end of the tests."""
     address = os.environ.get(POSTGRES)
     if not address:
@@ -125,18 +105,18 @@ def postgresql() -> Iterator[OneDatabase]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+def database(request):
     """Give a database without a study."""
-    kept: Kept = request.getfixturevalue(request.param)
+    kept = request.getfixturevalue(request.param)
     yield kept.opened
     kept.empty()
 
 
 @pytest.fixture
-def url(database: Database) -> str:
+def url(database):
     return database.url_from_anywhere
 
 
 @pytest.fixture
-def repository(database: Database) -> Repository:
+def repository(database):
     return Repository(database)

@@ -1,28 +1,24 @@
 """Transactions cut off in the middle, and transactions run again because nobody answered."""
 
-from __future__ import annotations
-
 import contextlib
-from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import event
 
 from sweeper.db.database import Database
-from sweeper.db.repository import Repository
 
-SCHEMAS: dict[str, sa.MetaData] = {}
+SCHEMAS = {}
 
 
-def every_row(database: Database) -> dict[str, list[tuple[object, ...]]]:
+def every_row(database):
     dialect = database._engine.dialect.name
     if dialect not in SCHEMAS:
         SCHEMAS[dialect] = sa.MetaData()
         SCHEMAS[dialect].reflect(database._engine)
     metadata = SCHEMAS[dialect]
 
-    def rows(connection: sa.Connection) -> dict[str, list[tuple[object, ...]]]:
+    def rows(connection):
         return {
             table.name: sorted(
                 (tuple(row) for row in connection.execute(sa.select(table))), key=repr
@@ -38,10 +34,10 @@ class CutOffError(Exception):
 
 
 @contextlib.contextmanager
-def cut_off_after(database: Database, statements: int) -> Iterator[list[str]]:
-    run: list[str] = []
+def cut_off_after(database, statements):
+    run = []
 
-    def count(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
+    def count(_c, _cursor, statement, *_rest):
         run.append(statement)
         if len(run) == statements:
             raise CutOffError
@@ -53,7 +49,7 @@ def cut_off_after(database: Database, statements: int) -> Iterator[list[str]]:
         event.remove(database._engine, "after_cursor_execute", count)
 
 
-def partial_changes(database: Database, change: Callable[[], object]) -> tuple[int, list[int]]:
+def partial_changes(database, change):
     """Cut ``change`` off after each of its statements.
 
     Returns how many statements there were, or were tried, and the first that left something.
@@ -72,13 +68,11 @@ def partial_changes(database: Database, change: Callable[[], object]) -> tuple[i
     pytest.fail("the change never ends")
 
 
-def run_twice(
-    monkeypatch: pytest.MonkeyPatch, repository: Repository, change: Callable[[], object]
-) -> list[dict[str, int]]:
+def run_twice(monkeypatch, repository, change):
     """Run ``change`` with every transaction made twice; how many rows there were after each."""
-    sizes: list[dict[str, int]] = []
+    sizes = []
 
-    def twice(self: Database, engine: sa.Engine, work: Callable[[sa.Connection], object]) -> object:
+    def twice(self, engine, work):
         for _ in range(2):
             with engine.begin() as connection:
                 result = work(connection)

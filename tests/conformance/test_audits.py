@@ -1,15 +1,12 @@
 """What every database must hold of audits: one verdict an interval, of the present attempt, and what they come to."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 
 from sweeper.db.attempts import Ending
-from sweeper.db.database import Database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditRecord
@@ -26,33 +23,31 @@ ROW = StudyRow(
 
 
 @pytest.fixture(autouse=True)
-def stored(repository: Repository) -> None:
+def stored(repository):
     repository.create_or_open(ROW)
 
 
-def ended(repository: Repository, outcome: str = "complete") -> int:
+def ended(repository, outcome="complete"):
     """Run one attempt to its end; return the trial's number."""
     claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
     assert isinstance(claim, Claim)
     value = 0.5 if outcome == "complete" else None
-    repository.finish(claim.token, Ending(outcome, 60, value, "d" * 32))  # type: ignore[arg-type]
+    repository.finish(claim.token, Ending(outcome, 60, value, "d" * 32))
     return claim.number
 
 
-def alike(trial: int = 0, begin: int = 20, attempt: int = 1) -> AuditVerdict:
+def alike(trial=0, begin=20, attempt=1):
     return AuditVerdict(trial, attempt, begin, begin + 20, "alike", 2.0)
 
 
-def test_a_verdict_that_is_stored_again_is_one_row(repository: Repository) -> None:
+def test_a_verdict_that_is_stored_again_is_one_row(repository):
     ended(repository)
     repository.record_audit("digits", alike())
     repository.record_audit("digits", alike())
     assert repository.trial("digits", 0).audits == (AuditRecord(20, 40, "alike", 2.0),)
 
 
-def test_a_verdict_of_an_attempt_that_is_not_the_present_one_is_refused(
-    repository: Repository,
-) -> None:
+def test_a_verdict_of_an_attempt_that_is_not_the_present_one_is_refused(repository):
     """A worker that was stopped for long comes back after the trial was begun again elsewhere."""
     ended(repository, "interrupted")
     ended(repository)
@@ -63,9 +58,7 @@ def test_a_verdict_of_an_attempt_that_is_not_the_present_one_is_refused(
     assert repository.status("digits").exactness.intervals == 1
 
 
-def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
-    repository: Repository,
-) -> None:
+def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(repository):
     ended(repository)
     assert repository.status("digits").exactness.line == "exactness: nothing audited yet"
     repository.record_audit("digits", alike(begin=0))
@@ -88,7 +81,7 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(
     ]
 
 
-def test_an_audit_without_a_verdict_is_not_counted(repository: Repository) -> None:
+def test_an_audit_without_a_verdict_is_not_counted(repository):
     ended(repository)
     dropped = replace(alike(), outcome="dropped", report={"message": "a damaged checkpoint"})
     repository.record_audit("digits", dropped)
@@ -97,7 +90,7 @@ def test_an_audit_without_a_verdict_is_not_counted(repository: Repository) -> No
     assert (audit.alike, audit.message) == (None, "a damaged checkpoint")
 
 
-def test_what_audits_and_attempts_took_on_average(repository: Repository) -> None:
+def test_what_audits_and_attempts_took_on_average(repository):
     assert (
         repository.audit_costs("digits").audit is repository.audit_costs("digits").attempt is None
     )
@@ -110,7 +103,7 @@ def test_what_audits_and_attempts_took_on_average(repository: Repository) -> Non
     assert 0 <= costs.attempt < 60
 
 
-def test_why_nothing_is_audited_is_said(repository: Repository) -> None:
+def test_why_nothing_is_audited_is_said(repository):
     for name, definition, line in (
         ("fast", {"deterministic": False}, "the study has deterministic=False"),
         ("off", {"audit": "off"}, 'not audited (audit="off")'),
@@ -119,11 +112,11 @@ def test_why_nothing_is_audited_is_said(repository: Repository) -> None:
         assert line in repository.status(name).exactness.line
 
 
-def test_the_policy_of_auditing_is_no_part_of_what_a_study_is(repository: Repository) -> None:
+def test_the_policy_of_auditing_is_no_part_of_what_a_study_is(repository):
     repository.create_or_open(replace(ROW, definition={**ROW.definition, "audit": "all"}))
 
 
-def test_no_two_rows_are_of_one_interval(repository: Repository, database: Database) -> None:
+def test_no_two_rows_are_of_one_interval(repository, database):
     """The last defence: negative control of the deletion before the insert."""
     ended(repository)
     repository.record_audit("digits", alike())

@@ -4,26 +4,21 @@ A store is a fixture parameter: on disk, in fsspec's memory, and on a real serve
 The broken ones below are the suite's negative controls.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from object_faults import BUCKET, s3_environment
 
-from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, digest
+from sweeper.checkpoint.format import Snapshot, digest
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
 
-Store = CheckpointStore | RemoteCheckpointStore
 
-
-def snapshot(step: int, value: float = 1.0) -> Snapshot:
+def snapshot(step, value=1.0):
     return Snapshot(
         step=step,
         epoch=0,
@@ -35,7 +30,7 @@ def snapshot(step: int, value: float = 1.0) -> Snapshot:
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+def store(request, tmp_path, monkeypatch):
     if request.param == "local":
         return CheckpointStore(tmp_path / "checkpoints")
     if request.param == "s3":
@@ -45,7 +40,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return RemoteCheckpointStore(directory, spool=tmp_path, objects=ObjectStore(request.param))
 
 
-def check_it_returns_what_it_was_given(store: Store) -> None:
+def check_it_returns_what_it_was_given(store):
     taken = snapshot(3, 0.1)
     done = store.commit(taken, trained_seconds=1.5)
     loaded = store.load(done.path)
@@ -56,20 +51,20 @@ def check_it_returns_what_it_was_given(store: Store) -> None:
         np.testing.assert_array_equal(loaded.tensors[name], tensor)
 
 
-def check_it_lists_the_oldest_first(store: Store) -> None:
+def check_it_lists_the_oldest_first(store):
     assert store.list() == ()
     paths = {step: store.commit(snapshot(step)).path for step in (20, 3, 100)}
     assert store.list() == (paths[3], paths[20], paths[100])
 
 
-def check_it_keeps_both_of_a_step_taken_again(store: Store) -> None:
+def check_it_keeps_both_of_a_step_taken_again(store):
     first, second = store.commit(snapshot(1, 1.0)), store.commit(snapshot(1, 2.0))
     assert store.list() == (first.path, second.path)
     assert store.load(first.path).tensors["w"][0, 0] == 1
     assert store.load(second.path).tensors["w"][0, 0] == 2
 
 
-def check_it_deletes_what_it_is_asked_and_nothing_else(store: Store) -> None:
+def check_it_deletes_what_it_is_asked_and_nothing_else(store):
     first, second = store.commit(snapshot(1)), store.commit(snapshot(2))
     store.delete(first.path)
     assert store.list() == (second.path,)
@@ -88,12 +83,12 @@ CHECKS = [
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_checkpoint_store_keeps_its_promise(store: Store, check) -> None:
+def test_a_checkpoint_store_keeps_its_promise(store, check):
     check(store)
 
 
 class Forgetful(CheckpointStore):
-    def load(self, path: Path) -> LoadedCheckpoint:
+    def load(self, path):
         return replace(super().load(path), state={})
 
 
@@ -103,7 +98,7 @@ class Unsorted(CheckpointStore):
 
 
 class Overwriting(CheckpointStore):
-    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0):
+    def commit(self, snapshot, *, trained_seconds=0.0):
         for path in self.list():
             if path.name.startswith(f"step-{snapshot.step:09d}"):
                 self.delete(path)
@@ -111,13 +106,13 @@ class Overwriting(CheckpointStore):
 
 
 class Undying(CheckpointStore):
-    def delete(self, path: Path) -> bool:
+    def delete(self, path):
         return True
 
 
 @pytest.mark.parametrize(
     ("broken", "check"), list(zip([Forgetful, Unsorted, Overwriting, Undying], CHECKS, strict=True))
 )
-def test_control_a_store_that_breaks_a_promise_fails_its_check(tmp_path, broken, check) -> None:
+def test_control_a_store_that_breaks_a_promise_fails_its_check(tmp_path, broken, check):
     with pytest.raises((AssertionError, CheckpointError)):
         check(broken(tmp_path / "checkpoints"))

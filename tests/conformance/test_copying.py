@@ -1,15 +1,11 @@
 """A copied database is the same database: every row, every key, and it goes on."""
 
-from __future__ import annotations
-
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import optuna
 import pytest
 import sqlalchemy as sa
+from optuna_view import optuna_trials
 
 from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
@@ -25,13 +21,13 @@ ROW = StudyRow("digits", {"epochs": 3}, "val_accuracy", "maximize", 6, None, 2**
 ME = WorkerIdentity.here()
 
 
-def take(repository: Repository, study: str = "digits") -> Claim:
+def take(repository, study="digits"):
     claimed = repository.claim(study, ME, lambda n: 2**62 + n)
     assert isinstance(claimed, Claim)
     return claimed
 
 
-def fill(repository: Repository) -> None:
+def fill(repository):
     repository.create_or_open(ROW)
     repository.create_or_open(replace(ROW, name="empty", window=3))
     for value in (0.1 + 0.2, float("inf"), None):
@@ -64,7 +60,7 @@ def fill(repository: Repository) -> None:
 
 
 @pytest.fixture
-def sqlite_source(sqlite_template: Path, tmp_path: Path) -> Iterator[Repository]:
+def sqlite_source(sqlite_template, tmp_path):
     (tmp_path / "source.db").write_bytes(sqlite_template.read_bytes())
     with Database.open(f"sqlite:///{tmp_path / 'source.db'}", create=False) as database:
         repository = Repository(database)
@@ -73,8 +69,8 @@ def sqlite_source(sqlite_template: Path, tmp_path: Path) -> Iterator[Repository]
 
 
 def test_a_copy_holds_every_row_and_the_study_goes_on_in_it(
-    sqlite_source: Repository, repository: Repository, database: Database, tmp_path: Path
-) -> None:
+    sqlite_source, repository, database, tmp_path
+):
     """Into either kind, and from there back into SQLite."""
     copied = copy_database(sqlite_source.database, database)
     rows = {table.name: table.rows for table in copied}
@@ -101,7 +97,7 @@ def test_a_copy_holds_every_row_and_the_study_goes_on_in_it(
     assert take(repository, "a-third").number == 0
 
 
-def max_token(repository: Repository) -> int:
+def max_token(repository):
     found = repository.database.read(
         lambda c: c.exec_driver_sql("SELECT max(id) FROM sweeper_attempts").scalar()
     )
@@ -109,32 +105,19 @@ def max_token(repository: Repository) -> int:
     return found
 
 
-def optuna_trials(database: Database) -> list[optuna.trial.FrozenTrial]:
-    storage = database.optuna_storage()
-    try:
-        return optuna.load_study(study_name="digits", storage=storage).trials
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def everything(database: Database) -> list[object]:
+def everything(database):
     return database.read(
         lambda c: [list(map(tuple, c.execute(sa.select(t)))) for t in copied_tables()]
     )
 
 
-def test_every_table_of_the_database_is_copied_but_those_of_versions(
-    sqlite_source: Repository,
-) -> None:
+def test_every_table_of_the_database_is_copied_but_those_of_versions(sqlite_source):
     there = set(sa.inspect(sqlite_source.database._engine).get_table_names())
     versions = {"alembic_version", "version_info", "sweeper_alembic_version"}
     assert {table.name for table in copied_tables()} == there - versions
 
 
-def test_nothing_is_copied_into_a_database_that_holds_studies(
-    sqlite_source: Repository, repository: Repository, database: Database
-) -> None:
+def test_nothing_is_copied_into_a_database_that_holds_studies(sqlite_source, repository, database):
     repository.create_or_open(replace(ROW, name="mine"))
     before = everything(database)
     with pytest.raises(
@@ -146,9 +129,7 @@ def test_nothing_is_copied_into_a_database_that_holds_studies(
         copy_database(sqlite_source.database, sqlite_source.database)
 
 
-def test_nothing_is_copied_while_trials_are_running(
-    sqlite_source: Repository, database: Database
-) -> None:
+def test_nothing_is_copied_while_trials_are_running(sqlite_source, database):
     token = take(sqlite_source).token
     with pytest.raises(StorageError, match=r"while trials are running \(trial 3 of 'digits' on"):
         copy_database(sqlite_source.database, database)
@@ -158,11 +139,11 @@ def test_nothing_is_copied_while_trials_are_running(
 
 
 def test_a_copy_that_arrives_otherwise_is_refused_and_leaves_nothing(
-    sqlite_source: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sqlite_source, database, monkeypatch
+):
     real = maintenance._insert
 
-    def lossy(connection: sa.Connection, table: sa.Table, rows: list[sa.Row]) -> None:
+    def lossy(connection, table, rows):
         real(connection, table, rows[:-1] if table.name == "sweeper_epochs" else rows)
 
     monkeypatch.setattr(maintenance, "_insert", lossy)
@@ -171,12 +152,10 @@ def test_a_copy_that_arrives_otherwise_is_refused_and_leaves_nothing(
     assert not any(everything(database))
 
 
-def test_a_source_that_changes_meanwhile_is_noticed(
-    sqlite_source: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_source_that_changes_meanwhile_is_noticed(sqlite_source, database, monkeypatch):
     real = maintenance._read
 
-    def meanwhile(connection: sa.Connection, *, into: sa.Connection | None = None) -> object:
+    def meanwhile(connection, *, into=None):
         if into is not None:
             return real(connection, into=into)
         file = sqlite3.connect(str(sqlite_source.database.url.database))

@@ -12,7 +12,7 @@ import json
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,19 +39,19 @@ CHAINS, LEGS = 4, 3
 SEED = np.random.SeedSequence(5)
 
 
-def silent(message: str) -> None:
+def silent(message):
     del message
 
 
 # Arrays
 
 
-def arrays(seed: np.random.SeedSequence | None = SEED) -> DataSource:
+def arrays(seed=SEED):
     x = {"a": np.arange(20.0), "b": np.arange(40).reshape(20, 2)}
     return ArraySource((x, np.arange(20)), batch_size=6, seed=seed, name="train")
 
 
-def ragged(seed: np.random.SeedSequence | None = SEED) -> DataSource:
+def ragged(seed=SEED):
     rows = tf.RaggedTensor.from_row_lengths(np.arange(40.0), [row % 5 for row in range(20)])
     return ArraySource((rows, np.arange(20)), batch_size=6, seed=seed, name="train")
 
@@ -62,46 +62,46 @@ def ragged(seed: np.random.SeedSequence | None = SEED) -> DataSource:
 class Counting(keras.utils.PyDataset):
     """Batch i holds i; nothing in it ever changes."""
 
-    def __init__(self, length: int | None = 5, **options: Any) -> None:
+    def __init__(self, length=5, **options):
         super().__init__(**options)
         self.length = length
 
     @property
-    def num_batches(self) -> int | None:
+    def num_batches(self):
         return self.length
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return np.full((2, 3), index), np.full(2, -index)
 
 
 class Reordering(Counting):
     """Changes its own order when an epoch ends, and draws in its batches, from four generators."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         super().__init__(**options)
         self.order = np.arange(5)
         self.files = np.array(["a", "b", "c", "d", "e"])
         self.generator = np.random.default_rng(0)
         self.own = random.Random(0)
-        self.begun: list[int] = []
+        self.begun = []
         self.ended = 0
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         file = ord(self.files[self.order[index]])
         drawn = self.generator.random() + self.own.random() + len(self.begun) + self.ended
         return np.full((2, 3), float(self.order[index])), np.full(2, file + drawn)
 
-    def on_epoch_begin(self) -> None:
+    def on_epoch_begin(self):
         self.begun.append(self.ended)
 
-    def on_epoch_end(self) -> None:
+    def on_epoch_end(self):
         self.ended += 1
         self.generator.shuffle(self.order)
         self.generator.shuffle(self.files)
 
 
 class WithMethods(Reordering):
-    def get_state(self) -> Any:
+    def get_state(self):
         return {
             "order": self.order,
             "files": self.files.tolist(),
@@ -110,47 +110,47 @@ class WithMethods(Reordering):
             "counts": (self.begun, self.ended),
         }
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.order, self.files = state["order"], np.array(state["files"])
         self.generator.bit_generator.state = state["generator"]
         self.own.setstate(state["own"])
         self.begun, self.ended = state["counts"]
 
 
-def pydataset(dataset: Any, seed: Any = None) -> DataSource:
+def pydataset(dataset, seed=None):
     return PyDatasetSource(dataset, seed=seed, name="train", class_weight=None, notice=silent)
 
 
 # tf.data
 
 
-def numbers() -> Any:
+def numbers():
     return tf.data.Dataset.range(20)
 
 
-def listed(count: Any) -> Any:
+def listed(count):
     return tf.data.Dataset.range(10 * count, 10 * count + 4)
 
 
-def from_generator() -> Any:
-    def generate() -> Iterator[int]:
+def from_generator():
+    def generate():
         yield from range(20)
 
     return tf.data.Dataset.from_generator(generate, output_signature=tf.TensorSpec((), tf.int64))
 
 
-def looked_up() -> Any:
+def looked_up():
     keys = tf.range(20, dtype=tf.int64)
     table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, keys * 3), 0)
     return numbers().shuffle(7).map(table.lookup).batch(6)
 
 
-def taken_and_skipped() -> Any:
+def taken_and_skipped():
     shuffled = numbers().shuffle(20)
     return shuffled.take(9).concatenate(shuffled.skip(9)).batch(4)
 
 
-TF_DATA: dict[str, Callable[[], Any]] = {
+TF_DATA = {
     "in order": lambda: numbers().batch(6),
     "shuffled": lambda: (
         numbers().shuffle(8).map(lambda n: n * 2, num_parallel_calls=2).batch(6).prefetch(2)
@@ -186,7 +186,7 @@ TF_DATA: dict[str, Callable[[], Any]] = {
 }
 
 
-def short_last() -> Any:
+def short_last():
     """Not read ahead, so that a position is where it seems: a batch in which the shuffle runs dry."""
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
@@ -194,7 +194,7 @@ def short_last() -> Any:
     return numbers().shuffle(8).batch(6).repeat().with_options(options)
 
 
-TF_DATA_GOING_ON: dict[str, Callable[[], Any]] = {
+TF_DATA_GOING_ON = {
     "endless": lambda: numbers().shuffle(20).repeat().batch(5),
     "endless, batched first": lambda: numbers().shuffle(20).batch(5).repeat().shuffle(2),
     "endless, a short batch last": short_last,
@@ -215,27 +215,27 @@ TF_DATA_GOING_ON: dict[str, Callable[[], Any]] = {
 }
 
 
-def tf_data(make: Callable[[], Any]) -> DataSource:
+def tf_data(make):
     return TfDataSource(make(), name="train", class_weight=None, notice=silent)
 
 
 # Functions of the epoch
 
 
-def generated(epoch: int) -> Iterator[Any]:
+def generated(epoch):
     draw = np.random.default_rng(epoch)
     for _ in range(3 + epoch):
         yield draw.random((2, 3)), draw.integers(0, 9, 2)
 
 
-def function_of_epoch() -> DataSource:
+def function_of_epoch():
     return EpochFunctionSource(generated, name="train", class_weight=None, notice=silent)
 
 
 # grain
 
 
-def grain_map(endless: bool = False) -> DataSource:
+def grain_map(endless=False):
     import grain
 
     dataset = grain.MapDataset.source(np.arange(20)).seed(3).shuffle()
@@ -243,7 +243,7 @@ def grain_map(endless: bool = False) -> DataSource:
     return grain_source(dataset.repeat() if endless else dataset)
 
 
-def grain_iter() -> DataSource:
+def grain_iter():
     import grain
 
     dataset = grain.MapDataset.source(np.arange(20)).shuffle(seed=3).to_iter_dataset()
@@ -251,14 +251,14 @@ def grain_iter() -> DataSource:
 
 
 class Records:
-    def __len__(self) -> int:
+    def __len__(self):
         return 20
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return {"x": np.array([index])}
 
 
-def grain_loader() -> DataSource:
+def grain_loader():
     import grain
 
     sampler = grain.samplers.IndexSampler(
@@ -270,7 +270,7 @@ def grain_loader() -> DataSource:
     )
 
 
-def grain_source(dataset: Any) -> DataSource:
+def grain_source(dataset):
     return GrainSource(dataset, name="train", class_weight=None, notice=silent)
 
 
@@ -280,7 +280,7 @@ class Case:
     steps_per_epoch: int | None = None
 
 
-SOURCES: dict[str, Case] = {
+SOURCES = {
     "arrays": Case(arrays),
     "arrays, ragged": Case(ragged),
     "arrays in order": Case(lambda: arrays(None)),
@@ -317,21 +317,21 @@ EVERY_STEP_BY_DEFAULT = "tf.data shuffled files"
 class WithItsDataset:
     """A source and what its dataset keeps, which a training captures for it."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source):
         self._source = source
         exempt = (source._dataset,) if tells_its_state(source._dataset) else ()
         roots = Roots(keras.Sequential(), (), {"train": source._dataset}, exempt=exempt)
         self._kept = UserState(roots, frozenset, silent)
         self._kept.begin()
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return getattr(self._source, name)
 
-    def capture(self, name: str, tensors: dict[str, Any]) -> Any:
+    def capture(self, name, tensors):
         kept = self._kept.capture_data("train", tensors)
         return {"own": self._source.capture(name, tensors), "kept": kept}
 
-    def restore(self, name: str, saved: Any, tensors: dict[str, Any]) -> None:
+    def restore(self, name, saved, tensors):
         if not isinstance(self._source, ForgetsItself):
             self._kept.restore_data("train", saved["kept"], tensors)
         self._source.restore(name, saved["own"], tensors)
@@ -346,13 +346,7 @@ class Run:
     before: list[int] = field(default_factory=list)
 
 
-def read(
-    case: Case,
-    state: tuple[int, int, str, dict[str, Any]] | None = None,
-    *,
-    capturing: bool = True,
-    epochs: int = EPOCHS,
-) -> Run:
+def read(case, state=None, *, capturing=True, epochs=EPOCHS):
     """Read ``epochs`` epochs in a fresh object; from ``state`` on, where given."""
     keras.utils.set_random_seed(11)
     source = case.make()
@@ -386,28 +380,28 @@ def read(
     return run
 
 
-def _note(run: Run, reader: Reader, epoch: int, step: int) -> None:
-    tensors: dict[str, Any] = {}
+def _note(run, reader, epoch, step):
+    tensors = {}
     saved = json.dumps(reader.capture("data", tensors))
     run.states.append((epoch, step, saved, tensors))
     run.before.append(len(run.batches))
 
 
-def _note_nothing(run: Run, reader: Reader, epoch: int, step: int) -> None:
+def _note_nothing(run, reader, epoch, step):
     """A training that takes no checkpoint."""
 
 
-def described(batch: Any) -> str:
+def described(batch):
     return str(
         [np.asarray(part).tolist() for part in tf.nest.flatten(batch, expand_composites=True)]
     )
 
 
-def every_step(run: Run) -> list[int]:
+def every_step(run):
     return list(range(len(run.states)))
 
 
-def telling_steps(run: Run) -> list[int]:
+def telling_steps(run):
     """The very first; and of the second epoch, which has one before it and one after it, one in its
     middle, its last, and its end.
 
@@ -417,7 +411,7 @@ def telling_steps(run: Run) -> list[int]:
     return [0, second[(len(second) - 1) // 2], second[-2], second[-1]]
 
 
-def check_it_goes_on(case: Case, steps: Callable[[Run], list[int]] = every_step) -> None:
+def check_it_goes_on(case, steps=every_step):
     whole = read(case)
     assert len(set(whole.batches)) > 3
     assert len(whole.states) >= len(whole.batches)
@@ -430,13 +424,13 @@ def check_it_goes_on(case: Case, steps: Callable[[Run], list[int]] = every_step)
         assert rest.count("end of epoch") == epochs - state[0]
 
 
-def check_it_goes_on_however_often_it_is_stopped(case: Case, chains: int = CHAINS) -> None:
+def check_it_goes_on_however_often_it_is_stopped(case, chains=CHAINS):
     """Go on from a state that was captured in a run that had itself gone on, three times over."""
     whole = read(case)
     draw = random.Random(0)
     for _ in range(chains):
         run, done = whole, 0
-        where: list[tuple[int, int]] = []
+        where = []
         for _ in range(LEGS):
             # A leg that begins at the very end of the training has nothing to say.
             index = draw.randrange(0, max(1, len(run.states) - 2))
@@ -447,12 +441,12 @@ def check_it_goes_on_however_often_it_is_stopped(case: Case, chains: int = CHAIN
 
 
 @pytest.fixture(autouse=True)
-def _fresh_session() -> Iterator[None]:
+def _fresh_session():
     yield
     keras.backend.clear_session(free_memory=False)
 
 
-def costly(*names: str, of: Iterable[str] = SOURCES) -> list[Any]:
+def costly(*names, of=SOURCES):
     """Every source; ``names`` are read by request."""
     return [pytest.param(n, marks=pytest.mark.whole) if n in names else n for n in of]
 
@@ -483,30 +477,30 @@ STOPPED_OFTEN = (
 
 
 @pytest.mark.parametrize("name", costly(*OTHER_PIPELINES))
-def test_a_source_goes_on_from_every_step_as_if_it_had_not_stopped(name: str) -> None:
+def test_a_source_goes_on_from_every_step_as_if_it_had_not_stopped(name):
     check_it_goes_on(SOURCES[name])
 
 
 @pytest.mark.parametrize("name", costly(*ALIKE, of=OTHER_PIPELINES))
-def test_a_pipeline_goes_on_from_its_telling_steps_as_if_it_had_not_stopped(name: str) -> None:
+def test_a_pipeline_goes_on_from_its_telling_steps_as_if_it_had_not_stopped(name):
     check_it_goes_on(SOURCES[name], telling_steps)
 
 
 @pytest.mark.parametrize("name", costly(*PIPELINES))
-def test_a_source_that_went_on_goes_on_again(name: str) -> None:
+def test_a_source_that_went_on_goes_on_again(name):
     check_it_goes_on_however_often_it_is_stopped(SOURCES[name])
 
 
 @pytest.mark.parametrize(
     "name", costly(*[n for n in PIPELINES if n not in STOPPED_OFTEN], of=PIPELINES)
 )
-def test_a_pipeline_that_went_on_goes_on_again(name: str) -> None:
+def test_a_pipeline_that_went_on_goes_on_again(name):
     check_it_goes_on_however_often_it_is_stopped(SOURCES[name], chains=1)
 
 
-def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat() -> None:
+def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat():
     """And what it is told holds: the passes of the dataset itself are the same batches."""
-    said: list[str] = []
+    said = []
     keras.utils.set_random_seed(1)  # as before a trial's data factory
     TfDataSource(short_last(), name="train", class_weight=None, notice=said.append)
     assert len(said) == 1
@@ -520,7 +514,7 @@ def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat() -> N
 
 
 @pytest.mark.parametrize("name", ["arrays", "PyDataset", "tf.data shuffled", "grain MapDataset"])
-def test_a_shuffled_source_has_another_order_in_every_epoch(name: str) -> None:
+def test_a_shuffled_source_has_another_order_in_every_epoch(name):
     epochs = "|".join(read(SOURCES[name]).batches).split("end of epoch")
     assert len(set(epochs[:EPOCHS])) == EPOCHS
 
@@ -528,7 +522,7 @@ def test_a_shuffled_source_has_another_order_in_every_epoch(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["PyDataset that reorders", "tf.data shuffled files", "tf.data zipped"]
 )
-def test_capturing_perturbs_nothing(name: str) -> None:
+def test_capturing_perturbs_nothing(name):
     case = SOURCES[name]
     assert read(case, capturing=False).batches == read(case).batches
 
@@ -536,9 +530,7 @@ def test_capturing_perturbs_nothing(name: str) -> None:
 FRESH = ["tf.data shuffled", "tf.data endless, 4 steps", "grain DataLoader", "grain MapDataset"]
 
 
-def test_a_position_holds_in_a_fresh_process(
-    tmp_path: Path,
-) -> None:
+def test_a_position_holds_in_a_fresh_process(tmp_path):
     expected = {}
     for name in FRESH:
         whole = read(SOURCES[name])
@@ -563,7 +555,7 @@ def test_a_position_holds_in_a_fresh_process(
     assert json.loads((tmp_path / "batches.json").read_text()) == expected
 
 
-def go_on(directory: str) -> None:
+def go_on(directory):
     """What the fresh process does: read on from the states in ``directory``."""
     from sweeper.run.trial.devices import configure_tensorflow
 
@@ -581,25 +573,25 @@ def go_on(directory: str) -> None:
 
 
 class IgnoresItsStep(ArraySource):
-    def open(self, pass_: int, step: int) -> Any:
+    def open(self, pass_, step):
         return super().open(pass_, 0)
 
 
 class ForgetsItsIterator(TfDataSource):
-    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+    def restore(self, name, saved, tensors):
         super().restore(name, None, tensors)
 
-    def _skip(self, iterator: Any, step: int) -> None:
+    def _skip(self, iterator, step):
         """A position that is lost, and not made up for."""
 
 
 class CountsNoIterators(TfDataSource):
-    def _iterator_of(self, pass_: int) -> Any:
+    def _iterator_of(self, pass_):
         return iter(self._dataset)
 
 
 class LeavesSeedsWrong(TfDataSource):
-    def _iterator_of(self, pass_: int) -> Any:
+    def _iterator_of(self, pass_):
         self._undo = []
         return super()._iterator_of(pass_)
 
@@ -607,7 +599,7 @@ class LeavesSeedsWrong(TfDataSource):
 class TrustsASavedPosition(TfDataSource):
     """Restores an endless, reshuffling iterator, which TensorFlow saves without its seeds."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
         self._resume = Resume.SERIALIZE
 
@@ -617,7 +609,7 @@ class ForgetsItself(PyDatasetSource):
 
 
 class EndsEpochsTwice(PyDatasetSource):
-    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+    def restore(self, name, saved, tensors):
         super().restore(name, saved, tensors)
         self._dataset.on_epoch_end()
 
@@ -627,19 +619,19 @@ class CapturesWhatItRestored(PyDatasetSource):
 
     restored: Any = None
 
-    def restore(self, name: str, saved: Any, tensors: Any) -> None:
+    def restore(self, name, saved, tensors):
         super().restore(name, saved, tensors)
         self.restored = saved, dict(tensors)
 
-    def capture(self, name: str, tensors: Any) -> Any:
+    def capture(self, name, tensors):
         if self.restored is None:
             return super().capture(name, tensors)
         tensors.update(self.restored[1])
         return self.restored[0]
 
 
-def broken(kind: Any, dataset: Callable[[], Any], steps: int | None = None) -> Case:
-    options: dict[str, Any] = {"name": "train", "class_weight": None, "notice": silent}
+def broken(kind, dataset, steps=None):
+    options = {"name": "train", "class_weight": None, "notice": silent}
     if issubclass(kind, PyDatasetSource):
         options["seed"] = SEED
     if issubclass(kind, ArraySource):
@@ -660,13 +652,13 @@ def broken(kind: Any, dataset: Callable[[], Any], steps: int | None = None) -> C
         broken(EndsEpochsTwice, Reordering),
     ],
 )
-def test_control_a_source_that_breaks_the_promise_fails_the_suite(case: Case) -> None:
+def test_control_a_source_that_breaks_the_promise_fails_the_suite(case):
     """At the telling steps already, and so at every step as well."""
     with pytest.raises(AssertionError):
         check_it_goes_on(case, telling_steps)
 
 
-def test_control_a_source_that_goes_on_only_once_fails_the_suite() -> None:
+def test_control_a_source_that_goes_on_only_once_fails_the_suite():
     case = broken(CapturesWhatItRestored, Reordering)
     check_it_goes_on(case)
     with pytest.raises(AssertionError):

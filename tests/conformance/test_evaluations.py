@@ -1,13 +1,9 @@
 """What checkpoints gave is kept by checkpoint and data set on every database, the newest of each."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.errors import UnknownStudyError
 from sweeper.records.results import CheckpointRecord
 from sweeper.spec.space import Categorical, FloatRange
@@ -17,7 +13,7 @@ PATH = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 
 @pytest.fixture
-def claim(repository: Repository) -> Claim:
+def claim(repository):
     repository.create_or_open(StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0))
     claimed = repository.claim("digits", ME, lambda number: number)
     assert isinstance(claimed, Claim)
@@ -27,18 +23,16 @@ def claim(repository: Repository) -> Claim:
     return claimed
 
 
-def record(repository: Repository, loss: float, **other: Any) -> None:
+def record(repository, loss, **other):
     key = {"step": 20, "epoch": 1, "digest": "ab", "data": "test", "data_digest": "cd"}
     repository.record_evaluation("digits", 0, **{**key, **other}, metrics={"loss": loss})
 
 
-def losses(repository: Repository) -> list[float]:
+def losses(repository):
     return [each.metrics["loss"] for each in repository.trial("digits", 0).evaluations]
 
 
-def test_the_same_again_replaces_and_anything_else_stands_beside(
-    repository: Repository, claim: Claim
-) -> None:
+def test_the_same_again_replaces_and_anything_else_stands_beside(repository, claim):
     record(repository, 3.0)
     (first,) = repository.trial("digits", 0).evaluations
     record(repository, 1.0)
@@ -53,7 +47,7 @@ def test_the_same_again_replaces_and_anything_else_stands_beside(
     assert sorted(losses(repository)) == [1.0, 2.0, 4.0, 5.0]
 
 
-def test_a_trial_goes_on_while_it_is_evaluated(repository: Repository, claim: Claim) -> None:
+def test_a_trial_goes_on_while_it_is_evaluated(repository, claim):
     """What is evaluated is known of a running trial, and stays known without its checkpoint."""
     asked = repository.distributions("digits")
     assert asked == {0: {"rate": FloatRange(0.1, 1.0), "kind": Categorical(("a", None))}}
@@ -64,9 +58,7 @@ def test_a_trial_goes_on_while_it_is_evaluated(repository: Repository, claim: Cl
     assert (kept.metrics["loss"], kept.path) == (float("inf"), None)
 
 
-def test_of_a_trial_that_is_not_there_nothing_is_stored(
-    repository: Repository, claim: Claim
-) -> None:
+def test_of_a_trial_that_is_not_there_nothing_is_stored(repository, claim):
     with pytest.raises(UnknownStudyError, match="has no trial 1"):
         repository.record_evaluation(
             "digits", 1, step=1, epoch=0, digest="", data="", data_digest="", metrics={}

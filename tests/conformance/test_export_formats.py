@@ -3,30 +3,24 @@
 One study runs for all of them, in this process.
 """
 
-from __future__ import annotations
-
 import errno
 import functools
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import keras
 import pytest
-from small_models import Ran, Runner
+from small_models import Runner
 
-from sweeper import ExportError, Trial, UsageError
+from sweeper import ExportError, UsageError
 from sweeper.models import writing
-from sweeper.models.exported import Exported
 from sweeper.models.formats import SUFFIXES
 
 FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")
 
 
-def normalized(trial: Trial) -> keras.Model:
+def normalized(trial):
     """A named input, moving statistics, and an optimizer with slots."""
     model = keras.Sequential(
         [
@@ -41,18 +35,16 @@ def normalized(trial: Trial) -> keras.Model:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+def ran(tmp_path_factory):
     return Runner(tmp_path_factory.mktemp("exports"))(normalized, epochs=2)
 
 
 @pytest.fixture(scope="module")
-def exported(
-    ran: Ran, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], tuple[Path, Exported]]:
+def exported(ran, tmp_path_factory):
     """The study's model in a form, alone in a directory: each form is written once."""
 
     @functools.cache
-    def export(form: str) -> tuple[Path, Exported]:
+    def export(form):
         path = tmp_path_factory.mktemp(form) / f"model{SUFFIXES[form]}"
         return path, ran.results.best.export(path, form)
 
@@ -60,31 +52,29 @@ def exported(
 
 
 @pytest.fixture(params=FORMATS)
-def form(request: pytest.FixtureRequest) -> str:
+def form(request):
     return str(request.param)
 
 
 @pytest.fixture
-def place(form: str, tmp_path: Path) -> Iterator[Path]:
+def place(form, tmp_path):
     """Where a model of the form goes; nothing else may be left beside it."""
     path = tmp_path / f"model{SUFFIXES[form]}"
     yield path
     check_alone(path)
 
 
-def check_alone(path: Path) -> None:
+def check_alone(path):
     """Beside a model there is nothing but its description."""
     left = {each.name for each in path.parent.iterdir()}
     assert left <= {path.name, f"{path.name}.json"}
 
 
-def test_the_suite_knows_every_form() -> None:
+def test_the_suite_knows_every_form():
     assert set(FORMATS) == set(SUFFIXES)
 
 
-def test_it_is_written_and_described(
-    ran: Ran, form: str, exported: Callable[[str], tuple[Path, Exported]]
-) -> None:
+def test_it_is_written_and_described(ran, form, exported):
     best = ran.results.best
     place, said = exported(form)
 
@@ -101,45 +91,31 @@ def test_it_is_written_and_described(
     assert card["versions"]["keras"] == keras.__version__
 
 
-def test_what_is_there_is_replaced_only_when_asked(
-    ran: Ran, form: str, place: Path, exported: Callable[[str], tuple[Path, Exported]]
-) -> None:
+def test_what_is_there_is_replaced_only_when_asked(ran, form, place, exported):
     best = ran.results.best
     shutil.copytree(exported(form)[0].parent, place.parent, dirs_exist_ok=True)
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match=f"{place} already exists.*force=True"):
         best.export(place, form)
-    assert str(raised.value) == (
-        f"{place} already exists; name another path, or replace it (--force, force=True)"
-    )
     card = place.with_name(f"{place.name}.json")
     assert json.loads(card.read_text())["step"] == 16
     best.export(place, form, at=8, force=True)
     assert json.loads(card.read_text())["step"] == 8
 
 
-def test_a_full_disk_leaves_nothing(
-    ran: Ran, form: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_nothing(ran, form, place, monkeypatch):
     write = writing._write
 
-    def full(*given: Any) -> Any:
+    def full(*given):
         write(*given)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(place))
 
     monkeypatch.setattr(writing, "_write", full)
-    with pytest.raises(ExportError) as raised:
+    with pytest.raises(ExportError, match=f"cannot be written to {place}: No space left"):
         ran.results.best.export(place, form)
-    assert str(raised.value) == (
-        f"the model cannot be written to {place}: No space left on device; nothing was left there. "
-        "Free some space, or name another path"
-    )
     assert not place.exists()
 
 
-def test_a_directory_that_is_missing_is_named(ran: Ran, form: str, tmp_path: Path) -> None:
+def test_a_directory_that_is_missing_is_named(ran, form, tmp_path):
     path = tmp_path / "missing" / f"model{SUFFIXES[form]}"
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(UsageError, match=f"{path.parent}, where {path.name} is .*does not exist"):
         ran.results.best.export(path, form)
-    assert str(raised.value) == (
-        f"{path.parent}, where {path.name} is to be written, does not exist; make it first"
-    )

@@ -1,15 +1,12 @@
 """Extending on every database: whole or not at all, each length kept, and nothing new for the search."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import optuna
 import pytest
 from cutting import partial_changes, run_twice
+from optuna_view import optuna_trials
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import EpochRecord
@@ -19,27 +16,25 @@ ME = WorkerIdentity.here()
 FIRST = 3
 
 
-def create(repository: Repository, **definition: object) -> None:
+def create(repository, **definition):
     repository.create_or_open(
         StudyRow("digits", {"epochs": FIRST, **definition}, "loss", "minimize", 6, None, 0)
     )
 
 
 @pytest.fixture
-def study(repository: Repository) -> Repository:
+def study(repository):
     create(repository)
     return repository
 
 
-def claim(repository: Repository) -> Claim:
+def claim(repository):
     claimed = repository.claim("digits", ME, lambda number: number)
     assert isinstance(claimed, Claim), claimed
     return claimed
 
 
-def run(
-    repository: Repository, losses: Sequence[float], ending: str = "complete", begin: int = 0
-) -> int:
+def run(repository, losses, ending="complete", begin=0):
     """Run the next trial through epochs that give ``losses``, numbered from ``begin``."""
     claimed = claim(repository)
     if claimed.attempt == 1:
@@ -49,21 +44,12 @@ def run(
     value = losses[-1] if ending in {"complete", "pruned"} else None
     repository.finish(
         claimed.token,
-        Ending(ending, value=value, digest=f"d{losses[-1]}", final=ending == "failed"),  # type: ignore[arg-type]
+        Ending(ending, value=value, digest=f"d{losses[-1]}", final=ending == "failed"),
     )
     return claimed.number
 
 
-def as_optuna_sees_it(repository: Repository) -> optuna.trial.FrozenTrial:
-    storage = repository.database.optuna_storage()
-    try:
-        return optuna.load_study(study_name="digits", storage=storage).trials[0]
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study: Repository) -> None:
+def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study):
     run(study, [3.0, 2.0, 1.0])
     before = study.trial("digits", 0)
     plan = study.extend("digits", Extension(5))
@@ -75,7 +61,7 @@ def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study: Repositor
         (3, 3, 1.0, "d1.0")
     ]
     assert trial.lengths[0].at == before.attempts[0].ended_at
-    optuna_trial = as_optuna_sees_it(study)
+    optuna_trial = optuna_trials(study.database)[0]
     assert optuna_trial.state == optuna.trial.TrialState.RUNNING
 
     again = claim(study)
@@ -91,7 +77,7 @@ def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study: Repositor
     assert [(t.epoch, t.epochs) for t in study.status("digits").trials] == [(5, 5)]
 
 
-def test_new_trials_of_an_extended_study_train_as_far(study: Repository) -> None:
+def test_new_trials_of_an_extended_study_train_as_far(study):
     run(study, [1.0, 1.0, 1.0])
     interrupted = claim(study)
     study.finish(interrupted.token, Ending("interrupted"))
@@ -105,7 +91,7 @@ def test_new_trials_of_an_extended_study_train_as_far(study: Repository) -> None
     ]
 
 
-def test_only_the_trials_that_are_named_are_extended(study: Repository) -> None:
+def test_only_the_trials_that_are_named_are_extended(study):
     for value in (1.0, 2.0, 3.0):
         run(study, [value] * 3)
     study.extend("digits", Extension(5, (2, 0)))
@@ -116,7 +102,7 @@ def test_only_the_trials_that_are_named_are_extended(study: Repository) -> None:
     assert claim(study).epochs is None
 
 
-def test_twice_extended_and_the_same_again_changes_nothing(study: Repository) -> None:
+def test_twice_extended_and_the_same_again_changes_nothing(study):
     run(study, [3.0, 2.0, 1.0])
     for begin, end in ((3, 5), (5, 9)):
         assert study.extend("digits", Extension(end))
@@ -130,7 +116,7 @@ def test_twice_extended_and_the_same_again_changes_nothing(study: Repository) ->
     ]
 
 
-def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study: Repository) -> None:
+def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study):
     run(study, [2.0], "pruned")
     run(study, [2.0, 1.0], "failed")
     assert dict(study.plan_extension("digits", Extension(5)).begun) == {}
@@ -149,9 +135,7 @@ def test_failed_and_pruned_trials_stay_unless_a_pruned_one_is_named(study: Repos
         (Extension(5, (4,)), UnknownStudyError, "has no trial 4"),
     ],
 )
-def test_bad_extensions_are_refused_and_nothing_is_written(
-    study: Repository, extension: Extension, error: type[Exception], message: str
-) -> None:
+def test_bad_extensions_are_refused_and_nothing_is_written(study, extension, error, message):
     run(study, [3.0, 2.0, 1.0])
     before = study.trials("digits")
     with pytest.raises(error, match=message):
@@ -159,7 +143,7 @@ def test_bad_extensions_are_refused_and_nothing_is_written(
     assert study.trials("digits") == before
 
 
-def test_a_study_is_not_extended_while_it_runs(study: Repository) -> None:
+def test_a_study_is_not_extended_while_it_runs(study):
     run(study, [3.0, 2.0, 1.0])
     claim(study)
     with pytest.raises(UsageError, match=r"trial 1 of study 'digits' is running; .*sweeper stop"):
@@ -167,13 +151,13 @@ def test_a_study_is_not_extended_while_it_runs(study: Repository) -> None:
     assert study.trial("digits", 0).state == "complete"
 
 
-def test_a_study_with_a_budget_is_not_extended(repository: Repository) -> None:
+def test_a_study_with_a_budget_is_not_extended(repository):
     create(repository, budget={"kind": "halving"})
     with pytest.raises(UsageError, match="its budget determines the epochs"):
         repository.extend("digits", Extension(5))
 
 
-def test_the_search_sees_every_trial_at_the_first_length(study: Repository) -> None:
+def test_the_search_sees_every_trial_at_the_first_length(study):
     for values in ([3.0, 2.0, 1.0], [3.0, 2.0, 4.0]):
         run(study, values)
     run(study, [9.0], "pruned")
@@ -201,7 +185,7 @@ def test_the_search_sees_every_trial_at_the_first_length(study: Repository) -> N
     )
 
 
-def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository: Repository) -> None:
+def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository):
     create(repository, at="best")
     run(repository, [3.0, 1.0, 2.0])
     repository.extend("digits", Extension(5))
@@ -211,7 +195,7 @@ def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository: 
     assert values == [2.0, 1.0], "the first as it was stored, the second of its first three epochs"
 
 
-def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study: Repository) -> None:
+def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study):
     run(study, [3.0, 2.0, 1.0])
     statements, leaking = partial_changes(
         study.database, lambda: study.extend("digits", Extension(5))
@@ -220,9 +204,7 @@ def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study: Repository)
     assert leaking == []
 
 
-def test_an_extension_whose_commit_was_not_answered_is_run_again_without_harm(
-    study: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_extension_whose_commit_was_not_answered_is_run_again_without_harm(study, monkeypatch):
     run(study, [3.0, 2.0, 1.0])
     sizes = run_twice(monkeypatch, study, lambda: study.extend("digits", Extension(5)))
     assert sizes[0] == sizes[1]

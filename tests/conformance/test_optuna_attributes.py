@@ -1,30 +1,15 @@
 """What the worker writes for Optuna's tools when a trial ends: read by Optuna, and by no sampler."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import optuna
 import pytest
+from optuna_view import as_optuna_sees_it
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 
 ME = WorkerIdentity.here()
 
 
-@contextmanager
-def as_optuna_has_it(repository: Repository) -> Iterator[optuna.Study]:
-    storage = repository.database.optuna_storage()
-    try:
-        yield optuna.load_study(study_name="digits", storage=storage)
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-def ended(repository: Repository, *endings: Ending) -> None:
+def ended(repository, *endings):
     """Run one trial that ends so, attempt by attempt."""
     for ending in endings:
         claim = repository.claim("digits", ME, lambda number: number)
@@ -34,32 +19,32 @@ def ended(repository: Repository, *endings: Ending) -> None:
 
 
 @pytest.fixture(autouse=True)
-def study(repository: Repository) -> None:
+def study(repository):
     more = {"epochs": 3, "further_objectives": [["seconds", "minimize"]]}
     repository.create_or_open(StudyRow("digits", more, "val_loss", "minimize", 4, None, 0))
 
 
-def test_an_ended_trial_has_its_attempts_digest_and_reason(repository: Repository) -> None:
+def test_an_ended_trial_has_its_attempts_digest_and_reason(repository):
     complete = Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,))
     ended(repository, Ending("crashed", 10, error="killed"), complete)
     ended(repository, Ending("failed", 5, error="Traceback\n  x\nValueError: no such layer\n"))
-    with as_optuna_has_it(repository) as study:
+    with as_optuna_sees_it(repository.database) as study:
         first, second = study.get_trials()
         assert study.metric_names == ["val_loss", "seconds"]
     assert first.user_attrs == {"attempts": 2, "digest": "d" * 32}
     assert second.user_attrs == {"attempts": 1, "failed because": "ValueError: no such layer"}
 
 
-def test_a_trial_that_succeeds_later_keeps_no_reason(repository: Repository) -> None:
+def test_a_trial_that_succeeds_later_keeps_no_reason(repository):
     ended(repository, Ending("failed", 5, error="ValueError: once"))
     repository.retry("digits", 0)
     ended(repository, Ending("complete", 30, 0.5, "e" * 32, further_values=(1.0,)))
-    with as_optuna_has_it(repository) as study:
+    with as_optuna_sees_it(repository.database) as study:
         [trial] = study.get_trials()
     assert trial.user_attrs == {"attempts": 2, "digest": "e" * 32}
 
 
-def test_no_sampler_reads_them(repository: Repository) -> None:
+def test_no_sampler_reads_them(repository):
     ended(repository, Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,)))
     [seen] = repository.finished_before("digits", 4)
     assert (seen.value, seen.params, seen.intermediate) == (0.5, {}, {})

@@ -1,16 +1,14 @@
 """A study that is removed or set aside goes whole on every database, and leaves its name free."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
-import optuna
 import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
+from optuna_view import as_optuna_sees_it
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.db.tables import Base
 from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import UnknownStudyError, UsageError
@@ -22,7 +20,7 @@ ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
 CHECKPOINT = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 
-def begin(repository: Repository) -> Claim:
+def begin(repository):
     claim = repository.claim("digits", ME, lambda number: number)
     assert isinstance(claim, Claim)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
@@ -31,7 +29,7 @@ def begin(repository: Repository) -> Claim:
     return claim
 
 
-def evaluate(repository: Repository) -> None:
+def evaluate(repository):
     repository.record_evaluation(
         "digits",
         0,
@@ -45,7 +43,7 @@ def evaluate(repository: Repository) -> None:
 
 
 @pytest.fixture
-def full(repository: Repository) -> Repository:
+def full(repository):
     """A study with a row in each of our tables, and in Optuna's."""
     repository.create_or_open(ROW)
     repository.join("digits", ME, key="k" * 32)
@@ -55,15 +53,13 @@ def full(repository: Repository) -> Repository:
     repository.record_verdict("digits", 0, "replay", "holds", {})
     evaluate(repository)
     repository.accept_definition(StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0))
-    storage = repository.database.optuna_storage()
-    optuna.load_study(study_name="digits", storage=storage).set_user_attr("note", "mine")
-    storage.remove_session()
-    storage.engine.dispose()
+    with as_optuna_sees_it(repository.database) as study:
+        study.set_user_attr("note", "mine")
     repository.leave("k" * 32)
     return repository
 
 
-def rows(repository: Repository) -> dict[str, int]:
+def rows(repository):
     tables = [*Base.metadata.sorted_tables, *models.BaseModel.metadata.sorted_tables]
     counted = repository.database.read(
         lambda c: {t.name: c.scalar(sa.select(sa.func.count()).select_from(t)) for t in tables}
@@ -71,7 +67,7 @@ def rows(repository: Repository) -> dict[str, int]:
     return {name: count for name, count in counted.items() if count and "version" not in name}
 
 
-def test_nothing_of_a_removed_study_is_left(full: Repository) -> None:
+def test_nothing_of_a_removed_study_is_left(full):
     assert len(rows(full)) >= 15
     full.delete_study("digits")
     assert rows(full) == {}
@@ -80,7 +76,7 @@ def test_nothing_of_a_removed_study_is_left(full: Repository) -> None:
     full.create_or_open(ROW)
 
 
-def test_a_renamed_study_is_whole_under_its_new_name(full: Repository) -> None:
+def test_a_renamed_study_is_whole_under_its_new_name(full):
     before = full.trial("digits", 0)
     moved = {"/runs/digits": "/runs/digits~1"}
     full.rename_study("digits", "digits~1", moved)
@@ -93,7 +89,7 @@ def test_a_renamed_study_is_whole_under_its_new_name(full: Repository) -> None:
         full.rename_study("digits", "digits~1", {})
 
 
-def test_a_study_without_a_value_begins_anew(repository: Repository) -> None:
+def test_a_study_without_a_value_begins_anew(repository):
     repository.create_or_open(ROW)
     repository.finish(begin(repository).token, Ending("failed", error="KeyError: 'los'"))
     evaluate(repository)

@@ -1,20 +1,17 @@
 """What every database must hold of leases and requests: the same promises on each of them."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
-import optuna
 import pytest
 import sqlalchemy as sa
 from cutting import partial_changes, run_twice
+from optuna_view import optuna_trials
 
 from sweeper.db import leases
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, LostAttempt, Repository, StudyRow, Waiting, WorkerIdentity
+from sweeper.db.repository import Claim, LostAttempt, StudyRow, Waiting, WorkerIdentity
 from sweeper.db.tables import UtcAfter, UtcNow
 from sweeper.errors import SupersededError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
@@ -34,26 +31,24 @@ KEY, OTHER = "a" * 32, "b" * 32
 
 
 @pytest.fixture(autouse=True)
-def _study(repository: Repository) -> None:
+def _study(repository):
     repository.create_or_open(ROW)
 
 
-def take(
-    repository: Repository, worker: WorkerIdentity = ELSEWHERE, seconds: float = 60.0
-) -> Claim:
+def take(repository, worker=ELSEWHERE, seconds=60.0):
     claimed = repository.claim("digits", worker, lambda n: n, lease_seconds=seconds)
     assert isinstance(claimed, Claim), claimed
     return claimed
 
 
-def set_back(database: Database, seconds: float) -> None:
+def set_back(database, seconds):
     """Let ``seconds`` pass on the database's clock: every time in it is so much longer ago."""
     earlier = {
         "sqlite": "strftime('%Y-%m-%d %H:%M:%f', {0}, '-{1} seconds')",
         "postgresql": "{0} - make_interval(secs => {1})",
     }[database._engine.dialect.name]
 
-    def change(connection: sa.Connection) -> None:
+    def change(connection):
         for table, columns in {
             "sweeper_attempts": ("started_at", "lease_until"),
             "sweeper_workers": ("joined_at", "lease_until", "present_since"),
@@ -67,8 +62,8 @@ def set_back(database: Database, seconds: float) -> None:
 # The clock
 
 
-def test_the_databases_clock_counts_in_seconds(database: Database) -> None:
-    def look(connection: sa.Connection) -> tuple[float, ...]:
+def test_the_databases_clock_counts_in_seconds(database):
+    def look(connection):
         row = connection.execute(
             sa.select(UtcNow(), UtcAfter(90.5), UtcAfter(-3600), UtcAfter(0) < UtcAfter(0.001))
         ).one()
@@ -81,9 +76,7 @@ def test_the_databases_clock_counts_in_seconds(database: Database) -> None:
 # A lease
 
 
-def test_an_attempt_elsewhere_is_lost_when_its_lease_has_ended_and_not_before(
-    repository: Repository, database: Database
-) -> None:
+def test_an_attempt_elsewhere_is_lost_when_its_lease_has_ended_and_not_before(repository, database):
     token = take(repository).token
     set_back(database, 55)
     assert repository.release_lost("digits") == ()
@@ -98,9 +91,7 @@ def test_an_attempt_elsewhere_is_lost_when_its_lease_has_ended_and_not_before(
     assert repository.renew([token], 60) == frozenset()
 
 
-def test_a_renewed_lease_holds_for_as_long_again(
-    repository: Repository, database: Database
-) -> None:
+def test_a_renewed_lease_holds_for_as_long_again(repository, database):
     held, left = take(repository).token, take(repository).token
     for _ in range(3):
         set_back(database, 40)
@@ -110,9 +101,7 @@ def test_a_renewed_lease_holds_for_as_long_again(
     assert repository.renew([], 60) == frozenset()
 
 
-def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_the_trial(
-    repository: Repository, database: Database
-) -> None:
+def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_the_trial(repository, database):
     token = take(repository).token
     set_back(database, 600)
     assert repository.renew([token], 60) == {token}
@@ -120,9 +109,7 @@ def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_the_trial(
     repository.finish(token, Ending("complete", value=1.0))
 
 
-def test_a_lease_renewed_between_the_look_and_the_release_is_kept(
-    repository: Repository, database: Database
-) -> None:
+def test_a_lease_renewed_between_the_look_and_the_release_is_kept(repository, database):
     token = take(repository).token
     set_back(database, 61)
     seen = database.read(lambda c: leases.suspects(c, "digits", None, 60))
@@ -133,9 +120,7 @@ def test_a_lease_renewed_between_the_look_and_the_release_is_kept(
     assert database.write(lambda c: leases.close_lost(c, seen)) == (LostAttempt(0, 1),)
 
 
-def test_a_claim_without_a_lease_counts_as_ended_once_it_has_begun(
-    repository: Repository, database: Database
-) -> None:
+def test_a_claim_without_a_lease_counts_as_ended_once_it_has_begun(repository, database):
     """An attempt that an older version of sweeper left open."""
     take(repository)
     database.write(
@@ -148,11 +133,11 @@ def test_a_claim_without_a_lease_counts_as_ended_once_it_has_begun(
 # Who may judge
 
 
-def renew_worker(repository: Repository, key: str) -> bool:
+def renew_worker(repository, key):
     return repository.database.write(lambda c: leases.renew_worker(c, key, 60))
 
 
-def contact(repository: Repository, database: Database, seconds: float, every: float) -> None:
+def contact(repository, database, seconds, every):
     """Let the observer be in contact for so long, renewing now and then."""
     for _ in range(round(seconds / every)):
         set_back(database, every)
@@ -165,8 +150,8 @@ def contact(repository: Repository, database: Database, seconds: float, every: f
     ids=["never cut off", "just back", "back for less", "back for long", "short of its own lease"],
 )
 def test_only_a_worker_in_unbroken_contact_judges_an_ended_lease(
-    repository: Repository, database: Database, cut_off: int, then: int, *, released: bool
-) -> None:
+    repository, database, cut_off, then, *, released
+):
     """After an outage every lease has ended, and whoever is back first must not take them all."""
     repository.join("digits", ME, key=KEY, lease_seconds=60)
     contact(repository, database, 120, 15)
@@ -183,8 +168,8 @@ def test_only_a_worker_in_unbroken_contact_judges_an_ended_lease(
 
 
 def test_a_worker_that_has_just_joined_waits_and_one_that_does_not_renew_never_judges(
-    repository: Repository, database: Database
-) -> None:
+    repository, database
+):
     repository.join("digits", ME, key=KEY, lease_seconds=60)
     take(repository, seconds=0.0)
     time.sleep(0.002)
@@ -194,7 +179,7 @@ def test_a_worker_that_has_just_joined_waits_and_one_that_does_not_renew_never_j
     assert repository.release_lost("digits", observer=KEY, lease_seconds=60) == ()
 
 
-def test_a_dead_process_of_this_host_needs_no_judge(repository: Repository) -> None:
+def test_a_dead_process_of_this_host_needs_no_judge(repository):
     repository.join("digits", ME, key=KEY)
     take(repository, worker=replace(ME, started=0.0))
     assert repository.release_lost("digits", observer=KEY) == (LostAttempt(0, 1),)
@@ -203,7 +188,7 @@ def test_a_dead_process_of_this_host_needs_no_judge(repository: Repository) -> N
 # Workers
 
 
-def test_workers_join_renew_and_leave(repository: Repository, database: Database) -> None:
+def test_workers_join_renew_and_leave(repository, database):
     repository.join("digits", ME, key=KEY, engine="dask", slots=3, lease_seconds=60)
     repository.join("digits", ELSEWHERE, key=OTHER, lease_seconds=60)
     repository.join("digits", replace(ME, started=0.0), key="c" * 32)
@@ -236,7 +221,7 @@ def test_workers_join_renew_and_leave(repository: Repository, database: Database
     assert left[1].to_json()["error"] == "the disk is full"
 
 
-def test_a_claim_names_its_worker_and_devices(repository: Repository, database: Database) -> None:
+def test_a_claim_names_its_worker_and_devices(repository, database):
     repository.claim("digits", ME, lambda n: n, worker_key=KEY, devices="0,1")
     stored = database.read(
         lambda c: c.exec_driver_sql("SELECT worker_key, devices FROM sweeper_attempts").one()
@@ -247,7 +232,7 @@ def test_a_claim_names_its_worker_and_devices(repository: Repository, database: 
 # Requests
 
 
-def test_a_request_to_stop_is_seen_stops_claims_and_is_forgotten(repository: Repository) -> None:
+def test_a_request_to_stop_is_seen_stops_claims_and_is_forgotten(repository):
     repository.create_or_open(replace(ROW, name="another"))
     assert repository.stop_requested("digits") is None
     repository.request_stop("digits", "drain")
@@ -267,7 +252,7 @@ def test_a_request_to_stop_is_seen_stops_claims_and_is_forgotten(repository: Rep
             ask("nothing")
 
 
-def fail(repository: Repository, number: int) -> None:
+def fail(repository, number):
     claimed = take(repository)
     assert claimed.number == number
     repository.finish(claimed.token, Ending("crashed"))
@@ -276,32 +261,20 @@ def fail(repository: Repository, number: int) -> None:
     repository.finish(again.token, Ending("crashed", error="killed", final=True))
 
 
-def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(
-    repository: Repository, database: Database
-) -> None:
+def test_a_failed_trial_is_given_another_attempt_and_keeps_its_number(repository, database):
     fail(repository, 0)
     assert take(repository).number == 1
     repository.retry("digits", 0)
     assert repository.trial("digits", 0).state == "interrupted"
-    states = optuna_states(database)
-    assert states == [optuna.trial.TrialState.RUNNING] * 2
+    assert [t.state.name for t in optuna_trials(database)] == ["RUNNING"] * 2
     again = take(repository)
     assert (again.number, again.attempt, again.crashes) == (0, 3, 0)
     repository.finish(again.token, Ending("complete", value=0.5))
     assert repository.trial("digits", 0).value == 0.5
-    assert optuna_states(database)[0] == optuna.trial.TrialState.COMPLETE
+    assert optuna_trials(database)[0].state.name == "COMPLETE"
 
 
-def optuna_states(database: Database) -> list[optuna.trial.TrialState]:
-    storage = database.optuna_storage()
-    try:
-        return [t.state for t in optuna.load_study(study_name="digits", storage=storage).trials]
-    finally:
-        storage.remove_session()
-        storage.engine.dispose()
-
-
-ENDINGS: dict[str, Callable[[Repository, int], None]] = {
+ENDINGS = {
     "complete": lambda r, t: r.finish(t, Ending("complete", value=1.0)),
     "pruned": lambda r, t: r.finish(t, Ending("pruned")),
     "interrupted": lambda r, t: r.finish(t, Ending("interrupted")),
@@ -310,7 +283,7 @@ ENDINGS: dict[str, Callable[[Repository, int], None]] = {
 
 
 @pytest.mark.parametrize("state", ENDINGS)
-def test_only_a_failed_trial_is_tried_again(repository: Repository, state: str) -> None:
+def test_only_a_failed_trial_is_tried_again(repository, state):
     ENDINGS[state](repository, take(repository).token)
     before = repository.trial("digits", 0)
     with pytest.raises(
@@ -325,23 +298,23 @@ def test_only_a_failed_trial_is_tried_again(repository: Repository, state: str) 
 # Whole or not at all
 
 
-def failed_one(repository: Repository) -> int:
+def failed_one(repository):
     claim = take(repository)
     repository.finish(claim.token, Ending("failed"))
     return claim.token
 
 
-def held_one(repository: Repository) -> int:
+def held_one(repository):
     repository.join("digits", ME, key=KEY)
     return take(repository).token
 
 
-def stopped(repository: Repository) -> int:
+def stopped(repository):
     repository.request_stop("digits", "kill")
     return 0
 
 
-CHANGES: dict[str, tuple[Callable[[Repository], int], Callable[[Repository, int], object]]] = {
+CHANGES = {
     "retry": (failed_one, lambda r, _t: r.retry("digits", 0)),
     "renew": (held_one, lambda r, t: r.renew([t], 99, worker_key=KEY)),
     "leave": (held_one, lambda r, _t: r.leave(KEY)),
@@ -352,9 +325,7 @@ CHANGES: dict[str, tuple[Callable[[Repository], int], Callable[[Repository, int]
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_cut_off_after_any_statement_leaves_nothing(
-    repository: Repository, database: Database, change: str
-) -> None:
+def test_a_change_cut_off_after_any_statement_leaves_nothing(repository, database, change):
     prepare, make = CHANGES[change]
     token = prepare(repository)
     statements, leaking = partial_changes(database, lambda: make(repository, token))
@@ -364,8 +335,8 @@ def test_a_change_cut_off_after_any_statement_leaves_nothing(
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
-    repository: Repository, monkeypatch: pytest.MonkeyPatch, change: str
-) -> None:
+    repository, monkeypatch, change
+):
     prepare, make = CHANGES[change]
     token = prepare(repository)
     sizes = run_twice(monkeypatch, repository, lambda: make(repository, token))
@@ -373,7 +344,7 @@ def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
     assert sizes[0] == sizes[1]
 
 
-def test_a_finish_tried_again_by_its_worker_is_one_finish(repository: Repository) -> None:
+def test_a_finish_tried_again_by_its_worker_is_one_finish(repository):
     """The worker's own second try, after the database said nothing to the first."""
     token = take(repository).token
     repository.finish(token, Ending("complete", value=0.25))
@@ -388,10 +359,10 @@ def test_a_finish_tried_again_by_its_worker_is_one_finish(repository: Repository
 # Costs
 
 
-def statements(database: Database, call: Callable[[], object]) -> int:
-    run: list[str] = []
+def statements(database, call):
+    run = []
 
-    def count(_c: object, _cursor: object, statement: str, *_rest: object) -> None:
+    def count(_c, _cursor, statement, *_rest):
         run.append(statement)
 
     sa.event.listen(database._engine, "after_cursor_execute", count)
@@ -402,19 +373,17 @@ def statements(database: Database, call: Callable[[], object]) -> int:
     return len(run)
 
 
-def test_to_look_for_lost_attempts_writes_nothing_where_none_are(
-    repository: Repository, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_look_for_lost_attempts_writes_nothing_where_none_are(repository, database, monkeypatch):
     take(repository)
 
-    def refuse(*_arguments: object) -> None:
+    def refuse(*_arguments):
         pytest.fail("a writing transaction, which would hold others up")
 
     monkeypatch.setattr(Database, "write", refuse)
     assert repository.release_lost("digits") == ()
 
 
-def test_a_claim_takes_few_statements(repository: Repository, database: Database) -> None:
+def test_a_claim_takes_few_statements(repository, database):
     """Each is a round trip under the study's lock, which all workers of a study queue for."""
     assert statements(database, lambda: take(repository)) <= 10
     assert statements(database, lambda: take(repository)) <= 10

@@ -1,16 +1,14 @@
 """Rungs in every database: who waits, who decides, what is decided, and that it is decided once."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after
+from optuna_view import as_optuna_sees_it
 from test_repository import ME, seed
 
 from sweeper.db import optuna_rows, rungs
@@ -19,22 +17,14 @@ from sweeper.db.repository import Claim, Ending, Repository, StudyRow, Waiting
 from sweeper.db.tables import RungMember, Study, Trial
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import EpochRecord
-from sweeper.spec.budgets import Budget, Halving, Hyperband, describe_budget
+from sweeper.spec.budgets import Halving, Hyperband, describe_budget
 from sweeper.spec.searching import Objective
 from sweeper.spec.space import FloatRange
 
 STUDY = "digits"
 
 
-def create(
-    repository: Repository,
-    budget: Budget | None,
-    *,
-    trials: int,
-    epochs: int = 9,
-    window: int | None = None,
-    concurrency: int = 4,
-) -> None:
+def create(repository, budget, *, trials, epochs=9, window=None, concurrency=4):
     described = describe_budget(
         budget, epochs=epochs, pruner=None, objectives=(Objective("loss", "minimize"),)
     )
@@ -51,13 +41,13 @@ def create(
     )
 
 
-def take(repository: Repository) -> Claim:
+def take(repository):
     claim = repository.claim(STUDY, ME, seed)
     assert isinstance(claim, Claim), claim
     return claim
 
 
-def pause(repository: Repository, claim: Claim, value: float) -> tuple[rungs.DecidedRung, ...]:
+def pause(repository, claim, value):
     rung = claim.pause_after
     assert rung is not None
     repository.record_epochs(
@@ -69,7 +59,7 @@ def pause(repository: Repository, claim: Claim, value: float) -> tuple[rungs.Dec
     return repository.finish(claim.token, ending)
 
 
-def run_to_the_end(repository: Repository, values: Mapping[int, float]) -> list[tuple[int, int]]:
+def run_to_the_end(repository, values):
     """Run every trial there is, each of whose values is always the same; who ran from rung to rung."""
     ran = []
     while (claim := repository.claim(STUDY, ME, seed)) is not None:
@@ -83,11 +73,11 @@ def run_to_the_end(repository: Repository, values: Mapping[int, float]) -> list[
     return ran
 
 
-def states(repository: Repository) -> list[str]:
+def states(repository):
     return [trial.state for trial in repository.trials(STUDY)]
 
 
-def test_trials_pause_and_the_best_third_goes_on_from_rung_to_rung(repository: Repository) -> None:
+def test_trials_pause_and_the_best_third_goes_on_from_rung_to_rung(repository):
     create(repository, Halving(), trials=9)
     values = {n: (n * 7) % 9 / 10 for n in range(9)}
     ran = run_to_the_end(repository, values)
@@ -107,7 +97,7 @@ def test_trials_pause_and_the_best_third_goes_on_from_rung_to_rung(repository: R
     assert [c.number for c in first.decision.compared if c.promoted] == sorted(best[:3])
 
 
-def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository: Repository) -> None:
+def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository):
     create(repository, Halving(), trials=9)
     claims = [take(repository) for _ in range(9)]
     for claim in claims[:-1]:
@@ -128,9 +118,7 @@ def test_a_paused_trial_is_paused_and_no_worker_takes_it(repository: Repository)
     assert repository.trial(STUDY, 0).state == "running"
 
 
-def test_interrupted_trials_come_first_then_promoted_ones_then_new_ones(
-    repository: Repository,
-) -> None:
+def test_interrupted_trials_come_first_then_promoted_ones_then_new_ones(repository):
     create(repository, Halving(factor=2), trials=20, epochs=4)  # rungs 1 and 2, rounds of 4
     claims = [take(repository) for _ in range(6)]
     for claim in claims[:4]:
@@ -139,9 +127,7 @@ def test_interrupted_trials_come_first_then_promoted_ones_then_new_ones(
     assert [take(repository).number for _ in range(4)] == [5, 0, 1, 6]
 
 
-def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_value(
-    repository: Repository,
-) -> None:
+def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_value(repository):
     create(repository, Halving(min_epochs=3), trials=3)  # one rung, rounds of 3
     claims = [take(repository) for _ in range(3)]
     repository.finish(claims[0].token, Ending("failed", error="ValueError"))
@@ -160,7 +146,7 @@ def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_valu
     ]
 
 
-def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository: Repository) -> None:
+def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository):
     create(repository, Halving(min_epochs=3), trials=3)
     claims = [take(repository) for _ in range(3)]
     repository.finish(claims[0].token, Ending("failed", error="ValueError"))
@@ -175,7 +161,7 @@ def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository: Re
     assert repository.retry_failed(STUDY) == ()
 
 
-def test_a_rung_of_an_interrupted_trial_waits_for_it(repository: Repository) -> None:
+def test_a_rung_of_an_interrupted_trial_waits_for_it(repository):
     create(repository, Halving(min_epochs=3), trials=3)
     claims = [take(repository) for _ in range(3)]
     pause(repository, claims[0], 0.5)
@@ -188,7 +174,7 @@ def test_a_rung_of_an_interrupted_trial_waits_for_it(repository: Repository) -> 
     assert decided.promoted == (2,)
 
 
-def test_a_pause_whose_answer_was_lost_is_found_done(repository: Repository) -> None:
+def test_a_pause_whose_answer_was_lost_is_found_done(repository):
     create(repository, Halving(min_epochs=3), trials=3)
     claims = [take(repository) for _ in range(3)]
     for claim in claims:
@@ -198,15 +184,13 @@ def test_a_pause_whose_answer_was_lost_is_found_done(repository: Repository) -> 
     assert states(repository) == ["paused", "pruned", "pruned"]
 
 
-def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(
-    repository: Repository, url: str
-) -> None:
+def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository, url):
     create(repository, Halving(factor=2), trials=16, epochs=16)  # rungs 1, 2, 4 and 8
     with Database.open(url, create=False) as other:
         repositories = [repository, Repository(other)]
-        decided: list[rungs.DecidedRung] = []
+        decided = []
 
-        def work(own: Repository) -> None:
+        def work(own):
             while (claim := own.claim(STUDY, ME, seed)) is not None:
                 if isinstance(claim, Waiting):
                     time.sleep(0.02)  # not faster: each asks under the lock that the others need
@@ -229,9 +213,7 @@ def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(
     assert states(repository) == ["complete"] + ["pruned"] * 15
 
 
-def test_who_ends_an_attempt_has_the_study_before_the_trial(
-    repository: Repository, url: str
-) -> None:
+def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
     """A claim that decides a rung locks in that order; in another they would wait for each other."""
     if not url.startswith("postgresql"):
         pytest.skip("SQLite has one writer at a time")
@@ -252,8 +234,8 @@ def test_who_ends_an_attempt_has_the_study_before_the_trial(
 
 
 def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until_a_claim(
-    repository: Repository, url: str
-) -> None:
+    repository, url
+):
     """What the lock is for: each of two transactions lacks the other's value."""
     if not url.startswith("postgresql"):
         pytest.skip("SQLite has one writer at a time")
@@ -279,9 +261,7 @@ def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until
     assert states(repository) == ["pruned", "running", "pruned"]
 
 
-def test_hyperbands_last_bracket_trains_whole_and_no_round_waits_for_another(
-    repository: Repository,
-) -> None:
+def test_hyperbands_last_bracket_trains_whole_and_no_round_waits_for_another(repository):
     create(repository, Hyperband(), trials=17)  # rounds of 9, 5 and 3
     claims = [take(repository) for _ in range(17)]
     assert [c.pause_after for c in claims] == [1] * 9 + [3] * 5 + [None] * 3
@@ -291,9 +271,7 @@ def test_hyperbands_last_bracket_trains_whole_and_no_round_waits_for_another(
     assert states(repository)[9:14] == ["running"] + ["pruned"] * 4
 
 
-def test_a_raised_total_opens_new_rounds_and_a_lowered_one_completes_them(
-    repository: Repository,
-) -> None:
+def test_a_raised_total_opens_new_rounds_and_a_lowered_one_completes_them(repository):
     create(repository, Halving(min_epochs=3), trials=5)  # rounds of 3, the last one cut off
     values = {n: 0.1 * n for n in range(20)}
     run_to_the_end(repository, values)
@@ -311,9 +289,7 @@ def test_a_raised_total_opens_new_rounds_and_a_lowered_one_completes_them(
     assert take(repository).pause_after is None
 
 
-def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of_it(
-    repository: Repository,
-) -> None:
+def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of_it(repository):
     create(repository, Hyperband(), trials=30, window=3, concurrency=2)
     first = take(repository)
     repository.record_parameter(first.token, "x", FloatRange(0.0, 1.0), 0.25)
@@ -339,7 +315,7 @@ def test_a_sampler_sees_what_every_trial_gave_at_the_first_rung_whatever_came_of
     )
 
 
-def test_another_budget_is_refused_once_a_trial_has_come_to_a_rung(repository: Repository) -> None:
+def test_another_budget_is_refused_once_a_trial_has_come_to_a_rung(repository):
     create(repository, Halving(), trials=9)
     pause(repository, take(repository), 0.5)
     row = repository.study(STUDY)
@@ -348,9 +324,7 @@ def test_another_budget_is_refused_once_a_trial_has_come_to_a_rung(repository: R
         repository.accept_definition(changed)
 
 
-def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(
-    repository: Repository,
-) -> None:
+def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(repository):
     create(repository, Halving(min_epochs=3), trials=3)
     for claim in [take(repository) for _ in range(3)]:
         repository.finish(claim.token, Ending("failed", error="ValueError"))
@@ -362,10 +336,10 @@ def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(
     assert run_to_the_end(repository, {0: 0.3, 1: 0.2, 2: 0.1}) == [(0, 3), (1, 3), (2, 3), (2, 9)]
 
 
-def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository: Repository) -> None:
+def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository):
     create(repository, Halving(factor=10), trials=1000, epochs=1000)
 
-    def begin_and_pause(connection: sa.Connection) -> None:
+    def begin_and_pause(connection):
         study = connection.execute(sa.select(Study)).one()
         trials = [
             {
@@ -391,7 +365,7 @@ def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository: 
 
     repository.database.write(begin_and_pause)
 
-    def decide(connection: sa.Connection) -> tuple[rungs.DecidedRung, ...]:
+    def decide(connection):
         return rungs.settle(connection, connection.scalar(sa.select(Study.id)) or 0, 999)
 
     with cut_off_after(repository.database, 1000) as statements:
@@ -401,11 +375,7 @@ def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository: 
     assert len(decided.ended) == 900
 
 
-def test_optuna_sees_a_trial_that_ended_at_a_rung_as_pruned_with_its_values(
-    repository: Repository, database: Database
-) -> None:
-    from test_repository import as_optuna_sees_it
-
+def test_optuna_sees_a_trial_that_ended_at_a_rung_as_pruned_with_its_values(repository, database):
     create(repository, Halving(min_epochs=3), trials=3)
     for claim in [take(repository) for _ in range(3)]:
         pause(repository, claim, 0.1 * claim.number)
@@ -416,7 +386,7 @@ def test_optuna_sees_a_trial_that_ended_at_a_rung_as_pruned_with_its_values(
     assert trials[1].intermediate_values == {2: 0.1}
 
 
-def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository: Repository) -> None:
+def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository):
     create(repository, Halving(), trials=3)
     ran = run_to_the_end(repository, {0: math.nan, 1: 0.5, 2: math.inf})
     assert ran == [(0, 1), (1, 1), (2, 1), (1, 3), (1, 9)]

@@ -1,11 +1,9 @@
 """Names of studies and numbers of trials, as completion reads them."""
 
-from __future__ import annotations
-
-from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import StudyRow, WorkerIdentity
 
 
-def test_studies_and_trials_are_named_in_order(repository: Repository) -> None:
+def test_studies_and_trials_are_named_in_order(repository):
     for name in ("b", "a"):
         repository.create_or_open(StudyRow(name, {}, "loss", "minimize", 4, None, 0))
     for _ in range(2):

@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -29,58 +28,58 @@ from sweeper.train.warmstart.source import is_random_state
 class Block(keras.layers.Layer):
     """Two layers behind attributes, and a dropout with a generator of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.inner = keras.layers.Dense(3)
         self.norm = keras.layers.BatchNormalization()
         self.drop = keras.layers.Dropout(0.2)
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.drop(self.norm(self.inner(x)))
 
 
 class Net(keras.Model):
     """Attributes, a layer in a layer, and a weight of the model's own."""
 
-    def __init__(self, width: int = 5) -> None:
+    def __init__(self, width=5):
         super().__init__()
         self.l1 = keras.layers.Dense(width)
         self.block = Block()
         self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.block(self.l1(x)) * self.scale
 
 
 class Other(keras.Model):
     """Without the block, with another layer."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(name="net")
         self.l1 = keras.layers.Dense(5, name="dense")
         self.other = keras.layers.Dense(3, name="tail")
         self.scale = self.add_weight(shape=(3,), name="scale", initializer="ones")
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.other(self.l1(x)) * self.scale
 
 
-def wider() -> keras.Model:
+def wider():
     return Net(6)
 
 
-def subclassed() -> keras.Model:
+def subclassed():
     return Net()
 
 
-def functional() -> keras.Model:
+def functional():
     inputs = keras.Input((2,))
     inner = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4, name="deep")], name="inner")
     x = keras.layers.BatchNormalization()(inner(inputs))
     return keras.Model(inputs, keras.layers.Dense(3, name="head")(x))
 
 
-def sequential() -> keras.Model:
+def sequential():
     return keras.Sequential(
         [
             keras.Input((2,)),
@@ -95,7 +94,7 @@ def sequential() -> keras.Model:
 MODELS = {"subclassed": subclassed, "functional": functional, "sequential": sequential}
 
 
-def built(factory: Callable[[], keras.Model], seed: int) -> keras.Model:
+def built(factory, seed):
     """The model with every variable that training makes, drawn from ``seed``."""
     keras.utils.set_random_seed(seed)
     model = factory()
@@ -111,31 +110,31 @@ def built(factory: Callable[[], keras.Model], seed: int) -> keras.Model:
 
 
 @functools.cache
-def written(factory: Callable[[], keras.Model]) -> keras.Model:
+def written(factory):
     """The model that is written in one format after the other, and never changed."""
     return built(factory, 1)
 
 
-def weights_h5(model: keras.Model, directory: Path) -> Path:
+def weights_h5(model, directory):
     model.save_weights(directory / "base.weights.h5")
     return directory / "base.weights.h5"
 
 
-def keras_file(model: keras.Model, directory: Path) -> Path:
+def keras_file(model, directory):
     model.save(directory / "base.keras")
     return directory / "base.keras"
 
 
-def tf_checkpoint(model: keras.Model, directory: Path) -> Path:
+def tf_checkpoint(model, directory):
     saved = tf.train.Checkpoint(net=model, optimizer=model.optimizer, step=tf.Variable(7))
     return Path(saved.save(str(directory / "ckpt")))
 
 
-def tf_checkpoint_of_the_model(model: keras.Model, directory: Path) -> Path:
+def tf_checkpoint_of_the_model(model, directory):
     return Path(tf.train.Checkpoint(model).write(str(directory / "bare")))
 
 
-def sweeper_checkpoint(model: keras.Model, directory: Path) -> Path:
+def sweeper_checkpoint(model, directory):
     history = keras.callbacks.History()
     history.on_train_begin()
     state = TrainingState(default_components(model, [], HistoryRecord(history)))
@@ -143,7 +142,7 @@ def sweeper_checkpoint(model: keras.Model, directory: Path) -> Path:
     return CheckpointStore(directory / "checkpoints").commit(state.capture(Position(), {})).path
 
 
-WRITERS: dict[str, tuple[Callable[[keras.Model, Path], Path], bool]] = {
+WRITERS = {
     "weights.h5": (weights_h5, False),
     "keras": (keras_file, False),
     "tf-checkpoint": (tf_checkpoint, False),
@@ -153,18 +152,21 @@ WRITERS: dict[str, tuple[Callable[[keras.Model, Path], Path], bool]] = {
 """Each format: what writes it, and whether the optimizer's state is taken from it."""
 
 
-@pytest.fixture(params=WRITERS, ids=str)
-def writer(request: pytest.FixtureRequest) -> Callable[[keras.Model, Path], Path]:
+FORMATS = [
+    pytest.param(name, marks=pytest.mark.whole if name.endswith("of the model") else ())
+    for name in WRITERS
+]
+"""By default one of TensorFlow's checkpoints."""
+
+
+@pytest.fixture(params=FORMATS, ids=str)
+def writer(request):
     return WRITERS[request.param][0]
 
 
 @dataclass(frozen=True)
 class Source:
-    """A model that was written, and where to; and of what kind, to make another.
-
-    Attributes:
-        has_optimizer: Whether the optimizer's state is taken from the file.
-    """
+    """A model that was written, and where to; and of what kind, to make another."""
 
     model: keras.Model
     path: Path
@@ -173,28 +175,22 @@ class Source:
 
 
 @pytest.fixture(scope="module", params=MODELS, ids=str)
-def written_model(request: pytest.FixtureRequest) -> tuple[keras.Model, Callable[[], keras.Model]]:
+def written_model(request):
     return written(MODELS[request.param]), MODELS[request.param]
 
 
-@pytest.fixture(scope="module", params=WRITERS, ids=str)
-def source(
-    request: pytest.FixtureRequest,
-    written_model: tuple[keras.Model, Callable[[], keras.Model]],
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Source:
+@pytest.fixture(scope="module", params=FORMATS, ids=str)
+def source(request, written_model, tmp_path_factory):
     model, factory = written_model
     write, has_optimizer = WRITERS[request.param]
     return Source(model, write(model, tmp_path_factory.mktemp("source")), factory, has_optimizer)
 
 
-def values(variables: Any) -> list[bytes]:
+def values(variables):
     return [v.numpy().tobytes() for v in variables if not is_random_state(v.path)]
 
 
-def test_every_value_comes_back_bit_for_bit_and_what_the_source_does_later_changes_nothing(
-    source: Source,
-) -> None:
+def test_every_value_comes_back_bit_for_bit_and_what_the_source_does_later_changes_nothing(source):
     target = built(source.factory, 2)
     warm = match_warm_start(WarmStart(source.path), target)
     assert warm.report.mismatches == ()
@@ -215,7 +211,7 @@ def test_every_value_comes_back_bit_for_bit_and_what_the_source_does_later_chang
     assert not shared
 
 
-def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source: Source) -> None:
+def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source):
     target = built(source.factory, 2)
     target.optimizer.learning_rate.assign(0.5)
     if not source.has_optimizer:
@@ -231,7 +227,7 @@ def test_the_optimizers_state_is_taken_but_for_its_learning_rate(source: Source)
     assert values(target.variables) == values(source.model.variables)
 
 
-def test_random_generators_stay_the_trials_own(writer: Any, tmp_path: Path) -> None:
+def test_random_generators_stay_the_trials_own(writer, tmp_path):
     source, target = written(sequential), built(sequential, 2)
     random = [v.numpy().tobytes() for v in target.variables if is_random_state(v.path)]
     assert random
@@ -239,7 +235,7 @@ def test_random_generators_stay_the_trials_own(writer: Any, tmp_path: Path) -> N
     assert [v.numpy().tobytes() for v in target.variables if is_random_state(v.path)] == random
 
 
-def test_another_shape_is_named_and_nothing_is_assigned(writer: Any, tmp_path: Path) -> None:
+def test_another_shape_is_named_and_nothing_is_assigned(writer, tmp_path):
     path = writer(written(wider), tmp_path)
     target = built(subclassed, 2)
     before = values(target.variables)
@@ -253,10 +249,10 @@ def test_another_shape_is_named_and_nothing_is_assigned(writer: Any, tmp_path: P
     assert values(target.variables) == before
 
 
-def test_what_is_missing_and_what_is_more_are_named(writer: Any, tmp_path: Path) -> None:
-    def named() -> keras.Model:
+def test_what_is_missing_and_what_is_more_are_named(writer, tmp_path):
+    def named():
         class Named(Net):
-            def __init__(self) -> None:
+            def __init__(self):
                 keras.Model.__init__(self, name="net")
                 self.l1 = keras.layers.Dense(5, name="dense")
                 self.block = Block()
@@ -279,7 +275,7 @@ def test_what_is_missing_and_what_is_more_are_named(writer: Any, tmp_path: Path)
     assert values(target.variables) != before
 
 
-def test_a_file_cut_off_is_refused(writer: Any, tmp_path: Path) -> None:
+def test_a_file_cut_off_is_refused(writer, tmp_path):
     path = writer(written(subclassed), tmp_path)
     target = built(subclassed, 2)
     files = [p for p in (path, *path.parent.glob(f"{path.name}.*"), *path.glob("*")) if p.is_file()]

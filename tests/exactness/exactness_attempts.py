@@ -12,11 +12,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from exactness_list import STUDIES, StudyPart
+from exactness_list import STUDIES
 
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import StudyDefinition
 from sweeper.run.launch.trial_process import TrialProcess
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
@@ -74,11 +73,11 @@ class Kill:
     epoch: int
 
     @property
-    def replay(self) -> Replay:
+    def replay(self):
         return Replay(((self.step, self.epoch),), die_after=self.step + 1)
 
 
-def kills_of(part: StudyPart, count: int) -> list[Kill]:
+def kills_of(part, count):
     """In the middle of the first epoch, at the second one's end, in the middle of the third.
 
     One alone is the last: what changes with a batch has changed by then, and what changes with an
@@ -90,7 +89,7 @@ def kills_of(part: StudyPart, count: int) -> list[Kill]:
     return kills[-count:]
 
 
-def settings_of(part: StudyPart) -> StudySettings:
+def settings_of(part):
     """The settings of the study, as a database would have them."""
     return StudyDefinition(
         name=part.name,
@@ -106,7 +105,7 @@ def settings_of(part: StudyPart) -> StudySettings:
     ).settings()
 
 
-def assignment(part: StudyPart, directory: Path, number: int, replay: Replay) -> Assignment:
+def assignment(part, directory, number, replay):
     """What attempt ``number`` of the study is told."""
     settings = settings_of(part)
     paths = RunPaths(directory, part.name)
@@ -120,13 +119,13 @@ def assignment(part: StudyPart, directory: Path, number: int, replay: Replay) ->
     )
 
 
-def _never(_trial: Any) -> Any:
+def _never(_trial):
     """Stand where a definition needs a factory; the trial's process has the real ones."""
     msg = "the harness called a factory"
     raise AssertionError(msg)
 
 
-def run_attempt(ordered: Assignment, start: Start) -> Attempt:
+def run_attempt(ordered, start):
     """Start a process for the assignment, and listen to it until it ends."""
     attempt = Attempt()
     process = start(ordered)
@@ -143,7 +142,7 @@ def run_attempt(ordered: Assignment, start: Start) -> Attempt:
     return attempt
 
 
-def _listen(process: TrialProcess, attempt: Attempt) -> None:
+def _listen(process, attempt):
     until = time.monotonic() + LIMIT
     while attempt.end is None and time.monotonic() < until:
         try:
@@ -168,7 +167,7 @@ def _listen(process: TrialProcess, attempt: Attempt) -> None:
                 pass
 
 
-def main(descriptor: str, group: str, name: str, before: str) -> None:
+def main(descriptor, group, name, before):
     """In the study's process: everything that such a process does, and nothing else.
 
     Args:
@@ -179,14 +178,13 @@ def main(descriptor: str, group: str, name: str, before: str) -> None:
     """
     from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
-    def load() -> StudyDefinition:
+    def load():
         if before:
             named(before)()
         seed_everything(IMPORT_SEED)
         sys.path.insert(0, str(STUDIES))
         __import__(group)
-        found: StudyDefinition = sys.modules["registry"].STUDIES[name]
-        return found
+        return sys.modules["registry"].STUDIES[name]
 
     die_with_parent()
     channel = Channel.on(int(descriptor))
@@ -200,13 +198,12 @@ def main(descriptor: str, group: str, name: str, before: str) -> None:
     os._exit(0)
 
 
-def named(name: str) -> Callable[[], object]:
+def named(name):
     """The function that ``module:function`` names."""
     import importlib
 
     module, _, function = name.partition(":")
-    found: Callable[[], object] = getattr(importlib.import_module(module), function)
-    return found
+    return getattr(importlib.import_module(module), function)
 
 
 if __name__ == "__main__":

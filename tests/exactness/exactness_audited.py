@@ -12,38 +12,28 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from exactness_attempts import Attempt, Start, assignment, run_attempt, settings_of
-from exactness_list import StudyPart
+from exactness_attempts import Start, assignment, run_attempt, settings_of
 
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import read_kept
 from sweeper.records.results import TrialRecord
 from sweeper.run.auditing import DroppedError, Interval, IntervalReplay
-from sweeper.run.launch.trial_process import TrialProcess
-from sweeper.run.protocol.messages import Assignment, Failed, Replay
+from sweeper.run.protocol.messages import Failed, Replay
 from sweeper.support.paths import RunPaths
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What the audits of a study said, and what killing it at their checkpoints came to.
-
-    Attributes:
-        acts: Whether the killed trial is another one at the end of the last interval.
-        caught: What the audits found, a sentence each; empty where all was alike.
-        refused: The refusal, where the trial did not come so far.
-    """
+    """What the audits of a study said, and what killing it at their checkpoints came to."""
 
     name: str
     acts: bool = False
     caught: tuple[str, ...] = ()
     refused: str = ""
 
-    def __str__(self) -> str:
+    def __str__(self):
         if self.refused:
             return f"{self.name}: refused: {self.refused[:200]}"
         acts = "acts" if self.acts else "does not act"
@@ -51,7 +41,7 @@ class Audited:
         return f"{self.name}: {acts} within the audited intervals; audits: {found}"
 
 
-def audit(part: StudyPart, directory: Path, start: Start) -> Audited:
+def audit(part, directory, start):
     """Audit the first two intervals of the study's trial, and kill it where they begin."""
     positions = ((max(1, part.steps // 2), 0), (part.steps, 1), (2 * part.steps, 2))
     whole = _to(part, directory / "whole", 1, positions, start)
@@ -62,13 +52,7 @@ def audit(part: StudyPart, directory: Path, start: Start) -> Audited:
     return Audited(part.name, _acts(part, directory / "killed", positions, whole, start), caught)
 
 
-def _to(
-    part: StudyPart,
-    directory: Path,
-    number: int,
-    positions: tuple[tuple[int, int], ...],
-    start: Start,
-) -> Attempt:
+def _to(part, directory, number, positions, start):
     """Train to the last of ``positions``, with a checkpoint at each, and die one step later."""
     replay = Replay(positions, die_after=positions[-1][0] + 1)
     # A replay is given its own directory in place of the one that the checkpoint's origin names.
@@ -76,9 +60,7 @@ def _to(
     return run_attempt(replace(assignment(part, directory, number, replay), origin=origin), start)
 
 
-def _caught(
-    part: StudyPart, directory: Path, positions: tuple[tuple[int, int], ...], start: Start
-) -> Iterator[str]:
+def _caught(part, directory, positions, start):
     paths = RunPaths(directory, part.name)
     kept = {each.step: each for each in read_kept([paths.checkpoints(0, 1)])}
     trial = TrialRecord(part.name, 0, "complete", {}, None, 0, None)
@@ -113,22 +95,16 @@ class Launching:
 
     start: Start
 
-    def launch(self, ordered: Assignment) -> TrialProcess:
+    def launch(self, ordered):
         return self.start(ordered)
 
-    def close(self) -> None:
+    def close(self):
         """Hold nothing."""
 
 
-def _acts(
-    part: StudyPart,
-    directory: Path,
-    positions: tuple[tuple[int, int], ...],
-    whole: Attempt,
-    start: Start,
-) -> bool:
+def _acts(part, directory, positions, whole, start):
     assert whole.checkpoint is not None
-    epochs: dict[int, dict[str, float]] = {}
+    epochs = {}
     digest = ""
     for number, (step, _) in enumerate(positions, start=1):
         attempt = _to(part, directory, number, positions[:number], start)

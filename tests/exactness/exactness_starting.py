@@ -10,20 +10,16 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import exactness_attempts
-from exactness_attempts import Start
-from exactness_list import StudyPart
-from forked_programs import ADDRESS, PROGRAM, Service
+from forked_programs import PROGRAM
 
 from sweeper.run.launch.launchers import ForkLauncher, WarmServer
 from sweeper.run.launch.server_process import HASH_SEED
-from sweeper.run.launch.trial_process import ExitStatus, TrialProcess
+from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment, StudySource
+from sweeper.run.protocol.messages import StudySource
 
 
 @dataclass
@@ -34,40 +30,24 @@ class Forked:
     process: subprocess.Popen[bytes]
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         return self.process.pid
 
-    def wait(self, timeout: float) -> ExitStatus | None:
+    def wait(self, timeout):
         try:
             return ExitStatus(self.process.wait(timeout))
         except subprocess.TimeoutExpired:
             return None
 
-    def kill(self) -> None:
+    def kill(self):
         self.process.kill()
         self.process.wait()
 
 
-@contextlib.contextmanager
-def service(directory: Path) -> Iterator[None]:
-    """Have programs forked from a process that has imported everything, unless there is one already."""
-    if ADDRESS in os.environ:
-        yield
-        return
-    own = Service(directory, os.environ)
-    own.wait()
-    os.environ[ADDRESS] = own.path
-    try:
-        yield
-    finally:
-        del os.environ[ADDRESS]
-        own.end()
-
-
-def forked(part: StudyPart, before: str | None = None) -> Start:
+def forked(part, before=None):
     """Start the study's processes as forked programs."""
 
-    def start(ordered: Assignment) -> TrialProcess:
+    def start(ordered):
         channel, theirs = Channel.pair()
         words = [exactness_attempts.__file__, str(theirs.fileno()), part.group, part.name]
         process = subprocess.Popen(
@@ -86,14 +66,14 @@ def forked(part: StudyPart, before: str | None = None) -> Start:
 
 
 @contextlib.contextmanager
-def warm_servers(part: StudyPart) -> Iterator[Start]:
+def warm_servers(part):
     """Start the study's processes in turn from two real fork servers, as two runs of it would."""
     source = StudySource(how="target", target=str(part.file), study=part.name)
     servers = [WarmServer(source) for _ in range(2)]
     launchers = [ForkLauncher(server) for server in servers]
     count = 0
 
-    def start(ordered: Assignment) -> TrialProcess:
+    def start(ordered):
         nonlocal count
         count += 1
         return launchers[count % 2].launch(ordered)
@@ -108,7 +88,7 @@ def warm_servers(part: StudyPart) -> Iterator[Start]:
 
 
 @contextlib.contextmanager
-def starts(part: StudyPart, before: str | None = None) -> Iterator[Start]:
+def starts(part, before=None):
     """Start the study's processes as it asks for."""
     with (
         warm_servers(part)

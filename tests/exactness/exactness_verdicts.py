@@ -7,13 +7,12 @@ checkpoint is restored instead of when it is taken, a crash.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from exactness_attempts import Attempt, Kill, Start, assignment, kills_of, run_attempt
-from exactness_list import Outcome, StudyPart
+from exactness_attempts import assignment, kills_of, run_attempt
+from exactness_list import Outcome
 
 from sweeper import errors
 from sweeper.checkpoint.reading import load_checkpoint
@@ -29,23 +28,18 @@ _LOG_LINES = 12
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a study came to.
-
-    Attributes:
-        message: The refusal, or what was wrong; empty where all was identical.
-        log: The end of what the last process printed, where it matters.
-    """
+    """What a study came to."""
 
     name: str
     outcome: Outcome
     message: str = ""
     log: str = ""
 
-    def fits(self, part: StudyPart) -> bool:
+    def fits(self, part):
         """Whether this is what the study is to come to."""
         return self.outcome in part.expects.outcomes
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.name}: {self.outcome}{': ' if self.message else ''}{self.message}"
 
 
@@ -53,9 +47,9 @@ ALL_KILLS = 3
 """Of each study in the whole corpus; the tests' default is one."""
 
 
-def judge(part: StudyPart, directory: Path, start: Start, kills: int = ALL_KILLS) -> Verdict:
+def judge(part, directory, start, kills=ALL_KILLS):
     """Run the study killed so many times and, if nothing refuses it, once undisturbed; compare."""
-    chain: list[Attempt] = []
+    chain = []
     for number, kill in enumerate([*kills_of(part, kills), None], start=1):
         replay = Replay(()) if kill is None else kill.replay
         ordered = assignment(part, directory / "killed", number, replay)
@@ -76,9 +70,7 @@ def judge(part: StudyPart, directory: Path, start: Start, kills: int = ALL_KILLS
     return Verdict(part.name, "silent", f"{'; '.join(found[:_SHOWN])}{more}")
 
 
-def _ended_otherwise(
-    part: StudyPart, number: int, kill: Kill | None, attempt: Attempt
-) -> Verdict | None:
+def _ended_otherwise(part, number, kill, attempt):
     """The verdict, where an attempt neither died where it was told to nor came to the end."""
     if kill is None and isinstance(attempt.end, Finished):
         return None
@@ -94,7 +86,7 @@ def _ended_otherwise(
     return Verdict(part.name, "silent", message, _last(attempt.log))
 
 
-def judged_failure(part: StudyPart, number: int, attempt: Attempt, end: Failed) -> Verdict:
+def judged_failure(part, number, attempt, end):
     """The verdict on segment ``number``, which said that it failed."""
     kind = getattr(errors, end.error.partition(":")[0], None)
     said = f"segment {number}: {end.error}"
@@ -115,7 +107,7 @@ def judged_failure(part: StudyPart, number: int, attempt: Attempt, end: Failed) 
     return Verdict(part.name, "refused", said)
 
 
-def _differences(part: StudyPart, whole: Attempt, chain: list[Attempt]) -> Iterator[str]:
+def _differences(part, whole, chain):
     """Everything in which the killed trial differs from the undisturbed one."""
     last = chain[-1]
     assert isinstance(whole.end, Finished)
@@ -124,7 +116,7 @@ def _differences(part: StudyPart, whole: Attempt, chain: list[Attempt]) -> Itera
         yield f"digest {last.end.digest[:8]} instead of {whole.end.digest[:8]}"
     if _bits(whole.end.value) != _bits(last.end.value):
         yield f"value {last.end.value!r} instead of {whole.end.value!r}"
-    logs: dict[int, dict[str, float]] = {}
+    logs = {}
     for attempt in chain:
         for epoch, metrics in attempt.epochs.items():
             if epoch in logs and _bits(logs[epoch]) != _bits(metrics):
@@ -138,13 +130,10 @@ def _differences(part: StudyPart, whole: Attempt, chain: list[Attempt]) -> Itera
     yield from _checkpoints(part, whole, last)
 
 
-def _checkpoints(part: StudyPart, whole: Attempt, last: Attempt) -> Iterator[str]:
+def _checkpoints(part, whole, last):
     assert whole.checkpoint is not None
     assert last.checkpoint is not None
-    one, other = (
-        load_checkpoint(Path(attempt.checkpoint.path))  # type: ignore[union-attr]
-        for attempt in (whole, last)
-    )
+    one, other = (load_checkpoint(Path(attempt.checkpoint.path)) for attempt in (whole, last))
     for name in sorted({*one.tensors, *other.tensors}):
         if name.endswith(READ_AHEAD) or (part.clocks and not name.startswith(_OF_RESULTS)):
             continue
@@ -159,7 +148,7 @@ def _checkpoints(part: StudyPart, whole: Attempt, last: Attempt) -> Iterator[str
     yield from _values(*states, "state")
 
 
-def _values(one: Any, other: Any, path: str) -> Iterator[str]:
+def _values(one, other, path):
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         for key in dict.fromkeys([*one, *other]):
             if key not in one or key not in other:
@@ -173,10 +162,10 @@ def _values(one: Any, other: Any, path: str) -> Iterator[str]:
         yield f"{path} {str(other)[:60]} instead of {str(one)[:60]}"
 
 
-def _bits(value: Any) -> str:
+def _bits(value):
     """The value as text that tells every bit; NaN equals NaN."""
     return json.dumps(value, sort_keys=True, default=repr)
 
 
-def _last(log: str) -> str:
+def _last(log):
     return "\n".join(log.splitlines()[-_LOG_LINES:])

@@ -1,21 +1,10 @@
-"""The second line alone: with the walk switched off, audits find by its effect what it would capture.
-
-The whole corpus: ``python tests/exactness all --audits --before
-exactness_sabotage:without_first_line``, and without ``--before`` for both lines together.
-"""
-
-from __future__ import annotations
-
-import subprocess
-import sys
-from pathlib import Path
+"""The second line alone: with the walk switched off, audits find by its effect what it would capture."""
 
 import pytest
 from exactness_audited import Audited, audit
-from exactness_list import find
+from exactness_list import find, groups, studies_of
 from exactness_starting import forked
 
-CORPUS = Path(__file__).parent
 WITHOUT_FIRST_LINE = "exactness_sabotage:without_first_line"
 
 IN_A_CLOSURE = "loss-closure-counter"
@@ -23,7 +12,7 @@ OTHERS = ("module-dictionary", "set-of-ints-order")
 """What acts in a module, and by an order."""
 
 
-def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(tmp_path: Path) -> None:
+def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(tmp_path):
     part = find(IN_A_CLOSURE)
     without = audit(part, tmp_path / "without", forked(part, WITHOUT_FIRST_LINE))
     assert without.acts
@@ -31,35 +20,28 @@ def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(tmp_path: 
     assert audit(part, tmp_path / "with", forked(part)) == Audited(IN_A_CLOSURE)
 
 
+def check(names, directory):
+    """Audit without the first line, and with both: what acts is caught, and then nothing acts."""
+    acting = 0
+    for name in names:
+        part = find(name)
+        if part.own_server:
+            continue
+        alone = audit(part, directory / name / "alone", forked(part, WITHOUT_FIRST_LINE))
+        both = audit(part, directory / name / "both", forked(part))
+        print(alone, both, sep="\n")
+        assert alone.caught or not alone.acts, alone
+        assert not both.acts, both
+        assert not both.caught, both
+        acting += alone.acts
+    return acting
+
+
 @pytest.mark.whole
-def test_the_command_says_what_audits_catch() -> None:
-    without = audited(*OTHERS, "--before", WITHOUT_FIRST_LINE)
-    assert without.returncode == 0, without.stdout + without.stderr
-    assert _counts(without.stdout) == (len(OTHERS), len(OTHERS))
-    assert _counts(audited(*OTHERS).stdout) == (0, 0)
+def test_audits_catch_what_acts_in_a_module_and_by_an_order(tmp_path):
+    assert check(OTHERS, tmp_path) == len(OTHERS)
 
 
 @pytest.mark.soak
-def test_audits_alone_catch_whatever_acts_in_the_whole_corpus() -> None:
-    without = audited("all", "--before", WITHOUT_FIRST_LINE)
-    print(without.stdout)
-    assert without.returncode == 0, without.stdout + without.stderr
-    both = audited("all")
-    print(both.stdout)
-    assert _counts(both.stdout) == (0, 0), both.stdout
-
-
-def audited(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(CORPUS), *arguments, "--audits"],
-        capture_output=True,
-        text=True,
-        timeout=3600,
-        check=False,
-    )
-
-
-def _counts(printed: str) -> tuple[int, int]:
-    """How many studies keep state that acts within the audited intervals, and were caught."""
-    acting, _, caught, _ = printed.strip().splitlines()[-1].split(";")
-    return int(acting.split()[0]), int(caught.split()[0])
+def test_audits_alone_catch_whatever_acts_in_the_whole_corpus(tmp_path):
+    assert check([part.name for group in groups() for part in studies_of(group)], tmp_path)

@@ -1,39 +1,29 @@
 """The harness of the corpus sees what is broken: each way of being silent, made on purpose."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from exactness_attempts import Attempt
 from exactness_list import BY_DEFAULT, Expectation, StudyPart, find, groups, studies_of
 from exactness_starting import forked
-from exactness_verdicts import Verdict, judged_failure
-from exactness_verdicts import judge as judge_study
+from exactness_verdicts import Verdict, judge, judged_failure
 
 from sweeper.run.protocol.messages import Failed
-
-GROUPS = ("controls",)
 
 WITHOUT_FIRST_LINE = "exactness_sabotage:without_first_line"
 
 
-def test_a_control_comes_to_what_it_says(part, kills, judge) -> None:
-    judge(part, kills)
-
-
-def without_first_line(name: str, directory: Path) -> Verdict:
+def without_first_line(name, directory):
     part = find(name)
-    return judge_study(part, directory, forked(part, WITHOUT_FIRST_LINE), 1)
+    return judge(part, directory, forked(part, WITHOUT_FIRST_LINE), 1)
 
 
-def test_what_is_left_out_of_checkpoints_is_seen_as_silent(tmp_path: Path) -> None:
+def test_what_is_left_out_of_checkpoints_is_seen_as_silent(tmp_path):
     verdict = without_first_line("callback-with-a-list", tmp_path)
     assert verdict.outcome == "silent"
     assert "digest" in verdict.message
 
 
-def test_what_is_left_out_and_not_there_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.whole
+def test_what_is_left_out_and_not_there_changes_nothing(tmp_path):
     assert without_first_line("plain", tmp_path) == Verdict("plain", "identical")
 
 
@@ -54,19 +44,19 @@ REFUSAL = "UncapturableError: callback Notes: 'book' has changed; give it get_st
     ],
 )
 def test_a_refusal_counts_where_it_comes_in_time_and_says_what_it_should(
-    segment: int, started: int | None, said: str, outcome: str, message: str
-) -> None:
+    segment, started, said, outcome, message
+):
     verdict = judged_failure(PART, segment, Attempt(started=started), Failed(said))
     assert verdict.outcome == outcome
     assert message in verdict.message
 
 
-def test_each_study_has_a_name_of_its_own() -> None:
+def test_each_study_has_a_name_of_its_own():
     parts = [part for group in groups() for part in studies_of(group)]
     assert len({part.name for part in parts}) == len(parts)
 
 
-def test_what_is_run_by_default_is_in_the_corpus_and_comes_to_every_verdict() -> None:
+def test_what_is_run_by_default_is_in_the_corpus_and_comes_to_every_verdict():
     parts = [find(name) for name in BY_DEFAULT]
     outcomes = {part.expects.outcomes for group in groups() for part in studies_of(group)}
     assert {part.expects.outcomes for part in parts} == outcomes

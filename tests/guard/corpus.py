@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from sweeper.guard import owned
 from sweeper.guard.guard import Earlier
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.trial.parts import make_plan
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.spec.space import Categorical
 from sweeper.train.randomness.seeds import IMPORT_SEED, TrialSeeds, seed_everything
 
 PITFALLS = Path(__file__).parent / "pitfalls"
@@ -39,25 +38,25 @@ class Verdict:
     trial: int | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def described(self) -> str:
+    def described(self):
         if self.refusal:
             return f"trial {self.trial}: {self.refusal}\n"
         return "".join(f"warning: {warning}\n" for warning in self.warnings)
 
 
-def expected(file: Path) -> str:
+def expected(file):
     """What stands beside a file of the corpus; nothing for one that passes without a word."""
     beside = file.with_suffix(".txt")
     return beside.read_text() if beside.exists() else ""
 
 
-def refused_in_a_process(file: Path) -> str:
+def refused_in_a_process(file):
     """The message that the first trial of a study is refused with in a process of its own."""
     trial, _, message = expected(file).strip().partition(": ")
     return message if file in REFUSED and trial == "trial 0" else ""
 
 
-def judge(file: Path, directory: Path, *, inline: bool = True) -> Verdict:
+def judge(file, directory, *, inline=True):
     """Import a study and run its factories: for two trials in this process, or for one alone."""
     import keras
 
@@ -100,7 +99,7 @@ def judge(file: Path, directory: Path, *, inline: bool = True) -> Verdict:
     return verdict
 
 
-def forget_modules(before: set[str], directory: Path) -> None:
+def forget_modules(before, directory):
     """Forget what was imported from ``directory`` since ``before`` were the names of all modules."""
     for name in set(sys.modules) - before:
         module = sys.modules[name]
@@ -110,14 +109,14 @@ def forget_modules(before: set[str], directory: Path) -> None:
             del sys.modules[name]
 
 
-def _first(_name: str, distribution: Distribution) -> CategoricalChoice:
+def _first(_name, distribution):
     if isinstance(distribution, Categorical):
         return distribution.choices[0]
     return distribution.low
 
 
 @pytest.fixture(autouse=True)
-def fresh_names() -> Iterator[None]:
+def fresh_names():
     import keras
 
     keras.backend.clear_session(free_memory=False)
@@ -126,7 +125,7 @@ def fresh_names() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def no_modules_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_modules_of_other_tests(monkeypatch):
     """A test's own studies are all of the user's: whatever pytest has imported would be searched too."""
     before = set(sys.modules)
     real = owned.is_users_module

@@ -197,7 +197,7 @@ def test_an_object_is_found_wherever_it_is_kept(path, hide):
     assert [v.path.text for v in visited.visits if v.thing is metric] == [path]
 
 
-_waiting: list = []
+_waiting = []
 
 
 def taken(_key):
@@ -273,7 +273,7 @@ class Raising:
 
 def test_a_cycle_ends_and_depth_is_no_limit():
     metric = keras.metrics.Mean(name="deep")
-    ring: list = [metric]
+    ring = [metric]
     for _ in range(5000):
         ring = [ring]
     ring.append(ring)

@@ -1,7 +1,5 @@
 """The guard: what it lets pass, what it tells, and what becomes of a refused trial."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import types
@@ -101,7 +99,7 @@ def test_a_guard_that_cannot_tell_ages_says_so_and_refuses_nothing():
         gc.freeze()
         return model(old)
 
-    warnings: list[str] = []
+    warnings = []
     try:
         guarded(build, Earlier(), warnings=warnings)
     finally:

@@ -3,17 +3,12 @@
 Each file of `pitfalls/undone` shares an object that training changes. So the guard need not refuse it.
 """
 
-from __future__ import annotations
-
 import os
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-from corpus import PITFALLS, UNDONE, forget_modules
+from corpus import UNDONE, forget_modules
 from plain_settings import plain_settings
 
 from sweeper.definition.loading import load_definition
@@ -26,19 +21,19 @@ from sweeper.train.userstate import undoing
 class Worker:
     """A worker in this process, which keeps what the trial ended with."""
 
-    def __init__(self) -> None:
-        self.end: Finished | Failed | None = None
+    def __init__(self):
+        self.end = None
 
-    def handle(self, message: Any) -> None:
+    def handle(self, message):
         if isinstance(message, Finished | Failed):
             self.end = message
 
-    def stop_requested(self, *, inside: bool = False) -> bool:
+    def stop_requested(self, *, inside=False):
         del inside
         return False
 
 
-def digest_of_trial(file: Path, directory: Path, numbers: tuple[int, ...]) -> str:
+def digest_of_trial(file, directory, numbers):
     """Import the study and run the trials in this process; return the digest of the last one."""
     before = set(sys.modules)
     seed_everything(IMPORT_SEED)
@@ -55,14 +50,14 @@ def digest_of_trial(file: Path, directory: Path, numbers: tuple[int, ...]) -> st
                 files=str(place / "files"),
                 log=str(place / "log.txt"),
             )
-            trials(assignment, worker)  # type: ignore[arg-type]
+            trials(assignment, worker)
             assert isinstance(worker.end, Finished), worker.end
     finally:
-        forget_modules(before, PITFALLS)
+        forget_modules(before, file.parent)
     return str(worker.end.digest)
 
 
-BY_DEFAULT = {"shared_generator", "unbuilt_augmentation", "module_dataset"}
+BY_DEFAULT = {"shared_generator", "unbuilt_augmentation"}
 
 
 @pytest.mark.parametrize(
@@ -70,19 +65,48 @@ BY_DEFAULT = {"shared_generator", "unbuilt_augmentation", "module_dataset"}
     [f if f.stem in BY_DEFAULT else pytest.param(f, marks=pytest.mark.whole) for f in UNDONE],
     ids=lambda file: file.stem,
 )
-def test_an_inline_trial_trains_as_in_a_process_without_the_ones_before(
-    file: Path, tmp_path: Path
-) -> None:
+def test_an_inline_trial_trains_as_in_a_process_without_the_ones_before(file, tmp_path):
     assert digest_of_trial(file, tmp_path, (0, 1)) == digest_of_trial(file, tmp_path, (1,))
 
 
-def test_control_where_nothing_is_undone_the_next_trial_trains_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_where_nothing_is_undone_the_next_trial_trains_otherwise(tmp_path, monkeypatch):
     @contextmanager
-    def nothing(*_arguments: Any) -> Iterator[None]:
+    def nothing(*_arguments):
         yield
 
     monkeypatch.setattr(undoing, "changes_undone", nothing)
     file = next(file for file in UNDONE if file.stem == "shared_generator")
     assert digest_of_trial(file, tmp_path, (0, 1)) != digest_of_trial(file, tmp_path, (1,))
+
+
+DRAWS_IN_TRAINING = """
+import keras
+import numpy as np
+from small_study import compiled, study_of
+
+
+class Adds(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.layers[-1].bias.assign_add(np.random.random(2))
+
+
+def build_model(trial):
+    return compiled(keras.Sequential([keras.Input((8,)), keras.layers.Dense(2)]))
+
+
+def warm_start(trial):
+    np.random.random(DRAWN)
+
+
+study = study_of(build_model, callbacks=lambda trial: [Adds()], warm_start=warm_start)
+"""
+
+
+def test_a_training_begins_with_its_own_seed_whatever_the_factories_drew(tmp_path):
+    digests = set()
+    for drawn in "12":
+        file = tmp_path / drawn / "draws_in_training.py"
+        file.parent.mkdir()
+        file.write_text(DRAWS_IN_TRAINING.replace("DRAWN", drawn))
+        digests.add(digest_of_trial(file, tmp_path / drawn, (0,)))
+    assert len(digests) == 1

@@ -1,10 +1,7 @@
 """Every private name that the walks go by is one of the installed Keras."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
-import pytest
 from keras.src.models.functional import Functional
 
 from sweeper.inspection import keras_names
@@ -13,7 +10,7 @@ from sweeper.inspection.code import assigned_by
 _OF_SWEEPER = frozenset({"training_step"})
 
 
-def names_there_are() -> set[str]:
+def names_there_are():
     """Return the names of attributes, methods and assignments of Keras's classes and of built objects."""
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])
     optimizer = keras.optimizers.Adam(
@@ -27,7 +24,7 @@ def names_there_are() -> set[str]:
     model.predict(np.zeros((4, 2)), verbose=0)
     functional = model._functional
     objects = [model, functional, optimizer, callback, *model.layers, *model.metrics]
-    found: set[str] = set()
+    found = set()
     for each in objects:
         found |= {*vars(each), *dir(type(each))}
     for cls in (keras.Model, Functional, keras.layers.Layer, keras.optimizers.Optimizer):
@@ -35,7 +32,7 @@ def names_there_are() -> set[str]:
     return found
 
 
-def all_names() -> dict[str, str]:
+def all_names():
     found = {}
     for group, value in vars(keras_names).items():
         if group.isupper() and group not in ("IN_TF_CHECKPOINTS", "TRACKING_PREFIXES"):
@@ -43,11 +40,11 @@ def all_names() -> dict[str, str]:
     return found
 
 
-def test_every_private_name_is_one_of_the_installed_keras() -> None:
+def test_every_private_name_is_one_of_the_installed_keras():
     gone = set(all_names()) - names_there_are() - _OF_SWEEPER
     assert not gone, {name: all_names()[name] for name in gone}
 
 
-def test_control_a_name_that_keras_does_not_have_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_control_a_name_that_keras_does_not_have_is_seen(monkeypatch):
     monkeypatch.setattr(keras_names, "COMPILED", frozenset({"_compile_losses"}))
     assert set(all_names()) - names_there_are() >= {"_compile_losses"}

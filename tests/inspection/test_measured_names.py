@@ -1,13 +1,8 @@
 """Names that a class of the user's gives times measured by a clock, read from its source."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from textwrap import dedent
-from types import ModuleType
 
 import pytest
 
@@ -55,7 +50,7 @@ CLASSES = """
 
 
 @pytest.fixture
-def module(tmp_path: Path) -> Iterator[ModuleType]:
+def module(tmp_path):
     file = tmp_path / "users_clocks.py"
     file.write_text(dedent(CLASSES))
     spec = importlib.util.spec_from_file_location("users_clocks", file)
@@ -67,13 +62,13 @@ def module(tmp_path: Path) -> Iterator[ModuleType]:
     del sys.modules["users_clocks"]
 
 
-def test_what_a_clock_reaches_is_named_and_what_it_does_not_is_not(module: ModuleType) -> None:
+def test_what_a_clock_reaches_is_named_and_what_it_does_not_is_not(module):
     found = measured_names(module.Measures)
     assert found >= {"began", "rounded", "seconds", "took", "day", "since"}
     assert not found & {"count", "begin", "end"}
     assert measured_names(module.Inherits) == found
 
 
-def test_a_method_that_is_called_time_is_no_clock(module: ModuleType) -> None:
+def test_a_method_that_is_called_time_is_no_clock(module):
     assert measured_names(module.CallsItsOwn) == frozenset()
     assert measured_names(dict) == frozenset()

@@ -1,19 +1,13 @@
 """A model with layers of the user's own: what its ``.keras`` needs is said, and what cannot be written is refused."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import keras
 import pytest
 from small_models import Noisy, Runner, arrays, regression
 
-from sweeper import Data, ExportError, Trial, TrialRecord
+from sweeper import Data, ExportError
 
 
-def in_one_step(model: keras.Model) -> keras.Model:
+def in_one_step(model):
     """Compiled for a single step, for which no graph is traced."""
     model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
     return model
@@ -22,15 +16,15 @@ def in_one_step(model: keras.Model) -> keras.Model:
 class Scaled(keras.layers.Layer):
     """Has an argument that no config can hold."""
 
-    def __init__(self, how: Any) -> None:
+    def __init__(self, how):
         super().__init__()
         self.how = how
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs):
         return self.how(inputs)
 
 
-def scaled(trial: Trial) -> keras.Model:
+def scaled(trial):
     inner = regression(trial)
     model = keras.Sequential([keras.Input((6,)), Scaled(lambda x: 2 * x), *inner.layers])
     return in_one_step(model)
@@ -40,37 +34,34 @@ def scaled(trial: Trial) -> keras.Model:
 class Registered(Noisy):
     """Is found by its registered name."""
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self):
         return {}
 
 
-def registered(trial: Trial) -> keras.Model:
+def registered(trial):
     """Built by its first batch."""
     del trial
     model = Registered()
     return in_one_step(model)
 
 
-def unregistered(trial: Trial) -> keras.Model:
+def unregistered(trial):
     del trial
     model = Noisy()
     model(arrays()[0][:1])
     return in_one_step(model)
 
 
-Exporting = Callable[[Callable[[Trial], keras.Model]], TrialRecord]
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Exporting:
+def trained(tmp_path_factory):
     """The trial of a model; each has one, of one step, in the same study."""
-    models: list[Callable[[Trial], keras.Model]] = [registered, unregistered, scaled, listed]
+    models = [registered, unregistered, scaled, listed]
 
-    def data(_trial: Trial) -> Data:
+    def data(_trial):
         x, y = arrays()
         return Data(train=(x[:8], y[:8]), batch_size=8)
 
-    def model(trial: Trial) -> keras.Model:
+    def model(trial):
         return models[trial.number](trial)
 
     ran = Runner(tmp_path_factory.mktemp("own"))(
@@ -79,14 +70,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Exporting:
     return lambda build: ran.results.trials[models.index(build)]
 
 
-def test_the_classes_that_a_reader_needs_are_named(trained: Exporting, tmp_path: Path) -> None:
+def test_the_classes_that_a_reader_needs_are_named(trained, tmp_path):
     exported = trained(registered).export(tmp_path / "noisy.keras", "keras")
     assert exported.card["details"]["needs"] == [f"{__name__}.Registered"]
 
 
-def test_a_class_that_is_not_registered_is_written_and_named(
-    trained: Exporting, tmp_path: Path
-) -> None:
+def test_a_class_that_is_not_registered_is_written_and_named(trained, tmp_path):
     path = tmp_path / "noisy.keras"
     exported = trained(unregistered).export(path, "keras")
     (needed,) = exported.card["details"]["needs"]
@@ -95,9 +84,7 @@ def test_a_class_that_is_not_registered_is_written_and_named(
         keras.saving.load_model(path)
 
 
-def test_a_model_that_cannot_be_described_leaves_as_a_graph(
-    trained: Exporting, tmp_path: Path
-) -> None:
+def test_a_model_that_cannot_be_described_leaves_as_a_graph(trained, tmp_path):
     best = trained(scaled)
     with pytest.raises(ExportError, match="cannot be written to"):
         best.export(tmp_path / "scaled.keras", "keras")
@@ -110,36 +97,29 @@ def test_a_model_that_cannot_be_described_leaves_as_a_graph(
 class Listed(keras.Model):
     """Has its layers in a list, where TensorFlow does not see what they hold."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(name="listed")
         self.blocks = [keras.layers.BatchNormalization(name="norm")]
         self.last = keras.layers.Dense(3, activation="softmax")
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
+    def call(self, inputs, training=False):
         hidden = inputs
         for block in self.blocks:
             hidden = block(hidden, training=training)
         return self.last(hidden)
 
 
-def listed(trial: Trial) -> keras.Model:
+def listed(trial):
     del trial
     model = Listed()
     model(arrays()[0][:1])
     return in_one_step(model)
 
 
-def test_what_tensorflow_does_not_see_is_named_instead_of_lost(
-    trained: Exporting, tmp_path: Path
-) -> None:
+def test_what_tensorflow_does_not_see_is_named_instead_of_lost(trained, tmp_path):
     best = trained(listed)
     with pytest.raises(ExportError) as raised:
         best.export(tmp_path / "checkpoint", "tf-checkpoint")
-    assert str(raised.value) == (
-        "a TensorFlow checkpoint does not contain listed/norm/moving_mean, "
-        "listed/norm/moving_variance of this model, because Keras does not track layers in "
-        "lists and dictionaries for TensorFlow. Assign each such layer to an attribute "
-        "(self.first = …), or use --format keras, weights or safetensors"
-    )
+    assert "listed/norm/moving_mean, listed/norm/moving_variance" in str(raised.value)
     assert not (tmp_path / "checkpoint").exists()
     assert best.export(tmp_path / "listed.weights.h5", "weights").card["step"] == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,7 @@ from sweeper.checkpoint.reading import load_checkpoint
 
 @dataclass
 class Left:
-    """What left, and what came of it.
-
-    Attributes:
-        found: What the other process found.
-        expected: What the model that left predicts here; ``other``: what the next epoch's does.
-    """
+    """What left, and what came of it."""
 
     ran: Ran
     found: Any
@@ -35,7 +29,7 @@ class Left:
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
+def left(tmp_path_factory):
     """A study of three epochs, whose model leaves after the second; read by another process."""
     directory = tmp_path_factory.mktemp("left")
     tf.config.optimizer.set_experimental_options({"constant_folding": False})
@@ -76,14 +70,12 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Left]:
 
 
 @pytest.mark.parametrize("form", ["savedmodel", "frozen", "keras", "weights"])
-def test_predictions_agree(left: Left, form: str) -> None:
+def test_predictions_agree(left, form):
     np.testing.assert_allclose(left.found[form], left.expected, rtol=1e-6, atol=1e-6)
     assert not np.allclose(left.found[form], left.other, rtol=1e-6, atol=1e-6)
 
 
-def test_training_on_from_a_tensorflow_checkpoint_gives_the_next_epoch_bit_for_bit(
-    left: Left,
-) -> None:
+def test_training_on_from_a_tensorflow_checkpoint_gives_the_next_epoch_bit_for_bit(left):
     (next_epoch,) = (c.path for c in left.ran.results.best.checkpoints if c.step == 24)
     loaded = load_checkpoint(Path(next_epoch))
     names = sorted(n for n in loaded.tensors if n.startswith(("model/", "optimizer/")))

@@ -1,21 +1,17 @@
 """Trainings in this process: deterministic kernels, a cleared session for each test."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _tensorflow() -> None:
+def _tensorflow():
     import tensorflow as tf
 
     tf.config.experimental.enable_op_determinism()
 
 
 @pytest.fixture(autouse=True)
-def _fresh_session() -> Iterator[None]:
+def _fresh_session():
     import keras
 
     yield

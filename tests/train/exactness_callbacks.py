@@ -8,10 +8,8 @@ import functools
 import re
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -21,11 +19,11 @@ import tensorflow as tf
 class LearningRatePerBatch(keras.callbacks.Callback):
     """A schedule by a counter of batches over the whole training: the classic that restarts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.count = 0
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         self.model.optimizer.learning_rate = 0.1 * 0.9**self.count
         self.count += 1
 
@@ -51,7 +49,7 @@ class Best:
 class Collector(keras.callbacks.Callback):
     """Carries every kind of plain value, and disturbs the weights by what it carries."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         super().__init__()
         self.directory = directory
         self.pattern = re.compile("loss", re.IGNORECASE)
@@ -61,17 +59,17 @@ class Collector(keras.callbacks.Callback):
         self.point = Point(0, [0.0])
         self.best = Best()
         self.rng = np.random.default_rng(5)
-        self.nested: dict[Any, Any] = {("a", 1): [deque([0], maxlen=3)], "known": {}}
+        self.nested = {("a", 1): [deque([0], maxlen=3)], "known": {}}
         self.counts = Counter()
-        self.lists: defaultdict[str, list[int]] = defaultdict(list)
+        self.lists = defaultdict(list)
         self.ordered = OrderedDict(z=1.0)
         self.array = np.zeros(3, "float32")
         self.variable = keras.Variable(0.0)
         self.mean = keras.metrics.Mean()
         self.scale = functools.partial(np.multiply, 0.001)
-        self.other: Any = None
+        self.other = None
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         drawn = float(self.rng.normal())
         self.nested["a", 1][0].append(batch)
         self.nested["known"][batch] = None
@@ -98,32 +96,32 @@ class Collector(keras.callbacks.Callback):
 class WithMethods(keras.callbacks.Callback):
     """Holds what no checkpoint can, and says itself what to keep."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lock = threading.Lock()
         self.total = 0.0
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         with self.lock:
             self.total += logs["loss"]
         kernel = self.model.layers[-1].kernel
         kernel.assign(kernel * (1 + 0.01 * self.total))
 
-    def get_state(self) -> Any:
+    def get_state(self):
         return {"total": self.total}
 
-    def set_state(self, state: Any) -> None:
+    def set_state(self, state):
         self.total = state["total"]
 
 
 class Patient(keras.callbacks.EarlyStopping):
     """One of Keras's own with more: it changes a setting of its base, and keeps a list."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("loss", patience=0, min_delta=0.5)
-        self.keys: list[int] = []
+        self.keys = []
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         self.patience += 1
         self.keys.append(epoch)
         self.model.layers[-1].bias.assign_add(
@@ -132,36 +130,36 @@ class Patient(keras.callbacks.EarlyStopping):
         super().on_epoch_end(epoch, logs)
 
 
-def collectors() -> list[keras.callbacks.Callback]:
+def collectors():
     collector, schedule = Collector(Path("files")), LearningRatePerBatch()
     collector.other = schedule
     return [collector, schedule, WithMethods(), Patient()]
 
 
-def sharing() -> list[keras.callbacks.Callback]:
+def sharing():
     """Two callbacks and a function that share one list and one number in a closure."""
-    log: list[float] = []
+    log = []
     count = 0
 
     class Writes(keras.callbacks.Callback):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.log = log
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        def on_train_batch_end(self, batch, logs=None):
             nonlocal count
             count += 1
             self.log.append(0.001 * count)
 
     class Reads(keras.callbacks.Callback):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.log = log
 
-        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        def on_train_batch_begin(self, batch, logs=None):
             self.model.optimizer.learning_rate = 0.01 + sum(self.log)
 
-    def disturb(epoch: int, logs: Any) -> None:
+    def disturb(epoch, logs):
         nonlocal count
         count += 10 * len(log)
 
@@ -171,15 +169,15 @@ def sharing() -> list[keras.callbacks.Callback]:
 class Warm:
     """A schedule with a memory of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.calls = 0
 
-    def __call__(self, epoch: int, rate: float) -> float:
+    def __call__(self, epoch, rate):
         self.calls += 1
         return rate * 0.9**self.calls
 
 
-def of_keras() -> list[keras.callbacks.Callback]:
+def of_keras():
     return [
         keras.callbacks.EarlyStopping("val_loss", patience=2, restore_best_weights=True),
         keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.5, factor=0.5),
@@ -187,7 +185,7 @@ def of_keras() -> list[keras.callbacks.Callback]:
     ]
 
 
-def writing() -> list[keras.callbacks.Callback]:
+def writing():
     return [
         keras.callbacks.CSVLogger("epochs.csv"),
         keras.callbacks.CSVLogger("more.csv", append=True),
@@ -197,7 +195,7 @@ def writing() -> list[keras.callbacks.Callback]:
     ]
 
 
-def writing_by_batches() -> list[keras.callbacks.Callback]:
+def writing_by_batches():
     return [
         keras.callbacks.ModelCheckpoint(
             "batch-{batch}.weights.h5", save_weights_only=True, save_freq=3
@@ -208,34 +206,34 @@ def writing_by_batches() -> list[keras.callbacks.Callback]:
     ]
 
 
-def every_one_of_keras() -> list[keras.callbacks.Callback]:
+def every_one_of_keras():
     return [*of_keras(), *writing(), *writing_by_batches()]
 
 
-def scheduled() -> list[keras.callbacks.Callback]:
+def scheduled():
     return [keras.callbacks.LearningRateScheduler(Warm())]
 
 
-def swapping() -> list[keras.callbacks.Callback]:
+def swapping():
     return [keras.callbacks.SwapEMAWeights()]
 
 
-def left_swapped() -> list[keras.callbacks.Callback]:
+def left_swapped():
     return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
 
 
-def per_batch() -> list[keras.callbacks.Callback]:
+def per_batch():
     return [LearningRatePerBatch()]
 
 
 class Adds(keras.callbacks.Callback):
     """Adds what it draws to the weights, in every other step."""
 
-    def __init__(self, draw: Callable[[], Any]) -> None:
+    def __init__(self, draw):
         super().__init__()
         self.draw = draw
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         if batch % 2:
             bias = self.model.layers[-1].bias
             bias.assign_add(0.01 * self.draw() * keras.ops.ones_like(bias))
@@ -244,11 +242,11 @@ class Adds(keras.callbacks.Callback):
 class DrawsLate(keras.callbacks.Callback):
     """Calls a function of its own that draws, for the first time in the second epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.draw = tf.function(lambda n: tf.random.normal((n,)))
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         if epoch:
             self.model.layers[-1].bias.assign_add(0.01 * self.draw(tf.constant(4)))
             self.model.layers[-1].bias.assign_add(0.01 * self.draw(4))
@@ -257,11 +255,11 @@ class DrawsLate(keras.callbacks.Callback):
 class ReplacesGenerators(keras.callbacks.Callback):
     """Clears the session and seeds everything anew in the middle, and draws from Keras's generator."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.count = 0
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.count += 1
         if self.count in (1, 6):
             keras.utils.clear_session()

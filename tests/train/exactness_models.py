@@ -1,10 +1,6 @@
 """Tiny models for the exactness suite: every optimizer, random layer and way to train once."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Sequence
-from typing import Any
 
 import keras
 import numpy as np
@@ -18,21 +14,19 @@ STEPS = 4
 """In an epoch of `data`; of validation there are 3."""
 
 
-def data(**options: Any) -> Data:
+def data(**options):
     generator = np.random.default_rng(0)
     x = generator.normal(size=(STEPS * 8, 8)).astype("float32")
     y = generator.integers(0, 4, STEPS * 8)
-    settings: dict[str, Any] = {"batch_size": 8, "validation": (x[:12], y[:12])}
+    settings = {"batch_size": 8, "validation": (x[:12], y[:12])}
     return Data(train=(x, y), **{**settings, "validation_batch_size": 4, **options})
 
 
-def weighted_data() -> Data:
+def weighted_data():
     return data(class_weight={0: 0.5, 2: 3.0})
 
 
-def compiled(
-    optimizer: Any, *middle: Any, first: Sequence[Any] = (), dtype: Any = None, **options: Any
-) -> keras.Model:
+def compiled(optimizer, *middle, first=(), dtype=None, **options):
     """Input, ``first``, a dense layer in ``dtype`` if any, ``middle`` and a softmax, compiled."""
     hidden = [] if dtype is None else [layers.Dense(6, activation="relu", dtype=dtype)]
     model = keras.Sequential(
@@ -42,28 +36,28 @@ def compiled(
     return model
 
 
-def as_sequence() -> list[Any]:
+def as_sequence():
     return [layers.Reshape((4, 2))]
 
 
-def as_image() -> list[Any]:
+def as_image():
     return [layers.Reshape((4, 2, 1))]
 
 
 class GlobalNoise(layers.Layer):
     """Draws from Keras's global generator."""
 
-    def call(self, x: Any, training: bool = False) -> Any:
+    def call(self, x, training=False):
         return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
 
 
-def multi_optimizer() -> keras.Model:
+def multi_optimizer():
     by_path = optimizers.OptimizerMap(optimizers.SGD(0.05, momentum=0.9))
     by_path[".*kernel"] = optimizers.Adam(0.02)
     return compiled(optimizers.MultiOptimizer(by_path), layers.Dropout(0.2))
 
 
-def every_optimizer() -> keras.Model:
+def every_optimizer():
     """Each variable has an optimizer of its own: all that keep nothing but slots and a count."""
     by_path = optimizers.OptimizerMap(optimizers.SGD(schedules.InverseTimeDecay(0.05, 5, 0.5)))
     each = [
@@ -87,7 +81,7 @@ def every_optimizer() -> keras.Model:
     return compiled(optimizers.MultiOptimizer(by_path), *middle)
 
 
-def every_random_layer() -> keras.Model:
+def every_random_layer():
     return compiled(
         optimizers.SGD(0.05),
         layers.AlphaDropout(0.2),
@@ -105,7 +99,7 @@ def every_random_layer() -> keras.Model:
     )
 
 
-def by_xla() -> keras.Model:
+def by_xla():
     """Keras compiles nothing by XLA while kernels have to be deterministic, and says so."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -114,16 +108,16 @@ def by_xla() -> keras.Model:
     return model
 
 
-def averaged() -> keras.Model:
+def averaged():
     optimizer = optimizers.SGD(0.05, use_ema=True, ema_momentum=0.8, ema_overwrite_frequency=3)
     return compiled(optimizer, layers.BatchNormalization())
 
 
-def accumulating() -> keras.Model:
+def accumulating():
     return compiled(optimizers.Adam(0.02, gradient_accumulation_steps=2), layers.Dropout(0.3))
 
 
-def mixed_precision() -> keras.Model:
+def mixed_precision():
     optimizer = optimizers.LossScaleOptimizer(
         optimizers.Adam(schedules.CosineDecayRestarts(0.02, 5)), 2.0**10, dynamic_growth_steps=3
     )
@@ -133,7 +127,7 @@ def mixed_precision() -> keras.Model:
 class Gan(keras.Model):
     """A generator and a discriminator, each with an optimizer and a metric of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.generator = keras.Sequential([keras.Input((3,)), layers.Dense(8)])
         self.discriminator = keras.Sequential(
@@ -143,23 +137,23 @@ class Gan(keras.Model):
         self.g_loss = keras.metrics.Mean("g_loss")
         self.d_loss = keras.metrics.Mean("d_loss")
 
-    def compile(self, g_optimizer: Any, d_optimizer: Any) -> None:
+    def compile(self, g_optimizer, d_optimizer):
         super().compile()
         self.optimizer = g_optimizer
         self.d_optimizer = d_optimizer
 
     @property
-    def metrics(self) -> list[Any]:
+    def metrics(self):
         return [self.d_loss]
 
-    def _losses_of(self, real: Any, training: bool) -> tuple[Any, Any]:
+    def _losses_of(self, real, training):
         noise = keras.random.normal((keras.ops.shape(real)[0], 3), seed=self.seeds)
         fake = self.discriminator(self.generator(noise), training=training)
         true = self.discriminator(real, training=training)
         d_loss = keras.ops.mean(keras.ops.softplus(fake) + keras.ops.softplus(-true))
         return keras.ops.mean(keras.ops.softplus(-fake)), d_loss
 
-    def train_step(self, batch: Any) -> Any:
+    def train_step(self, batch):
         real = batch[0]
         with tf.GradientTape(persistent=True) as tape:
             g_loss, d_loss = self._losses_of(real, training=True)
@@ -173,12 +167,12 @@ class Gan(keras.Model):
         self.d_loss.update_state(d_loss)
         return {"g_loss": self.g_loss.result(), "d_loss": self.d_loss.result()}
 
-    def test_step(self, batch: Any) -> Any:
+    def test_step(self, batch):
         g_loss, _ = self._losses_of(batch[0], training=False)
         return {"g_loss": g_loss}
 
 
-def gan() -> keras.Model:
+def gan():
     model = Gan()
     model.compile(optimizers.Adam(0.02), optimizers.RMSprop(0.01, momentum=0.5))
     return model
@@ -187,24 +181,24 @@ def gan() -> keras.Model:
 class Annealed(keras.Model):
     """Runs eagerly, and counts on itself in plain numbers, lists and a NumPy generator."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body = layers.Dense(4, activation="softmax")
         self.beta = 1.0
-        self.seen: list[float] = []
+        self.seen = []
         self.rng = np.random.default_rng(8)
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.body(x)
 
-    def train_step(self, batch: Any) -> Any:
+    def train_step(self, batch):
         x, y = batch
         self.beta *= 0.9
         self.seen.append(float(self.rng.random()))
         return super().train_step((x * self.beta + self.seen[len(self.seen) // 2], y))
 
 
-def annealed() -> keras.Model:
+def annealed():
     model = Annealed()
     model.compile(
         optimizers.Adam(0.02),
@@ -218,22 +212,22 @@ def annealed() -> keras.Model:
 class Drawing(keras.Model):
     """Draws from a generator that is no part of it: the user tracks it by name."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.body = keras.Sequential([keras.Input((8,)), layers.Dense(4, activation="softmax")])
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.body(x)
 
-    def train_step(self, batch: Any) -> Any:
+    def train_step(self, batch):
         x, y = batch
         return super().train_step((x + 0.1 * TRACKED["noise"].normal(tf.shape(x)), y))
 
 
-TRACKED: dict[str, Any] = {}
+TRACKED = {}
 
 
-def drawing() -> keras.Model:
+def drawing():
     TRACKED.clear()
     TRACKED["noise"] = tf.random.Generator.from_seed(11)
     model = Drawing()
@@ -241,11 +235,11 @@ def drawing() -> keras.Model:
     return model
 
 
-def tracked() -> dict[str, Any]:
+def tracked():
     return dict(TRACKED)
 
 
-def attentive() -> keras.Model:
+def attentive():
     inputs = keras.Input((8,))
     x = layers.Reshape((4, 2))(inputs)
     x = layers.MultiHeadAttention(2, 3, dropout=0.3)(x, x)

@@ -1,18 +1,12 @@
 """Trainings on two replicas: a strategy over two logical CPU devices, and plans under it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
-import keras
 import numpy as np
 import tensorflow as tf
 
 from sweeper.train.codec import replicas_of
 
 
-def two_replicas(**options: Any) -> tf.distribute.MirroredStrategy:
+def two_replicas(**options):
     """Over the two logical devices that the tests' process has.
 
     TensorFlow's own choice of how to add up, its collective ops, lets one process have one strategy.
@@ -21,24 +15,21 @@ def two_replicas(**options: Any) -> tf.distribute.MirroredStrategy:
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], **given)
 
 
-def under(
-    build: Callable[[], keras.Model],
-    strategy: Callable[[], tf.distribute.Strategy] = two_replicas,
-) -> Callable[[], keras.Model]:
+def under(build, strategy=two_replicas):
     """A factory of the same model, made in the strategy's scope."""
 
-    def built() -> keras.Model:
+    def built():
         with strategy().scope():
             return build()
 
     return built
 
 
-def each_replica(model: keras.Model) -> list[Any]:
+def each_replica(model):
     """Copies of every model, optimizer and metric variable, replica by replica, in order."""
     variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
     return [np.array(each) for v in variables for each in map(_read, replicas_of(v))]
 
 
-def _read(variable: Any) -> Any:
+def _read(variable):
     return variable.read_value()

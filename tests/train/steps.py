@@ -1,17 +1,12 @@
 """Models that are not compiled, and training steps for them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import keras
 import tensorflow as tf
 
 from sweeper import TrainingStep
-from sweeper.train.step import StepValues
 
 
-def uncompiled(**options: Any) -> keras.Model:
+def uncompiled(**options):
     """As `trainings.mlp`, with a regularizer, and not compiled."""
     inputs = keras.Input((8,))
     x = keras.layers.Dense(16, "relu", kernel_regularizer=keras.regularizers.L2(0.01))(inputs)
@@ -21,7 +16,7 @@ def uncompiled(**options: Any) -> keras.Model:
     return keras.Model(inputs, outputs, **options)
 
 
-def settings() -> dict[str, Any]:
+def settings():
     """What `uncompiled` is compiled with, by hand or by a step."""
     return {
         "optimizer": keras.optimizers.RMSprop(
@@ -32,20 +27,20 @@ def settings() -> dict[str, Any]:
     }
 
 
-def compiled() -> keras.Model:
+def compiled():
     model = uncompiled()
     model.compile(**settings())
     return model
 
 
-def default() -> TrainingStep:
+def default():
     return TrainingStep(**settings())
 
 
 class GanStep(TrainingStep):
     """A network against a critic that is the step's own: two losses, two optimizers, in turn."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         dense = keras.layers.Dense
         self.critic = keras.Sequential([keras.Input((8,)), dense(1)])
@@ -55,19 +50,19 @@ class GanStep(TrainingStep):
         self.losses = {"critic": keras.metrics.Mean("critic"), "maker": keras.metrics.Mean("maker")}
         self.turns = keras.Variable(0, dtype="int64", trainable=False, name="turns")
 
-    def critic_loss(self, real: Any) -> Any:
+    def critic_loss(self, real):
         made = self.model(self.drawn(real), training=True)
         real_loss = tf.nn.softplus(-self.critic(real))
         return self.reduce(real_loss + tf.nn.softplus(self.critic(made)))
 
-    def maker_loss(self, real: Any) -> Any:
+    def maker_loss(self, real):
         made = self.model(self.drawn(real), training=True)
         return self.reduce(tf.nn.softplus(-self.critic(made)))
 
-    def drawn(self, real: Any) -> Any:
+    def drawn(self, real):
         return keras.random.normal((tf.shape(real)[0], 3), seed=self.noise)
 
-    def train_step(self, batch: Any) -> dict[str, Any]:
+    def train_step(self, batch):
         real = self.inputs(batch)
         critic = self.critic.trainable_variables
         loss = self.minimize(lambda: self.critic_loss(real), critic, self.of_critic)
@@ -79,22 +74,22 @@ class GanStep(TrainingStep):
         self.turns.assign_add(1)
         return {"loss": loss, **{m.name: m.result() for m in self.metrics}}
 
-    def test_step(self, batch: Any) -> dict[str, Any]:
+    def test_step(self, batch):
         return {"loss": self.maker_loss(self.inputs(batch))}
 
 
-def maker() -> keras.Model:
+def maker():
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(8)])
 
 
 class GroupsStep(TrainingStep):
     """An optimizer of its own for the last layer."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(**settings())
         self.of_head = keras.optimizers.Adam(0.05)
 
-    def update(self, gradients: Any, variables: Any, values: StepValues) -> None:
+    def update(self, gradients, variables, values):
         del values
         pairs = list(zip(gradients, variables, strict=True))
         self.optimizer.apply_gradients(pairs[:-2])

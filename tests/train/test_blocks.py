@@ -5,12 +5,7 @@ epoch's metrics, those of its validation, and the digest must be the same. The c
 take away what holds blocks within an epoch, and see it.
 """
 
-from __future__ import annotations
-
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -32,32 +27,32 @@ SHORTEST, LONGEST = 1e-3, 10.0
 """Seconds: a block of one step, and one as long as an epoch after a few."""
 
 
-def small(**options: Any) -> keras.Model:
+def small(**options):
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
     model.compile("sgd", "sparse_categorical_crossentropy", **options)
     return model
 
 
-def slices() -> Any:
+def slices():
     return untuned(tf.data.Dataset.from_tensor_slices((X, Y)))
 
 
-def numbers() -> Any:
+def numbers():
     return untuned(tf.data.Dataset.range(4))
 
 
-def files() -> Any:
+def files():
     """Four files, read two at a time."""
     return numbers().interleave(
         lambda number: slices().shard(4, number), cycle_length=2, num_parallel_calls=2
     )
 
 
-def pipeline() -> Any:
+def pipeline():
     return files().cache().shuffle(40, seed=3).repeat().batch(4).prefetch(30)
 
 
-def generator() -> Any:
+def generator():
     """Of unknown length."""
     signature = tuple(tf.TensorSpec(a.shape[1:], a.dtype) for a in (X, Y))
     return untuned(
@@ -67,32 +62,32 @@ def generator() -> Any:
     )
 
 
-def positive(_x: Any, y: Any) -> Any:
+def positive(_x, y):
     return y >= 0
 
 
 class Batches(keras.utils.PyDataset):
-    def __init__(self, length: int | None = 24) -> None:
+    def __init__(self, length=24):
         super().__init__()
         self._length = length
 
     @property
-    def num_batches(self) -> int | None:
+    def num_batches(self):
         return self._length
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         at = index % 24 * 4
         return X[at : at + 4], Y[at : at + 4]
 
 
-def of_epoch(epoch: int) -> Iterator[Any]:
+def of_epoch(epoch):
     draw = np.random.default_rng(epoch)
     for _ in range(24):
         chosen = draw.integers(0, len(X), 4)
         yield X[chosen], Y[chosen]
 
 
-def grain_data(*, endless: bool) -> Any:
+def grain_data(*, endless):
     import grain
 
     samples = grain.MapDataset.range(len(X)).seed(1).shuffle()
@@ -100,7 +95,7 @@ def grain_data(*, endless: bool) -> Any:
     return batches.repeat() if endless else batches
 
 
-SOURCES: dict[str, Callable[[], Any]] = {
+SOURCES = {
     "arrays": lambda: (X, Y),
     "finite": lambda: slices().shuffle(40).batch(4),
     "unknown length": lambda: slices().shuffle(40).filter(positive).batch(4),
@@ -122,7 +117,7 @@ ENDLESS = frozenset(name for name in SOURCES if name.startswith("endless")) | {"
 WHOLE = [name for name in SOURCES if name not in ENDLESS]
 
 
-def by_default(*chosen: str, among: Iterable[str] = SOURCES) -> list[Any]:
+def by_default(*chosen, among=SOURCES):
     """All names, of which the others are for the whole suite."""
     return [
         name if name in chosen else pytest.param(name, marks=pytest.mark.whole) for name in among
@@ -132,25 +127,18 @@ def by_default(*chosen: str, among: Iterable[str] = SOURCES) -> list[Any]:
 class Hasty(Watcher):
     """Takes a snapshot every 7 steps, whatever a block is."""
 
-    def __init__(self, directory: Path, **options: Any) -> None:
+    def __init__(self, directory, **options):
         super().__init__(directory, snapshot_at=self._every_seventh, **options)
 
     @staticmethod
-    def _every_seventh(position: Any) -> bool:
+    def _every_seventh(position):
         return position.step > 0 and position.step % 7 == 0
 
-    def steps_until_due(self, position: Any) -> int:
+    def steps_until_due(self, position):
         return min(super().steps_until_due(position), 7 - position.step % 7)
 
 
-def trained(
-    data: Callable[[], Data],
-    seconds: float,
-    directory: Path,
-    *,
-    stop_at: int | None = None,
-    **options: Any,
-) -> Any:
+def trained(data, seconds, directory, *, stop_at=None, **options):
     """What a training with blocks of ``seconds`` comes to: history, digest and snapshots."""
     options = {"model": small, "epochs": 2, **options}
     watcher = Hasty(directory, stop_at=stop_at)
@@ -165,19 +153,19 @@ def trained(
     return loop.history.history, watcher.digest, [path.name for path in watcher.kept]
 
 
-def short_and_long(data: Callable[[], Data], directory: Path, **options: Any) -> list[Any]:
+def short_and_long(data, directory, **options):
     return [
         trained(data, seconds, directory / str(seconds), **options)
         for seconds in (SHORTEST, LONGEST)
     ]
 
 
-def check(data: Callable[[], Data], directory: Path, **options: Any) -> None:
+def check(data, directory, **options):
     short, long = short_and_long(data, directory, **options)
     assert short == long
 
 
-def both(name: str, train: int | None, validation: int | None) -> Data:
+def both(name, train, validation):
     return Data(
         train=SOURCES[name](),
         validation=SOURCES[name](),
@@ -188,19 +176,17 @@ def both(name: str, train: int | None, validation: int | None) -> Data:
     )
 
 
-# Each way to read, here and below: TensorFlow's iterator with its buffers and with an end that is not
-# known, Python's by number and in order; arrays are in `test_resume_is_exact.py`.
-@pytest.mark.parametrize("name", by_default("pipeline", "endless PyDataset"))
-def test_blocks_of_any_length_give_the_same_with_a_limit_of_steps(
-    name: str, tmp_path: Path
-) -> None:
+# Each way to read, here and below: arrays, TensorFlow's iterator with its buffers and with an end that is
+# not known, Python's by number and in order.
+@pytest.mark.parametrize("name", by_default("arrays", "pipeline", "endless PyDataset"))
+def test_blocks_of_any_length_give_the_same_with_a_limit_of_steps(name, tmp_path):
     check(lambda: both(name, 17, 11), tmp_path)
 
 
 @pytest.mark.parametrize(
     "name", by_default("finite", "unknown length", "function of the epoch", among=WHOLE)
 )
-def test_blocks_of_any_length_give_the_same_without_a_limit(name: str, tmp_path: Path) -> None:
+def test_blocks_of_any_length_give_the_same_without_a_limit(name, tmp_path):
     check(lambda: both(name, None, None), tmp_path)
 
 
@@ -215,10 +201,8 @@ def test_blocks_of_any_length_give_the_same_without_a_limit(name: str, tmp_path:
         ),
     ],
 )
-def test_a_limited_validation_is_the_same_after_a_resume(
-    name: str, stops: list[int], tmp_path: Path
-) -> None:
-    def part(seconds: float, directory: str, **options: Any) -> Any:
+def test_a_limited_validation_is_the_same_after_a_resume(name, stops, tmp_path):
+    def part(seconds, directory, **options):
         return trained(
             lambda: both(name, 17, 11), seconds, tmp_path / directory, epochs=3, **options
         )
@@ -241,7 +225,7 @@ def test_a_limited_validation_is_the_same_after_a_resume(
         among=["arrays", "unknown length", "endless", "function of the epoch"],
     ),
 )
-def test_a_limit_is_the_runners_whoever_asks_for_more(name: str) -> None:
+def test_a_limit_is_the_runners_whoever_asks_for_more(name):
     loop = TrainingLoop(
         plan(model=small, data=lambda: both(name, 5, 3)), Watcher(), notice=lambda _: None
     )
@@ -254,34 +238,34 @@ def test_a_limit_is_the_runners_whoever_asks_for_more(name: str) -> None:
 class EndsItself(keras.Model):
     """Asks for an end in its own steps, eagerly or through ``tf.py_function``."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.layer = keras.layers.Dense(4, activation="softmax")
         self.seen = 0
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.layer(x)
 
-    def count(self) -> Any:
+    def count(self):
         self.seen += 1
         self.stop_evaluating = self.seen % 3 == 0
         self.stop_training = self.seen == 20
         return np.float32(0)
 
-    def train_step(self, data: Any) -> Any:
+    def train_step(self, data):
         logs = super().train_step(data)
         tf.py_function(self.count, [], tf.float32)
         return logs
 
-    def test_step(self, data: Any) -> Any:
+    def test_step(self, data):
         logs = super().test_step(data)
         tf.py_function(self.count, [], tf.float32)
         return logs
 
 
 @pytest.mark.parametrize("eagerly", [True, False])
-def test_a_step_that_asks_for_an_end_is_obeyed_at_once(eagerly: bool, tmp_path: Path) -> None:
-    def model() -> keras.Model:
+def test_a_step_that_asks_for_an_end_is_obeyed_at_once(eagerly, tmp_path):
+    def model():
         made = EndsItself()
         made.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=eagerly)
         return made
@@ -290,25 +274,25 @@ def test_a_step_that_asks_for_an_end_is_obeyed_at_once(eagerly: bool, tmp_path: 
 
 
 class Counting(keras.callbacks.Callback):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.begun = self.ended = 0
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch, logs=None):
         self.begun += 1
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.ended += 1
 
-    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_test_batch_begin(self, batch, logs=None):
         self.begun += 1
 
-    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_test_batch_end(self, batch, logs=None):
         self.ended += 1
 
 
 @pytest.mark.parametrize("name", ["unknown length", "function of the epoch"])
-def test_no_batch_begins_beyond_a_limit(name: str, tmp_path: Path) -> None:
+def test_no_batch_begins_beyond_a_limit(name, tmp_path):
     counting = Counting()
     trained(lambda: both(name, 5, 3), LONGEST, tmp_path, callbacks=lambda: [counting])
     assert (counting.begun, counting.ended) == (16, 16)
@@ -317,8 +301,8 @@ def test_no_batch_begins_beyond_a_limit(name: str, tmp_path: Path) -> None:
 # What is refused, or said
 
 
-def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused() -> None:
-    def data() -> Data:
+def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused():
+    def data():
         cached = slices().shuffle(40).cache().repeat().batch(4)
         return Data(train=(X, Y), validation=cached, validation_steps=5)
 
@@ -326,11 +310,11 @@ def test_a_limited_validation_of_an_endless_cache_of_a_shuffle_is_refused() -> N
         TrainingLoop(plan(data=data), Watcher())
 
 
-def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused() -> None:
+def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused():
     outside = slices().shuffle(40, seed=1)
     steady = slices().shuffle(40, seed=1, reshuffle_each_iteration=False)
 
-    def read(base: Any) -> TrainingLoop:
+    def read(base):
         parts = numbers().interleave(lambda i: base.shard(4, i), cycle_length=2)
         return TrainingLoop(plan(data=lambda: Data(train=parts.batch(4))), Watcher())
 
@@ -340,13 +324,13 @@ def test_a_function_that_reads_a_shuffled_dataset_from_outside_is_refused() -> N
 
 
 def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def data() -> Data:
+    tmp_path, monkeypatch
+):
+    def data():
         parts = numbers().interleave(lambda i: slices().shard(4, i))
         return Data(train=parts.batch(4))
 
-    said: list[str] = []
+    said = []
     TrainingLoop(plan(data=data), Watcher(), notice=said.append)
     assert "interleave(…) without cycle_length" in said[0]
     trained(data, SHORTEST, tmp_path, stop_at=9)
@@ -361,25 +345,21 @@ def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
 @pytest.mark.parametrize(
     "name", by_default("pipeline", among=["unknown length", "endless", "pipeline"])
 )
-def test_control_a_reader_that_is_read_past_its_limit_is_noticed(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_a_reader_that_is_read_past_its_limit_is_noticed(name, tmp_path, monkeypatch):
     monkeypatch.setattr(Reader, "within", lambda _self, step: step)
     monkeypatch.setattr(runners_module.DatasetRunner, "limit", None)
 
-    def data() -> Data:
+    def data():
         return Data(train=(X, Y), validation=SOURCES[name](), validation_steps=11)
 
     short, long = short_and_long(data, tmp_path)
     assert short != long
 
 
-def test_control_seeds_that_are_not_put_back_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
     """How far TensorFlow has read ahead cannot be had at will; two lengths of reading can."""
 
-    def orders(rewound: bool) -> list[Any]:
+    def orders(rewound):
         found = []
         for ahead in (1, 30):
             keras.utils.set_random_seed(1)

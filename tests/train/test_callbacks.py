@@ -1,14 +1,10 @@
 """What callbacks carry: Keras's own by a table, the user's by their values, the rest refused."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import logging
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -18,20 +14,15 @@ from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 import sweeper
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.userstate.built_ins import BUILT_INS, LEFT_OUT, REFUSED
 
-Factory = Callable[[], Sequence[keras.callbacks.Callback]]
 
-
-def light(make: Factory, epochs: int = 2) -> TrainingPlan:
+def light(make, epochs=2):
     """A plan of what the callbacks ask nothing of."""
     return plan(model=one_layer, data=unvalidated, callbacks=make, epochs=epochs)
 
 
-def stopped_and_resumed(
-    make: Factory, directory: Path, stop: int, epochs: int = 2
-) -> Sequence[keras.callbacks.Callback]:
+def stopped_and_resumed(make, directory, stop, epochs=2):
     """Train to ``stop``, go on in fresh objects to the end, and return the last callbacks."""
     train(light(make, epochs), Watcher(directory, block=1, stop_at=stop))
     planned = light(make, epochs)
@@ -39,7 +30,7 @@ def stopped_and_resumed(
     return planned.callbacks
 
 
-def refusal(make: Factory) -> str:
+def refusal(make):
     """What is said of callbacks before the first step."""
     watcher = Watcher(stop_at=1, block=1)
     with pytest.raises(UncapturableError) as raised:
@@ -48,14 +39,14 @@ def refusal(make: Factory) -> str:
     return str(raised.value)
 
 
-def test_every_callback_of_keras_is_in_the_table() -> None:
+def test_every_callback_of_keras_is_in_the_table():
     members = [m for m in vars(keras.callbacks).values() if isinstance(m, type)]
     abstract = {keras.callbacks.Callback, keras.callbacks.CallbackList}
     assert set(members) - abstract == {*BUILT_INS, *LEFT_OUT, *REFUSED}
 
 
 @pytest.mark.parametrize("known", BUILT_INS, ids=lambda cls: cls.__name__)
-def test_every_attribute_in_the_table_is_one_that_keras_assigns(known: type) -> None:
+def test_every_attribute_in_the_table_is_one_that_keras_assigns(known):
     from sweeper.inspection.code import assigned_by
 
     entry = BUILT_INS[known]
@@ -65,7 +56,7 @@ def test_every_attribute_in_the_table_is_one_that_keras_assigns(known: type) -> 
 class Holder(keras.callbacks.Callback):
     """Holds one thing."""
 
-    def __init__(self, thing: Any) -> None:
+    def __init__(self, thing):
         super().__init__()
         self.thing = thing
 
@@ -73,15 +64,15 @@ class Holder(keras.callbacks.Callback):
 class Exchanges(Holder):
     """Puts another thing where one was, in its first batch."""
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    def __init__(self, make):
         super().__init__(None)
         self.make = make
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.thing = self.make()
 
 
-def refused_when_it_changed(make: Callable[[], Any]) -> str:
+def refused_when_it_changed(make):
     """What is said at the first checkpoint after the change."""
     with pytest.raises(UncapturableError) as raised:
         train(light(lambda: [Exchanges(make)]), Watcher(block=1, stop_at=2))
@@ -103,8 +94,8 @@ def refused_when_it_changed(make: Callable[[], Any]) -> str:
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_what_changed_to_what_no_checkpoint_can_hold_is_refused_by_callback_and_attribute(
-    thing: Callable[[], Any], expected: str
-) -> None:
+    thing, expected
+):
     message = refused_when_it_changed(thing)
     assert expected in message
     assert "callback Exchanges: attribute 'thing'" in message
@@ -117,11 +108,11 @@ def test_what_changed_to_what_no_checkpoint_can_hold_is_refused_by_callback_and_
 class Uses(keras.callbacks.Callback):
     """Uses a thing of its own after each batch."""
 
-    def __init__(self, thing: Any, use: Callable[[Any], Any]) -> None:
+    def __init__(self, thing, use):
         super().__init__()
         self.thing, self.use = thing, use
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.use(self.thing)
 
 
@@ -136,13 +127,11 @@ USED_LATE = [
 
 
 @pytest.mark.parametrize(("thing", "use"), USED_LATE, ids=["layer", "optimizer", "metric"])
-def test_what_makes_its_variables_when_a_callback_first_uses_it_is_refused(
-    thing: Callable[[], Any], use: Callable[[Any], Any], tmp_path: Path
-) -> None:
+def test_what_makes_its_variables_when_a_callback_first_uses_it_is_refused(thing, use, tmp_path):
     with pytest.raises(UncapturableError, match=r"callback Uses.thing, a keras.*build"):
         train(light(lambda: [Uses(thing(), use)]), Watcher(tmp_path, block=1, stop_at=2))
 
-    def built() -> list[keras.callbacks.Callback]:
+    def built():
         made = thing()
         use(made)
         return [Uses(made, lambda _: None)]
@@ -151,8 +140,8 @@ def test_what_makes_its_variables_when_a_callback_first_uses_it_is_refused(
     train(light(lambda: [Uses(thing(), lambda _: None)]), Watcher(tmp_path / "unused", stop_at=2))
 
 
-def test_what_never_changes_is_not_refused(tmp_path: Path) -> None:
-    def make() -> list[keras.callbacks.Callback]:
+def test_what_never_changes_is_not_refused(tmp_path):
+    def make():
         return [Holder(threading.Lock()), Holder(n for n in range(3)), Holder([].append)]
 
     stopped_and_resumed(make, tmp_path, 3)
@@ -161,26 +150,26 @@ def test_what_never_changes_is_not_refused(tmp_path: Path) -> None:
 class Grows(Holder):
     """Appends each batch's number."""
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.thing.append(batch)
 
 
 class Fills(Holder):
     """Counts in one element."""
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.thing[2] += 1
 
 
 class Aliases(keras.callbacks.Callback):
     """Has two lists, which become one in the first batch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.a: list[int] = []
-        self.b: list[int] = []
+        self.a = []
+        self.b = []
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.b = self.a
         self.a.append(batch)
 
@@ -192,16 +181,16 @@ CONSTANTS = (
     functools.partial(np.add, 1),
     keras.losses.MeanSquaredError(),
 )
-MADE: list[list[int]] = []
+MADE = []
 """The lists that callbacks of `holders` share; the newest training's last."""
 
 
-def holders() -> dict[str, Any]:
+def holders():
     """Callbacks by what they hold."""
-    loop: list[Any] = []
+    loop = []
     loop.append(loop)
     whole = np.zeros(6)
-    shared: list[int] = []
+    shared = []
     MADE.append(shared)
     return {
         "itself": Grows(loop),
@@ -216,12 +205,12 @@ def holders() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def resumed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def resumed(tmp_path_factory):
     """`holders` at the end of a training that was stopped inside its second epoch."""
     directory = tmp_path_factory.mktemp("holders")
-    names: list[str] = []
+    names = []
 
-    def make() -> list[keras.callbacks.Callback]:
+    def make():
         made = holders()
         names[:] = made
         return list(made.values())
@@ -230,21 +219,21 @@ def resumed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(zip(names, ended, strict=True))
 
 
-def test_a_list_that_contains_itself_comes_back_as_one(resumed: dict[str, Any]) -> None:
+def test_a_list_that_contains_itself_comes_back_as_one(resumed):
     thing = resumed["itself"].thing
     assert thing[0] is thing
     assert thing[1:] == [*range(7), *range(7)]
 
 
-def test_two_views_of_one_array_share_it_again(resumed: dict[str, Any]) -> None:
+def test_two_views_of_one_array_share_it_again(resumed):
     assert resumed["view"].thing[2] == resumed["other view"].thing[0] == 14
 
 
-def test_what_the_studys_code_makes_is_no_state(resumed: dict[str, Any]) -> None:
+def test_what_the_studys_code_makes_is_no_state(resumed):
     assert resumed["constants"].thing[0] is CONSTANTS[0]
 
 
-def test_backup_and_restore_is_left_out_with_a_notice(tmp_path: Path) -> None:
+def test_backup_and_restore_is_left_out_with_a_notice(tmp_path):
     directory = tmp_path / "backup"
     model, notices = one_layer(), []
     sweeper.fit(
@@ -261,7 +250,7 @@ def test_backup_and_restore_is_left_out_with_a_notice(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
-def test_what_extends_backup_and_restore_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_what_extends_backup_and_restore_is_refused_with_the_reason(tmp_path):
     class Extends(keras.callbacks.BackupAndRestore):
         pass
 
@@ -269,40 +258,40 @@ def test_what_extends_backup_and_restore_is_refused_with_the_reason(tmp_path: Pa
     assert "callback Extends cannot be used: it extends BackupAndRestore" in message
 
 
-def test_orbax_is_refused_with_the_reason() -> None:
+def test_orbax_is_refused_with_the_reason():
     class Pretends(keras.callbacks.OrbaxCheckpoint):
-        def __init__(self) -> None:
+        def __init__(self):
             keras.callbacks.Callback.__init__(self)
 
     assert "its background writes" in refusal(lambda: [Pretends()])
 
 
-def test_two_callbacks_that_share_a_list_share_it_again(resumed: dict[str, Any]) -> None:
+def test_two_callbacks_that_share_a_list_share_it_again(resumed):
     thing = resumed["shared"].thing
     assert thing is resumed["shared as well"].thing is resumed["shared inside"].thing["inside"]
     assert thing is MADE[-1], "whoever else holds the list has it restored as well"
     assert thing == [*range(7), *range(7)]
 
 
-def test_what_came_to_be_shared_during_training_stays_shared(resumed: dict[str, Any]) -> None:
+def test_what_came_to_be_shared_during_training_stays_shared(resumed):
     aliases = resumed["aliases"]
     assert aliases.a is aliases.b
     assert len(aliases.a) == 14
 
 
-def test_a_large_array_that_never_changes_is_not_saved_again(tmp_path: Path) -> None:
+def test_a_large_array_that_never_changes_is_not_saved_again(tmp_path):
     train(light(lambda: [Holder(np.ones(100_000))]), Watcher(tmp_path, block=1, stop_at=3))
     loaded = load_newest([tmp_path], pytest.fail)
     assert loaded is not None
     assert not [name for name in loaded.tensors if name.startswith("user_state/")]
 
 
-def test_a_variable_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_variable_of_another_shape_is_refused_by_name(tmp_path):
     class Counts(Holder):
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        def on_train_batch_end(self, batch, logs=None):
             self.thing.assign_add(self.thing + 1)
 
-    def make(size: int) -> Factory:
+    def make(size):
         return lambda: [Counts(keras.Variable(np.zeros(size)))]
 
     train(light(make(3)), Watcher(tmp_path, block=1, stop_at=3))
@@ -312,37 +301,37 @@ def test_a_variable_of_another_shape_is_refused_by_name(tmp_path: Path) -> None:
     assert "was a variable, float64[3], and is float64[4] now" in str(raised.value)
 
 
-def test_an_object_of_a_local_class_that_the_code_reaches_comes_back(tmp_path: Path) -> None:
+def test_an_object_of_a_local_class_that_the_code_reaches_comes_back(tmp_path):
     class Local:
         pass
 
     class Makes(keras.callbacks.Callback):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
-            self.made: Any = None
+            self.made = None
 
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        def on_train_batch_end(self, batch, logs=None):
             self.made = Local()
 
     (resumed,) = stopped_and_resumed(lambda: [Makes()], tmp_path, 3)
     assert type(resumed.made) is Local
 
 
-def test_get_state_that_returns_what_cannot_be_held_is_reported() -> None:
+def test_get_state_that_returns_what_cannot_be_held_is_reported():
     class Wrong(keras.callbacks.Callback):
-        def get_state(self) -> Any:
+        def get_state(self):
             return {"lock": threading.Lock()}
 
-        def set_state(self, state: Any) -> None:
+        def set_state(self, state):
             raise AssertionError
 
     assert "get_state() returned something" in refusal(lambda: [Wrong()])
 
 
-def test_a_comparison_that_was_chosen_before_is_there_at_the_first_batch(tmp_path: Path) -> None:
+def test_a_comparison_that_was_chosen_before_is_there_at_the_first_batch(tmp_path):
     """ModelCheckpoint compares at a batch; Keras chooses how only at an epoch's end."""
 
-    def make() -> list[keras.callbacks.Callback]:
+    def make():
         path = tmp_path / "best.weights.h5"
         return [
             keras.callbacks.ModelCheckpoint(
@@ -356,12 +345,12 @@ def test_a_comparison_that_was_chosen_before_is_there_at_the_first_batch(tmp_pat
     assert stopping.min_delta == -0.1, "the sign is changed once, as without a stop"
 
 
-def test_settings_are_the_codes_and_what_training_changed_in_them_is_kept(tmp_path: Path) -> None:
-    def make(patience: int, changed: bool) -> Factory:
-        def callbacks() -> list[keras.callbacks.Callback]:
+def test_settings_are_the_codes_and_what_training_changed_in_them_is_kept(tmp_path):
+    def make(patience, changed):
+        def callbacks():
             stopping = keras.callbacks.EarlyStopping("loss", patience=patience)
 
-            def change(batch: int, logs: Any) -> None:
+            def change(batch, logs):
                 if changed and batch == 2:
                     stopping.patience = 77
 

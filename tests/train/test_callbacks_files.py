@@ -1,12 +1,8 @@
 """Callbacks that write: no row of a CSV file is lost or doubled, and TensorBoard's steps go on."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import keras
 import pytest
@@ -20,28 +16,26 @@ class LostError(RuntimeError):
     """An attempt dies."""
 
 
-DEATHS: dict[str, int | None] = {}
+DEATHS = {}
 """When the next attempt dies: no attribute of the callback, which a resume would bring back."""
 
 
 class Dies(keras.callbacks.Callback):
     """Dies inside an epoch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.now = 0
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self.now = epoch
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         if self.now == DEATHS["epoch"] and batch == 2:
             raise LostError
 
 
-def attempt(
-    csv: Path, directory: Path | None, *, dies_in: int | None = None, append: bool = False
-) -> None:
+def attempt(csv, directory, *, dies_in=None, append=False):
     """One attempt of three epochs, keeping a checkpoint at every epoch's end but the first's."""
 
     logger = keras.callbacks.CSVLogger(csv, append=append)
@@ -59,14 +53,12 @@ def attempt(
             logger.csv_file.close()
 
 
-def rows(csv: Path) -> list[str]:
+def rows(csv):
     return [line.split(",")[0] for line in csv.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("append", [False, True])
-def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(
-    tmp_path: Path, append: bool
-) -> None:
+def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(tmp_path, append):
     csv = tmp_path / "epochs.csv"
     for dies_in in (1, 2, None):
         attempt(csv, tmp_path / "none-kept" / str(dies_in), dies_in=dies_in, append=append)
@@ -75,7 +67,7 @@ def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(
 
 # Rows of a file that goes on are above and below.
 @pytest.mark.parametrize("append", [False, pytest.param(True, marks=pytest.mark.whole)])
-def test_rows_after_the_checkpoint_are_not_doubled(tmp_path: Path, append: bool) -> None:
+def test_rows_after_the_checkpoint_are_not_doubled(tmp_path, append):
     csv, whole = tmp_path / "epochs.csv", tmp_path / "whole.csv"
     attempt(csv, tmp_path / "kept", dies_in=2, append=append)
     assert rows(csv) == ["epoch", "0", "1"]
@@ -86,7 +78,7 @@ def test_rows_after_the_checkpoint_are_not_doubled(tmp_path: Path, append: bool)
     assert csv.read_bytes() == whole.read_bytes()
 
 
-def test_rows_that_were_there_before_the_trial_stay(tmp_path: Path) -> None:
+def test_rows_that_were_there_before_the_trial_stay(tmp_path):
     csv = tmp_path / "epochs.csv"
     csv.write_text("epoch,mine\n41,1.0\n")
     for dies_in in (1, 2, None):
@@ -97,7 +89,7 @@ def test_rows_that_were_there_before_the_trial_stay(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["epochs.csv"], "nothing is left beside it"
 
 
-def test_a_csv_file_that_lost_rows_is_refused(tmp_path: Path) -> None:
+def test_a_csv_file_that_lost_rows_is_refused(tmp_path):
     csv = tmp_path / "epochs.csv"
     attempt(csv, tmp_path / "kept", dies_in=2)
     csv.write_text("epoch\n")
@@ -108,42 +100,42 @@ def test_a_csv_file_that_lost_rows_is_refused(tmp_path: Path) -> None:
 class Summary(SimpleNamespace):
     """What TensorBoard's callback needs of ``tf.summary``, recording what is written."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(written=[], steps=[], writers=[])
 
-    def create_file_writer(self, directory: str) -> Any:
+    def create_file_writer(self, directory):
         summary = self
 
         class Writer:
             @contextmanager
-            def as_default(self, step: Any = None) -> Iterator[None]:
+            def as_default(self, step=None):
                 summary.writers.append(Path(directory).name)
                 summary.steps.append(step)
                 yield
                 summary.writers.pop()
                 summary.steps.pop()
 
-            def flush(self) -> None:
+            def flush(self):
                 return
 
-            def close(self) -> None:
+            def close(self):
                 return
 
         return Writer()
 
     @contextmanager
-    def record_if(self, should: Any) -> Iterator[None]:
+    def record_if(self, should):
         yield
 
-    def scalar(self, name: str, value: Any, step: Any) -> None:
+    def scalar(self, name, value, step):
         if "per_second" not in name and self.writers:
             self.written.append((self.writers[-1], self.steps[-1], name, int(step), float(value)))
 
 
-def test_tensorboards_steps_go_on(tmp_path: Path) -> None:
+def test_tensorboards_steps_go_on(tmp_path):
     """Through a recording stand-in: the package ``tensorboard`` is no dependency of this one."""
 
-    def board(summary: Summary) -> keras.callbacks.Callback:
+    def board(summary):
         made = keras.callbacks.TensorBoard(
             tmp_path / "logs", write_graph=False, update_freq=1, write_steps_per_second=True
         )
@@ -152,7 +144,7 @@ def test_tensorboards_steps_go_on(tmp_path: Path) -> None:
 
     whole = Summary()
     train(plan(model=one_layer, callbacks=lambda: [board(whole)]), Watcher())
-    written: list[Any] = []
+    written = []
     for stop in (10, None):
         part = Summary()
         planned = plan(model=one_layer, callbacks=lambda part=part: [board(part)])

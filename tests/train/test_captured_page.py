@@ -1,7 +1,5 @@
 """The documentation's table of what is captured is what the code captures."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 
@@ -13,22 +11,22 @@ from sweeper.train import sources
 from sweeper.train.loop.loop import TrainingLoop
 
 
-def test_the_page_is_what_the_generator_prints() -> None:
+def test_the_page_is_what_the_generator_prints():
     assert PAGE.read_text() == page(), "run: python docs/reference/generate_what_is_captured.py"
 
 
-def test_the_table_has_every_component_in_order() -> None:
+def test_the_table_has_every_component_in_order():
     loop = TrainingLoop(plan(model=one_layer), Watcher())
     assert [component.name for component in loop._state.components] == list(COMPONENTS)
 
 
-def test_every_callback_of_keras_is_on_the_page() -> None:
+def test_every_callback_of_keras_is_on_the_page():
     abstract = {"Callback", "CallbackList"}
     names = {n for n, member in vars(keras.callbacks).items() if isinstance(member, type)}
     assert [name for name in sorted(names - abstract) if f"| `{name}` |" not in page()] == []
 
 
-def test_every_source_of_data_is_on_the_page() -> None:
+def test_every_source_of_data_is_on_the_page():
     modules = [
         importlib.import_module(f"{sources.__name__}.{module.name}")
         for module in pkgutil.iter_modules(sources.__path__)

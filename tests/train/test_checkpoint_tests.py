@@ -1,11 +1,6 @@
 """A checkpoint measured apart from its training gives what that training's validation gave."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -14,19 +9,14 @@ import tensorflow as tf
 from trainings import SEEDS, Watcher, classifying, digits, mlp, one_layer, plan, small_data, train
 
 from sweeper import Data, TrainingStep
-from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import DataError, RestoreError
 from sweeper.train.loop import testing
 from sweeper.train.loop.testing import CheckpointTests, make_variables_of_training
 from sweeper.train.sources.opening import HeldOut, open_held_out
 
-Trained = tuple[list[LoadedCheckpoint], list[dict[str, float]]]
 
-
-def trained(
-    tmp_path: Path, model: Callable[[], keras.Model], data: Callable[[], Data], step: Any = None
-) -> Trained:
+def trained(tmp_path, model, data, step=None):
     """The checkpoint of every epoch's end, and what that epoch's validation reported."""
     watcher = Watcher(tmp_path, snapshot_at=lambda position: position.step_in_epoch == 0)
     train(plan(model=model, data=data, step=step), watcher)
@@ -37,9 +27,7 @@ def trained(
     return [load_checkpoint(path) for path in dict.fromkeys(watcher.kept)], metrics
 
 
-def measuring(
-    data: Data, model: Callable[[], keras.Model] = mlp, step: Any = None
-) -> CheckpointTests:
+def measuring(data, model=mlp, step=None):
     """What measures checkpoints of a model that is built as its training's was."""
     built = plan(model=model, data=lambda: data, step=step)
     notice = [].append
@@ -55,19 +43,19 @@ def measuring(
 
 
 class Batches(keras.utils.PyDataset):
-    def __init__(self, x: Any, y: Any) -> None:
+    def __init__(self, x, y):
         super().__init__()
         self.x, self.y = x, y
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 3
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         part = slice(index * 10, index * 10 + 10)
         return self.x[part], self.y[part]
 
 
-def normalized() -> keras.Model:
+def normalized():
     """Moving statistics and one layer, with a metric."""
     layers = [keras.layers.BatchNormalization(), keras.layers.Dense(4, activation="softmax")]
     model = keras.Sequential([keras.Input((8,)), *layers])
@@ -76,7 +64,7 @@ def normalized() -> keras.Model:
 
 
 X, Y = digits()
-KINDS: dict[str, Callable[[], Any]] = {
+KINDS = {
     "arrays": lambda: (X[:30], Y[:30]),
     "tf.data": lambda: tf.data.Dataset.from_tensor_slices((X[:30], Y[:30])).batch(16),
     "PyDataset": lambda: Batches(X, Y),
@@ -94,9 +82,9 @@ KINDS: dict[str, Callable[[], Any]] = {
     ],
 )
 def test_every_checkpoint_on_the_validation_data_gives_its_epochs_val_metrics(
-    kind: str, model: Callable[[], keras.Model], tmp_path: Path
-) -> None:
-    def data() -> Data:
+    kind, model, tmp_path
+):
+    def data():
         return small_data(validation=KINDS[kind]())
 
     loaded, metrics = trained(tmp_path, model, data)
@@ -108,26 +96,26 @@ def test_every_checkpoint_on_the_validation_data_gives_its_epochs_val_metrics(
 class Weighing(TrainingStep):
     """Its loss is weighed by a variable of its own, which training moves."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(optimizer="sgd", loss="sparse_categorical_crossentropy")
         self.weight = keras.Variable(1.0, trainable=False, name="weight")
 
-    def per_example_loss(self, targets: Any, predictions: Any, **rest: Any) -> Any:
+    def per_example_loss(self, targets, predictions, **rest):
         return super().per_example_loss(targets, predictions, **rest) * self.weight
 
-    def update(self, *given: Any, **rest: Any) -> Any:
+    def update(self, *given, **rest):
         self.weight.assign_add(0.5)
         return super().update(*given, **rest)
 
 
-def test_a_training_step_s_checkpoints_are_measured_by_its_own_test_step(tmp_path: Path) -> None:
-    def data() -> Data:
+def test_a_training_step_s_checkpoints_are_measured_by_its_own_test_step(tmp_path):
+    def data():
         return small_data(validation=(X[:30], Y[:30]))
 
-    def net() -> keras.Model:
+    def net():
         return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
 
-    def usual() -> TrainingStep:
+    def usual():
         return TrainingStep(optimizer="sgd", loss="sparse_categorical_crossentropy")
 
     loaded, metrics = trained(tmp_path, net, data, Weighing)
@@ -137,31 +125,31 @@ def test_a_training_step_s_checkpoints_are_measured_by_its_own_test_step(tmp_pat
     assert [control.run(each) for each in loaded] != metrics, "control: the step is what measures"
 
 
-def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path: Path) -> None:
+def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path):
     """With a model and data that draw random numbers wherever they can."""
 
     class Noisy(keras.layers.Layer):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.own = keras.random.SeedGenerator(3)
             self.untracked = [tf.random.Generator.from_seed(5)]
 
-        def call(self, inputs: Any) -> Any:
+        def call(self, inputs):
             noise = keras.random.normal(tf.shape(inputs), seed=self.own)
             noise += keras.random.normal(tf.shape(inputs))
             return inputs + noise + self.untracked[0].normal(tf.shape(inputs))
 
-    def model() -> keras.Model:
+    def model():
         built = keras.Sequential([keras.Input((8,)), Noisy(), keras.layers.Dense(4)])
         built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return built
 
-    def batches(epoch: int) -> Any:
+    def batches(epoch):
         for start in range(0, 30, 10):
             noise = np.random.normal() + random.random() + np.random.default_rng().normal()
             yield X[start : start + 10] + noise, Y[start : start + 10]
 
-    def data() -> Data:
+    def data():
         return small_data(validation=None, test=batches)
 
     loaded, _ = trained(tmp_path, model, data)
@@ -173,10 +161,8 @@ def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path: Path) -> None
     assert len({each["loss"] for each in ahead}) == 3
 
 
-def test_control_generators_that_go_on_are_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def model() -> keras.Model:
+def test_control_generators_that_go_on_are_seen(tmp_path, monkeypatch):
+    def model():
         built = classifying()
         built.add(keras.layers.Lambda(lambda x: x + keras.random.normal(tf.shape(x))))
         built.compile("sgd", "mse")
@@ -190,15 +176,15 @@ def test_control_generators_that_go_on_are_seen(
     assert tests.run(loaded[0]) != tests.run(loaded[0])
 
 
-def test_the_step_is_traced_once_for_all_checkpoints(tmp_path: Path) -> None:
+def test_the_step_is_traced_once_for_all_checkpoints(tmp_path):
     calls = []
 
     class Counting(keras.Sequential):
-        def test_step(self, data: Any) -> Any:
+        def test_step(self, data):
             calls.append(data)
             return super().test_step(data)
 
-    def model() -> keras.Model:
+    def model():
         built = Counting(one_layer().layers)
         built.compile("sgd", "mse")
         return built
@@ -211,30 +197,28 @@ def test_the_step_is_traced_once_for_all_checkpoints(tmp_path: Path) -> None:
     assert len(calls) == traced > 0
 
 
-def test_variables_that_only_training_makes_are_made_before_a_checkpoint_is_assigned(
-    tmp_path: Path,
-) -> None:
+def test_variables_that_only_training_makes_are_made_before_a_checkpoint_is_assigned(tmp_path):
     """A second network that only ``train_step`` calls; and a weight that only an attribute holds."""
 
     class Helped(keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.first = keras.layers.Dense(4)
             self.helper = keras.layers.Dense(2, trainable=False)
             self.scale = tf.Variable(1.0, trainable=False)
 
-        def build(self, shape: Any) -> None:
+        def build(self, shape):
             self.first.build(shape)
 
-        def call(self, inputs: Any) -> Any:
+        def call(self, inputs):
             return self.first(inputs) * self.scale
 
-        def train_step(self, data: Any) -> Any:
+        def train_step(self, data):
             self.helper(data[0])
             self.scale.assign_add(0.5)
             return super().train_step(data)
 
-    def model() -> keras.Model:
+    def model():
         built = Helped()
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         built.compile("sgd", loss)
@@ -245,16 +229,16 @@ def test_variables_that_only_training_makes_are_made_before_a_checkpoint_is_assi
     assert [tests.run(each) for each in loaded] == metrics
 
 
-def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path: Path) -> None:
+def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path):
     class Late(keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.dense = keras.layers.Dense(4, activation="softmax")
 
-        def call(self, inputs: Any) -> Any:
+        def call(self, inputs):
             return self.dense(inputs)
 
-    def model() -> keras.Model:
+    def model():
         built = Late()
         built.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
         return built
@@ -264,13 +248,13 @@ def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path: Pat
     assert [tests.run(each) for each in loaded] == metrics
 
 
-def test_a_metric_that_is_a_vector_has_a_number_for_each_component(tmp_path: Path) -> None:
-    def model() -> keras.Model:
+def test_a_metric_that_is_a_vector_has_a_number_for_each_component(tmp_path):
+    def model():
         built = classifying()
         built.compile("sgd", "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
         return built
 
-    def data() -> Data:
+    def data():
         targets = np.eye(4)[Y]
         return Data((X, targets), (X[:30], targets[:30]))
 
@@ -280,7 +264,7 @@ def test_a_metric_that_is_a_vector_has_a_number_for_each_component(tmp_path: Pat
     assert {f"f1_score[{n}]" for n in range(4)} < metrics[0].keys()
 
 
-def test_the_test_split_is_read_whole_whatever_a_validation_reads(tmp_path: Path) -> None:
+def test_the_test_split_is_read_whole_whatever_a_validation_reads(tmp_path):
     data = small_data(validation_steps=1, test=(X, Y))
     held_out = open_held_out(data, pytest.fail)
     assert held_out is not None
@@ -294,8 +278,8 @@ def test_the_test_split_is_read_whole_whatever_a_validation_reads(tmp_path: Path
     assert open_held_out(Data(train=(X, Y)), pytest.fail) is None
 
 
-def test_training_never_opens_the_test_split(tmp_path: Path) -> None:
-    def opened(_epoch: int) -> Any:
+def test_training_never_opens_the_test_split(tmp_path):
+    def opened(_epoch):
         msg = "the test split was read"
         raise AssertionError(msg)
 
@@ -304,16 +288,16 @@ def test_training_never_opens_the_test_split(tmp_path: Path) -> None:
         measuring(small_data(validation=None, test=opened), one_layer)
 
 
-def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: Path) -> None:
-    def wider() -> keras.Model:
+def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path):
+    def wider():
         built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
         built.compile("sgd", "mse")
         return built
 
-    def data() -> Data:
+    def data():
         return Data((X, X[:, :4]), test=(X, X[:, :4]))
 
-    def narrower() -> keras.Model:
+    def narrower():
         built = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, use_bias=False)])
         built.compile("sgd", "mse")
         return built
@@ -321,38 +305,21 @@ def test_a_checkpoint_of_another_model_is_refused_with_every_mismatch(tmp_path: 
     loaded, _ = trained(tmp_path, wider, data)
     with pytest.raises(RestoreError) as refused:
         measuring(data(), narrower).run(loaded[0])
-    path = loaded[0].path
-    assert str(refused.value) == (
-        f"checkpoint {path} does not fit the model of the factory (nothing was "
-        f"assigned):\n  model variable 1 ({loaded[0].state['model'][1]}) is in the checkpoint only\nThe study's code has "
-        "changed since the checkpoint was written; undo the change, or load it with the code that "
-        "wrote it"
-    )
+    assert str(loaded[0].path) in str(refused.value)
+    variable = f"model variable 1 ({loaded[0].state['model'][1]})"
+    assert f"{variable} is in the checkpoint only" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        (
-            lambda: tf.data.Dataset.from_tensors((X, Y)).repeat(),
-            (
-                "Data(test=…): tf.data.Dataset, endless, iterator checkpointed never ends; "
-                "make it finite, for example with take(…)"
-            ),
-        ),
+        (lambda: tf.data.Dataset.from_tensors((X, Y)).repeat(), "never ends"),
         (
             lambda: tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(100, seed=1).batch(10),
-            (
-                "Data(test=…) is reshuffled at each iteration, so every checkpoint would be "
-                "measured on another order; leave the shuffle out, or give it "
-                "reshuffle_each_iteration=False"
-            ),
+            "reshuffled at each iteration",
         ),
     ],
 )
-def test_data_that_no_checkpoint_can_be_measured_on_are_refused(
-    test: Callable[[], tf.data.Dataset], message: str
-) -> None:
-    with pytest.raises(DataError) as refused:
+def test_data_that_no_checkpoint_can_be_measured_on_are_refused(test, message):
+    with pytest.raises(DataError, match=rf"Data\(test=…\).*{message}"):
         open_held_out(small_data(test=test()), lambda _notice: None)
-    assert str(refused.value) == message

@@ -1,10 +1,5 @@
 """What cannot be read by position is refused by name before training, with what to do instead."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -18,23 +13,23 @@ from sweeper.train.sources.opening import open_sources
 X, Y = np.arange(20.0).reshape(10, 2), np.arange(10)
 
 
-def opened(data: Data) -> tuple[Any, Any, list[str]]:
+def opened(data):
     """The two sources of ``data``, and every notice."""
-    notices: list[str] = []
+    notices = []
     train, test = open_sources(data, np.random.SeedSequence(1), notices.append)
     return train, test, notices
 
 
-def numbers() -> Any:
+def numbers():
     keras.utils.set_random_seed(1)
     return tf.data.Dataset.range(8).map(lambda n: (tf.cast(n, tf.float32), n))
 
 
 class Plain(keras.utils.PyDataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 3
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return X[index : index + 1], Y[index : index + 1]
 
 
@@ -52,12 +47,12 @@ class Plain(keras.utils.PyDataset):
         ({"validation_split": 0.2, "validation": (X, Y)}, "leave one out"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(options: dict[str, Any], message: str) -> None:
+def test_a_setting_that_cannot_be_is_refused(options, message):
     with pytest.raises(DataError, match=message):
         Data(train=(X, Y), **options)
 
 
-def test_validation_runs_where_fit_would_run_it() -> None:
+def test_validation_runs_where_fit_would_run_it():
     every = Data(train=(X, Y), validation=(X, Y), validation_freq=2)
     listed = Data(train=(X, Y), validation_split=0.5, validation_freq=[1, 4])
     never = Data(train=(X, Y), validation_freq=1)
@@ -66,7 +61,7 @@ def test_validation_runs_where_fit_would_run_it() -> None:
     assert not any(map(never.validates_after, range(6)))
 
 
-def test_the_split_takes_the_last_samples_before_any_shuffling() -> None:
+def test_the_split_takes_the_last_samples_before_any_shuffling():
     train, test, _ = opened(Data(train=({"a": X}, Y, None), validation_split=0.3))
     np.testing.assert_array_equal(train.arrays[1], Y[:7])
     np.testing.assert_array_equal(test.arrays[0]["a"], X[7:].astype("float32"))
@@ -76,7 +71,7 @@ def test_the_split_takes_the_last_samples_before_any_shuffling() -> None:
         opened(Data(train=Plain(), validation_split=0.3))
 
 
-def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
+def test_frames_series_and_tensors_become_arrays_as_in_fit():
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"a": X[:, 0], "b": X[:, 1]})
     train, _, _ = opened(Data(train=(frame, pandas.Series(Y), tf.constant(X[:, 0]))))
@@ -104,14 +99,12 @@ def test_frames_series_and_tensors_become_arrays_as_in_fit() -> None:
         (lambda: numbers().batch(2).repeat(), r"never ends; give Data\(steps_per_epoch=…\)"),
     ],
 )
-def test_what_is_no_data_is_refused_with_the_kinds_that_are(
-    train: Callable[[], Any], message: str
-) -> None:
+def test_what_is_no_data_is_refused_with_the_kinds_that_are(train, message):
     with pytest.raises(DataError, match=message):
         opened(Data(train=train()))
 
 
-def test_validation_data_without_end_need_a_number_of_steps() -> None:
+def test_validation_data_without_end_need_a_number_of_steps():
     with pytest.raises(DataError, match=r"never ends; give Data\(validation_steps=…\)"):
         opened(Data(train=(X, Y), validation=numbers().batch(2).repeat()))
 
@@ -130,25 +123,25 @@ def test_validation_data_without_end_need_a_number_of_steps() -> None:
         (lambda: [(np.array([{}]), Y)], "an array of Python objects"),
     ],
 )
-def test_batches_of_no_known_form_are_refused(batches: Callable[[], Any], message: str) -> None:
+def test_batches_of_no_known_form_are_refused(batches, message):
     train, _, _ = opened(Data(train=lambda _epoch: batches()))
     with pytest.raises(DataError, match=message):
         train.spec()
 
 
-def test_a_dense_batch_after_sparse_ones_is_refused() -> None:
+def test_a_dense_batch_after_sparse_ones_is_refused():
     train, _, _ = opened(Data(train=lambda _epoch: [(tf.sparse.eye(2, 3), Y[:2])]))
     with pytest.raises(DataError, match=r"an array of shape \(2, 3\).*had a sparse tensor of"):
         train.spec().tensors((np.eye(2, 3, dtype="float32"), Y[:2]), "batch 2")
 
 
-def test_a_function_that_gives_fewer_batches_than_before_is_refused() -> None:
+def test_a_function_that_gives_fewer_batches_than_before_is_refused():
     train, _, _ = opened(Data(train=lambda _epoch: [(X, Y)] * 3))
     with pytest.raises(DataError, match="yielded 3 batches now and at least 5 before"):
         next(train.open(0, 5))
 
 
-def test_going_on_in_a_function_of_the_epoch_tells_what_it_costs() -> None:
+def test_going_on_in_a_function_of_the_epoch_tells_what_it_costs():
     train, _, notices = opened(Data(train=lambda _epoch: [(X, Y)] * 3))
     next(train.open(1, 2))
     assert "2 batches are dropped" in notices[0]
@@ -158,17 +151,17 @@ def test_going_on_in_a_function_of_the_epoch_tells_what_it_costs() -> None:
 
 
 class Drawing(Plain):
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         return X[:1] + np.random.rand(), Y[:1]
 
 
-def test_workers_are_refused_where_batches_depend_on_which_comes_first() -> None:
+def test_workers_are_refused_where_batches_depend_on_which_comes_first():
     opened(Data(train=Drawing()))
     with pytest.raises(UncapturableError, match="with workers=2 the batches would depend"):
         opened(Data(train=Drawing(workers=2)))
 
 
-def test_processes_are_said_to_be_threads() -> None:
+def test_processes_are_said_to_be_threads():
     train, _, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
     assert "2 threads read ahead" in notices[0]
     assert "2 threads" in train.describe()
@@ -177,11 +170,11 @@ def test_processes_are_said_to_be_threads() -> None:
 # tf.data
 
 
-def in_map(function: Any) -> Data:
+def in_map(function):
     return Data(train=numbers().map(function).batch(2))
 
 
-def test_a_random_op_in_a_map_is_read_again_and_without_a_seed_it_is_refused() -> None:
+def test_a_random_op_in_a_map_is_read_again_and_without_a_seed_it_is_refused():
     _, _, notices = opened(in_map(lambda x, y: (x + tf.random.uniform((), seed=3), y)))
     assert "RandomUniform" in notices[0]
     assert "reads it again from its beginning" in notices[0]
@@ -192,7 +185,7 @@ def test_a_random_op_in_a_map_is_read_again_and_without_a_seed_it_is_refused() -
         )
 
 
-def test_a_keras_layer_with_random_state_in_a_map_is_read_again() -> None:
+def test_a_keras_layer_with_random_state_in_a_map_is_read_again():
     seed = keras.random.SeedGenerator(1)
     train, _, notices = opened(in_map(lambda x, y: (x + keras.random.uniform((), seed=seed), y)))
     assert set(train.written) == {id(seed.state.value)}
@@ -202,20 +195,20 @@ def test_a_keras_layer_with_random_state_in_a_map_is_read_again() -> None:
     assert set(train.written) == {id(generator.state)}
 
 
-def test_a_validation_that_writes_a_variable_is_read_to_its_end() -> None:
+def test_a_validation_that_writes_a_variable_is_read_to_its_end():
     seed = keras.random.SeedGenerator(1)
     given = in_map(lambda x, y: (x + keras.random.uniform((), seed=seed), y)).train
     with pytest.raises(UncapturableError, match="writes a variable"):
         opened(Data(train=numbers().batch(2), validation=given, validation_steps=1))
 
 
-def test_stateless_random_ops_in_a_map_are_fine() -> None:
+def test_stateless_random_ops_in_a_map_are_fine():
     stateless = tf.random.stateless_uniform
     _, _, notices = opened(in_map(lambda x, y: (x + stateless((), seed=(y, 0)), y)))
     assert notices == []
 
 
-def test_python_code_in_a_dataset_is_read_again_and_the_user_warned() -> None:
+def test_python_code_in_a_dataset_is_read_again_and_the_user_warned():
     signature = tf.TensorSpec((2,), tf.int64)
     made = tf.data.Dataset.from_generator(lambda: iter([[1, 2]]), output_signature=signature)
     train, _, notices = opened(Data(train=made))
@@ -226,7 +219,7 @@ def test_python_code_in_a_dataset_is_read_again_and_the_user_warned() -> None:
         train.open(0, 2)
 
 
-def test_a_dataset_with_a_random_layer_is_read_again_and_the_layer_is_named() -> None:
+def test_a_dataset_with_a_random_layer_is_read_again_and_the_layer_is_named():
     layer = keras.layers.RandomFlip(name="mirror")
     images = tf.data.Dataset.from_tensor_slices(np.zeros((8, 4, 4, 3), "float32"))
     _, _, notices = opened(Data(train=images.map(lambda x: (layer(x[None])[0], 0)).batch(2)))
@@ -236,7 +229,7 @@ def test_a_dataset_with_a_random_layer_is_read_again_and_the_layer_is_named() ->
     assert "Python function" not in notice
 
 
-def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_warned() -> None:
+def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_warned():
     _, _, notices = opened(Data(train=numbers().shuffle(4).cache().batch(2)))
     assert "a resumed trial reads all of them again" in notices[0]
     for fine in (
@@ -246,11 +239,11 @@ def test_a_shuffle_that_depends_on_earlier_epochs_is_read_again_and_the_user_war
         assert opened(Data(train=fine))[2] == []
 
 
-def split(whole: Any, **options: Any) -> Data:
+def split(whole, **options):
     return Data(train=whole.skip(3).batch(2), validation=whole.take(3).batch(2), **options)
 
 
-def test_parts_of_one_shuffle_for_training_and_validation_are_told_of() -> None:
+def test_parts_of_one_shuffle_for_training_and_validation_are_told_of():
     [notice] = opened(split(numbers().shuffle(8)))[2]
     assert "samples move from one part to the other" in notice
     # As in a siamese network's triplets: one shuffle in a part, and one of the whole.
@@ -272,21 +265,19 @@ def test_parts_of_one_shuffle_for_training_and_validation_are_told_of() -> None:
         lambda: split(numbers().shuffle(8).cache()),
     ],
 )
-def test_parts_of_one_shuffle_whose_order_cannot_be_saved_are_refused(
-    data: Callable[[], Data],
-) -> None:
+def test_parts_of_one_shuffle_whose_order_cannot_be_saved_are_refused(data):
     with pytest.raises(DataError, match="could not split them as before; split it before shuffle"):
         opened(data())
 
 
-def test_a_shuffle_without_any_seed_is_refused() -> None:
+def test_a_shuffle_without_any_seed_is_refused():
     made = numbers().shuffle(8)
     made._seed = made._seed2 = tf.constant(0, tf.int64)
     with pytest.raises(UncapturableError, match=r"has no seed.*inside the data factory"):
         opened(Data(train=made.batch(2)))
 
 
-def test_class_weights_need_batches_of_one_target_and_no_weights() -> None:
+def test_class_weights_need_batches_of_one_target_and_no_weights():
     weights = {1: 2.0}
     for train in (
         tf.data.Dataset.from_tensors((X, Y, Y)),
@@ -296,7 +287,7 @@ def test_class_weights_need_batches_of_one_target_and_no_weights() -> None:
             opened(Data(train=train, class_weight=weights))[0].spec()
 
 
-def test_a_class_that_has_no_weight_weighs_one() -> None:
+def test_a_class_that_has_no_weight_weighs_one():
     labels = np.array([[0], [1], [7]])
     source, _, _ = opened(
         Data(train=tf.data.Dataset.from_tensors((X[:3], labels)), class_weight={1: 2.0})

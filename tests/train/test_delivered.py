@@ -1,11 +1,5 @@
 """The epoch whose weights a model has at the end, and what it measures then, are the same after a resume."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
-
 import exactness_models as models
 import keras
 import pytest
@@ -14,27 +8,24 @@ from keras import optimizers
 from trainings import Watcher, plan, train
 
 from sweeper.checkpoint.reading import load_newest
-from sweeper.train.loop.loop import TrainingLoop
 
 EPOCHS = 5
 NAMES = ("val_loss",)
 
-Callbacks = Callable[[], Sequence[keras.callbacks.Callback]]
-
 
 class Halved(keras.callbacks.Callback):
-    def on_train_end(self, logs: Any = None) -> None:
+    def on_train_end(self, logs=None):
         del logs
         self.model.set_weights([weight / 2 for weight in self.model.get_weights()])
 
 
-def restoring() -> list[keras.callbacks.Callback]:
+def restoring():
     return [
         keras.callbacks.EarlyStopping("val_loss", mode="max", patience=9, restore_best_weights=True)
     ]
 
 
-def halving() -> list[keras.callbacks.Callback]:
+def halving():
     return [Halved()]
 
 
@@ -43,10 +34,8 @@ def halving() -> list[keras.callbacks.Callback]:
     [(tuple, EPOCHS - 1), (restoring, 0), (halving, None)],
     ids=["plain", "restored", "changed"],
 )
-def test_resumed_after_the_last_checkpoint(
-    callbacks: Callbacks, delivered: int | None, tmp_path: Path
-) -> None:
-    def trained(watcher: Watcher, *, resumed: bool) -> TrainingLoop:
+def test_resumed_after_the_last_checkpoint(callbacks, delivered, tmp_path):
+    def trained(watcher, *, resumed):
         planned = plan(
             model=lambda: compiled(optimizers.SGD(0.05, 0.9)),
             data=models.data,
@@ -65,8 +54,8 @@ def test_resumed_after_the_last_checkpoint(
     assert (whole.measure()["val_loss"] == own) == (delivered == EPOCHS - 1)
 
 
-def test_weights_are_digested_only_where_an_objective_asks_for_it() -> None:
-    def digests(objective: str | None) -> set[bool]:
+def test_weights_are_digested_only_where_an_objective_asks_for_it():
+    def digests(objective):
         planned = plan(
             data=models.data, model=lambda: compiled(optimizers.SGD(0.05)), objective=objective
         )

@@ -1,10 +1,5 @@
 """Eager random operations with seeds of their own go on where they were, though kernels hide it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -16,7 +11,7 @@ from tensorflow.python.ops import gen_random_ops
 from sweeper.train.randomness.hidden_state import EagerSeeds
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 
-DRAWS: dict[str, Callable[[], Any]] = {
+DRAWS = {
     "normal": lambda: tf.random.normal((4,), seed=1),
     "uniform and normal": lambda: tf.random.uniform((4,), seed=1) + tf.random.normal((4,), seed=1),
     "truncated": lambda: tf.random.truncated_normal((4,), seed=3),
@@ -38,20 +33,20 @@ DRAWS: dict[str, Callable[[], Any]] = {
 TOGETHER = "together"
 
 
-def drawn(what: str) -> Any:
+def drawn(what):
     """Four numbers that depend on all that is drawn, be it of one operation or of every one."""
     each = DRAWS.values() if what == TOGETHER else [DRAWS[what]]
     return tf.add_n([in_order(draw()) for draw in each]) * tf.ones(4)
 
 
-def in_order(values: Any) -> Any:
+def in_order(values):
     """A sum in which each value counts otherwise: to shuffle them has to change it."""
     flat = tf.reshape(tf.cast(values, tf.float32), [-1])
     return tf.tensordot(flat, tf.range(1.0, 1.0 + tf.size(flat, tf.float32)), 1)
 
 
 @pytest.mark.parametrize("what", DRAWS)
-def test_every_draw_changes_what_is_added(what: str) -> None:
+def test_every_draw_changes_what_is_added(what):
     """Or no training would tell that it went on elsewhere."""
     tf.random.set_seed(5)
     with EagerSeeds():
@@ -59,7 +54,7 @@ def test_every_draw_changes_what_is_added(what: str) -> None:
     assert len(found) > 1
 
 
-def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new() -> None:
+def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new():
     tf.random.set_seed(5)
     usual = [float(tf.random.normal((), seed=1)), float(tf.random.uniform((), seed=1))]
     tf.random.set_seed(5)
@@ -71,12 +66,12 @@ def test_the_first_call_gives_what_it_always_gives_and_every_other_something_new
         assert float(tf.random.normal((), seed=1)) == usual[0], "set_seed begins all again"
 
 
-def test_datasets_and_graphs_keep_their_seeds() -> None:
-    def order() -> list[int]:
+def test_datasets_and_graphs_keep_their_seeds():
+    def order():
         return [int(i) for i in tf.data.Dataset.range(9).shuffle(9, seed=1)]
 
     @tf.function
-    def drawn() -> Any:
+    def drawn():
         return tf.random.normal((), seed=1)
 
     tf.random.set_seed(5)
@@ -87,8 +82,8 @@ def test_datasets_and_graphs_keep_their_seeds() -> None:
         assert seeds.capture({}) == {"operations": [], "graphs": []}
 
 
-def test_afterwards_tensorflow_is_as_it_was() -> None:
-    def state() -> tuple[Any, ...]:
+def test_afterwards_tensorflow_is_as_it_was():
+    def state():
         return context.internal_operation_seed, gen_random_ops.pywrap_tfe, gen_random_ops._execute
 
     before = state()
@@ -97,7 +92,7 @@ def test_afterwards_tensorflow_is_as_it_was() -> None:
     assert all(one is other for one, other in zip(before, state(), strict=True))
 
 
-def test_every_random_op_of_tensorflow_with_a_state_of_its_own_is_known() -> None:
+def test_every_random_op_of_tensorflow_with_a_state_of_its_own_is_known():
     """CuDNN's recurrent nets draw only with a dropout, which Keras never gives; queues hold data."""
     passed_over = ("CudnnRNN", "RandomShuffleQueue")
     found = set()

@@ -35,8 +35,6 @@ from trainings import Watcher, leave_out, plan, train, without_component
 
 from sweeper import Data
 from sweeper.checkpoint.reading import load_checkpoint, load_newest
-from sweeper.records.results import EpochRecord
-from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.state.state import Position
 
 STEP, EPOCH, VALIDATION = STOPS = [("step", 2), ("epoch", 0), ("validation", 1)]
@@ -55,7 +53,7 @@ class Case:
     data: Callable[[], Data] = models.data
     tracked: Callable[[], Mapping[str, Any]] = dict
 
-    def plan(self) -> TrainingPlan:
+    def plan(self):
         return plan(
             model=self.model,
             data=self.data,
@@ -65,7 +63,7 @@ class Case:
         )
 
 
-def draws_in_graphs() -> keras.Model:
+def draws_in_graphs():
     return compiled(optimizers.SGD(0.05), first=[Noise(tuple(DRAWS))])
 
 
@@ -149,9 +147,10 @@ CASES = [
 
 ON_REQUEST = {
     *("attention-shared-layer", "compiled-by-xla", "averages-left-in-the-model"),
-    *("texts-looked-up", "texts-ragged"),
+    *("texts", "texts-looked-up", "texts-ragged"),
+    *("schedule-free", "every-optimizer", "averaged-weights-swapped", "every-random-layer"),
 }
-"""They have no state of a kind that the others have not."""
+"""They have no state of a kind that the others have not: more optimizers, layers and texts."""
 
 ON_ITS_WAY = {
     *("every-optimizer", "every-random-layer", "schedule-free"),
@@ -170,20 +169,20 @@ class Stopper(Watcher):
     ended: int = -1
 
     @property
-    def on_its_way(self) -> Path:
+    def on_its_way(self):
         """The checkpoint that was taken before the last one."""
         taken, _last = self.kept
         return taken
 
-    def steps_done(self, position: Position) -> None:
+    def steps_done(self, position):
         super().steps_done(position)
         self.at, self.asked = position, 0
 
-    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+    def epoch_ended(self, record, step, seconds):
         super().epoch_ended(record, step, seconds)
         self.ended = record.epoch
 
-    def stop_requested(self) -> bool:
+    def stop_requested(self):
         if self.where is None:
             return False
         self.asked += 1
@@ -196,24 +195,20 @@ class Stopper(Watcher):
         return self.at.epoch == which and self.at.step_in_epoch == STEPS and self.asked > 1
 
 
-def outcome(case: Case, stops: Sequence[Any], directory: Path) -> dict[str, Any]:
+def outcome(case, stops, directory):
     """Everything that a training leaves behind, stopped at each of ``stops`` on its way."""
     for stop in stops:
         go_on(case, directory, stop)
     return go_on(case, directory)
 
 
-def go_on(
-    case: Case, directory: Path, stop: Any = None, left_out: str | None = None
-) -> dict[str, Any]:
+def go_on(case, directory, stop=None, left_out=None):
     """Train in fresh objects from the newest checkpoint, and tell what is there then."""
     watcher = Stopper(directory, block=1, where=stop, stop_at=-1)
     return trained(case, watcher, directory, left_out)
 
 
-def trained(
-    case: Case, watcher: Stopper, directory: Path, left_out: str | None = None
-) -> dict[str, Any]:
+def trained(case, watcher, directory, left_out=None):
     keras.backend.clear_session(free_memory=False)
     planned = case.plan()
     loaded = load_newest([directory], pytest.fail)
@@ -237,14 +232,14 @@ def trained(
     }
 
 
-def close_files(planned: TrainingPlan) -> None:
+def close_files(planned):
     """What the end of a process does for a training that was stopped."""
     for callback in planned.callbacks:
         if isinstance(callback, keras.callbacks.CSVLogger):
             callback.csv_file.close()
 
 
-def check_stop(stop: tuple[str, int], position: Mapping[str, Any]) -> None:
+def check_stop(stop, position):
     at = (position["step"], position["epoch"], position["step_in_epoch"])
     kind, which = stop
     expected = {
@@ -255,7 +250,7 @@ def check_stop(stop: tuple[str, int], position: Mapping[str, Any]) -> None:
     assert at == expected
 
 
-def content(path: Path) -> Any:
+def content(path):
     """What is in a file that a callback wrote; of a model, without the date and Python's ids."""
     if path.suffix == ".keras":
         with zipfile.ZipFile(path) as archive:
@@ -266,7 +261,7 @@ def content(path: Path) -> Any:
     return path.read_bytes()
 
 
-def differing(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[str]:
+def differing(a, b):
     """Where two outcomes differ: the paths, and both values where they are short."""
     found = []
     for name in sorted({*a, *b}, key=str):
@@ -282,7 +277,7 @@ def differing(a: Mapping[Any, Any], b: Mapping[Any, Any]) -> list[str]:
     return found
 
 
-def named(case: Case) -> str:
+def named(case):
     return f"{case.optimizer}-{case.name}"
 
 
@@ -293,7 +288,7 @@ class Prepared:
     whole: dict[str, Any]
     stopped: Path
 
-    def resumed(self, case: Case, directory: Path, left_out: str | None = None) -> dict[str, Any]:
+    def resumed(self, case, directory, left_out=None):
         """What it leaves when a copy of what was stopped goes on."""
         shutil.copytree(self.stopped, directory, dirs_exist_ok=True)
         with chdir(directory / "files"):
@@ -301,11 +296,11 @@ class Prepared:
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Prepared]:
+def prepared(tmp_path_factory):
     """Trains a case whole, and to its stop if it is stopped; once, whoever asks."""
 
     @cache
-    def of(case: Case) -> Prepared:
+    def of(case):
         whole, stopped = (tmp_path_factory.mktemp(each) for each in ("whole", "stopped"))
         if case.name in ON_ITS_WAY:
             with in_files_of(whole):
@@ -326,13 +321,13 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], Prepa
     return of
 
 
-def in_files_of(directory: Path) -> Any:
+def in_files_of(directory):
     """Where a training's callbacks write, which is not where its checkpoints are."""
     (directory / "files").mkdir()
     return chdir(directory / "files")
 
 
-def passes(stop: tuple[str, int]) -> Callable[[Position], bool]:
+def passes(stop):
     """Whether a training is where ``stop`` would stop it; inside a validation none can be taken."""
     kind, which = stop
     assert kind != "validation"
@@ -350,18 +345,14 @@ def passes(stop: tuple[str, int]) -> Callable[[Position], bool]:
         for case in CASES
     ],
 )
-def test_a_training_that_was_stopped_ends_as_if_it_never_was(
-    case: Case, prepared: Callable[[Case], Prepared], tmp_path: Path
-) -> None:
+def test_a_training_that_was_stopped_ends_as_if_it_never_was(case, prepared, tmp_path):
     before = prepared(case)
     assert differing(before.whole, before.resumed(case, tmp_path)) == []
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("case", CASES, ids=named)
-def test_a_training_stopped_at_three_steps_ends_as_if_it_never_was(
-    case: Case, prepared: Callable[[Case], Prepared], tmp_path: Path
-) -> None:
+def test_a_training_stopped_at_three_steps_ends_as_if_it_never_was(case, prepared, tmp_path):
     with in_files_of(tmp_path):
         stopped = outcome(case, STOPS, tmp_path / "checkpoints")
     assert differing(prepared(case).whole, stopped) == []
@@ -381,13 +372,7 @@ def test_a_training_stopped_at_three_steps_ends_as_if_it_never_was(
         ("global-generator-replaced", "global_seed_generator"),
     ],
 )
-def test_the_suite_notices_what_is_left_out(
-    name: str,
-    left_out: str,
-    prepared: Callable[[Case], Prepared],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_suite_notices_what_is_left_out(name, left_out, prepared, tmp_path, monkeypatch):
     """Negative control: the same comparison fails without one component."""
     (case,) = [case for case in CASES if case.name == name]
     before = prepared(case)
@@ -398,7 +383,7 @@ def test_the_suite_notices_what_is_left_out(
     assert differing({name: before.whole[name] for name in kept}, kept) != []
 
 
-def test_the_suite_has_every_optimizer_of_keras() -> None:
+def test_the_suite_has_every_optimizer_of_keras():
     members = vars(keras.optimizers).values()
     known = {
         cls.__name__
@@ -406,6 +391,5 @@ def test_the_suite_has_every_optimizer_of_keras() -> None:
         if isinstance(cls, type) and issubclass(cls, optimizers.Optimizer)
     } - {"Optimizer"}
     inner = {type(each).__name__ for each in models.every_optimizer().optimizer.optimizers}
-    by_default = {case.optimizer for case in CASES if case.name not in ON_REQUEST}
-    assert known == by_default | inner
+    assert known == {case.optimizer for case in CASES} | inner
     assert {case.name for case in CASES} >= ON_REQUEST | ON_ITS_WAY

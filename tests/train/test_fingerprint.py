@@ -1,9 +1,6 @@
 """A fingerprint names what a trial's bits depend on, and each difference by its name."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -11,11 +8,11 @@ from sweeper.train.fingerprint import differences, take_fingerprint
 
 
 @pytest.fixture
-def here() -> dict[str, Any]:
+def here():
     return take_fingerprint(jit_compile=False)
 
 
-def test_the_same_process_has_no_differences(here: dict[str, Any]) -> None:
+def test_the_same_process_has_no_differences(here):
     stored = json.loads(json.dumps(here))
     again = take_fingerprint(jit_compile=False)
     assert differences(stored, again) == []
@@ -34,9 +31,7 @@ def test_the_same_process_has_no_differences(here: dict[str, Any]) -> None:
         ({"string_hash": 1}, "hash() of strings has changed"),
     ],
 )
-def test_each_difference_is_named(
-    here: dict[str, Any], change: dict[str, object], message: str
-) -> None:
+def test_each_difference_is_named(here, change, message):
     stored = dict(here)
     for name, value in change.items():
         stored[name] = {**stored[name], **value} if isinstance(value, dict) else value

@@ -1,15 +1,11 @@
 """``sweeper.fit``: one training, no study, resumed exactly in a new process after anything."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import pytest
@@ -68,17 +64,14 @@ print(json.dumps({"weights": digest, "history": history.history}))
 '''
 
 
-Run = Callable[..., str | int]
-
-
-def command(directory: Path, kill_at: int, how: str, seed: int) -> list[str]:
+def command(directory, kill_at, how, seed):
     script = directory.parent / "training.py"
     script.write_text(SCRIPT)
     tests_directory = str(Path(__file__).parent)
     return [str(script), str(directory), tests_directory, str(kill_at), how, str(seed)]
 
 
-def ended(program: Sequence[str], directory: Path, kill_at: int, how: str, seed: int) -> str | int:
+def ended(program, directory, kill_at, how, seed):
     done = subprocess.run(
         [sys.executable, *program, *command(directory, kill_at, how, seed)],
         capture_output=True,
@@ -89,33 +82,26 @@ def ended(program: Sequence[str], directory: Path, kill_at: int, how: str, seed:
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
-    """The script's last line, or minus the signal or the exit code that ended it.
+def run():
+    """The script's last line, or minus the signal or the exit code that ended it."""
 
-    In a process that has imported the libraries and done nothing else.
-    """
-
-    def forked(
-        directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
-    ) -> str | int:
+    def forked(directory, *, kill_at=0, how="SIGKILL", seed=1):
         return ended(PROGRAM, directory, kill_at, how, seed)
 
     return forked
 
 
-def run_fresh(
-    directory: Path, *, kill_at: int = 0, how: str = "SIGKILL", seed: int = 1
-) -> str | int:
+def run_fresh(directory, *, kill_at=0, how="SIGKILL", seed=1):
     """As `run`, in a process that imports everything itself."""
     return ended((), directory, kill_at, how, seed)
 
 
 @pytest.fixture(scope="module")
-def whole(run: Run, tmp_path_factory: pytest.TempPathFactory) -> str | int:
+def whole(run, tmp_path_factory):
     return run(tmp_path_factory.mktemp("whole") / "checkpoints")
 
 
-def check_killed_twice(run: Run, whole: str | int, checkpoints: Path) -> None:
+def check_killed_twice(run, whole, checkpoints):
     assert isinstance(whole, str)
     assert run(checkpoints, kill_at=9) == -signal.SIGKILL
     assert run(checkpoints, kill_at=17, seed=2) == -signal.SIGKILL
@@ -123,31 +109,23 @@ def check_killed_twice(run: Run, whole: str | int, checkpoints: Path) -> None:
     assert len(json.loads(whole)["history"]["loss"]) == 3
 
 
-def test_a_training_killed_twice_ends_as_one_that_never_was(
-    run: Run, whole: str | int, tmp_path: Path
-) -> None:
+def test_a_training_killed_twice_ends_as_one_that_never_was(run, whole, tmp_path):
     check_killed_twice(run, whole, tmp_path / "killed")
 
 
 @pytest.mark.whole
-def test_a_training_killed_twice_ends_alike_in_processes_that_share_nothing(
-    whole: str | int, tmp_path: Path
-) -> None:
+def test_a_training_killed_twice_ends_alike_in_processes_that_share_nothing(whole, tmp_path):
     check_killed_twice(run_fresh, whole, tmp_path / "killed")
 
 
-def test_a_training_that_is_asked_to_stop_stops_at_the_step_and_goes_on(
-    run: Run, whole: str | int, tmp_path: Path
-) -> None:
+def test_a_training_that_is_asked_to_stop_stops_at_the_step_and_goes_on(run, whole, tmp_path):
     checkpoints = tmp_path / "stopped"
     assert run(checkpoints, kill_at=5, how="SIGTERM") == 130
     assert [path.name for path in sorted(checkpoints.iterdir())][-1] == "step-000000005"
     assert run(checkpoints, seed=2) == whole
 
 
-def test_a_fresh_start_with_other_weights_ends_elsewhere(
-    run: Run, whole: str | int, tmp_path: Path
-) -> None:
+def test_a_fresh_start_with_other_weights_ends_elsewhere(run, whole, tmp_path):
     """Negative control: the equality above is not for free."""
     other = run(tmp_path / "b", seed=2)
     assert isinstance(other, str)
@@ -155,7 +133,7 @@ def test_a_fresh_start_with_other_weights_ends_elsewhere(
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, keras.callbacks.History]:
+def finished(tmp_path_factory):
     """The checkpoints of a training of one epoch with seed 1, which no test changes; its history."""
     directory = tmp_path_factory.mktemp("finished")
     keras.utils.set_random_seed(0)
@@ -163,13 +141,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, keras.call
     return directory, history
 
 
-def copied(finished: tuple[Path, keras.callbacks.History], directory: Path) -> Path:
+def copied(finished, directory):
     return shutil.copytree(finished[0], directory / "checkpoints")
 
 
-def test_a_finished_training_is_given_back_and_not_run_again(
-    finished: tuple[Path, keras.callbacks.History], tmp_path: Path
-) -> None:
+def test_a_finished_training_is_given_back_and_not_run_again(finished, tmp_path):
     model = one_layer()
     checkpoints = copied(finished, tmp_path)
     again = sweeper.fit(model, digits(), epochs=1, checkpoints=checkpoints, seed=1)
@@ -177,7 +153,7 @@ def test_a_finished_training_is_given_back_and_not_run_again(
     assert int(model.optimizer.iterations) == 4
 
 
-def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
+def test_more_epochs_go_on_from_the_end(tmp_path):
     x, y = digits()
     keras.utils.set_random_seed(0)
     whole = sweeper.fit(dropping(), (x, y), epochs=3, checkpoints=tmp_path / "whole")
@@ -187,9 +163,7 @@ def test_more_epochs_go_on_from_the_end(tmp_path: Path) -> None:
     assert more.history == whole.history
 
 
-def test_the_checkpoints_of_another_model_are_refused(
-    finished: tuple[Path, keras.callbacks.History], tmp_path: Path
-) -> None:
+def test_the_checkpoints_of_another_model_are_refused(finished, tmp_path):
     checkpoints = copied(finished, tmp_path)
     other = keras.Sequential([keras.Input((8,)), keras.layers.Dense(5)])
     other.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
@@ -197,9 +171,7 @@ def test_the_checkpoints_of_another_model_are_refused(
         sweeper.fit(other, digits(), epochs=1, checkpoints=checkpoints, seed=1)
 
 
-def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
-    finished: tuple[Path, keras.callbacks.History], tmp_path: Path
-) -> None:
+def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(finished, tmp_path):
     """The attack: the same directory and model, and one thing that makes it another training."""
     x, y = digits()
     checkpoints = copied(finished, tmp_path)
@@ -216,30 +188,30 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(
         assert {p: p.read_bytes() for p in checkpoints.rglob("*") if p.is_file()} == before
 
 
-def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path: Path) -> None:
+def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path):
     claim_directory(tmp_path, Marker("digits", "1" * 32, 0, "f"))
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
         sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]
 
 
-def test_what_is_not_a_compiled_model_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_compiled_model_is_refused(tmp_path):
     with pytest.raises(FactoryError, match="expected a compiled"):
-        sweeper.fit(object(), digits(), epochs=1, checkpoints=tmp_path)  # type: ignore[arg-type]
+        sweeper.fit(object(), digits(), epochs=1, checkpoints=tmp_path)
     bare = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
     with pytest.raises(FactoryError, match="not compiled"):
         sweeper.fit(bare, digits(), epochs=1, checkpoints=tmp_path)
 
 
-def test_a_bucket_is_refused_before_anything_runs() -> None:
+def test_a_bucket_is_refused_before_anything_runs():
     with pytest.raises(UsageError, match="in a directory"):
         sweeper.fit(None, None, epochs=1, checkpoints="s3://bucket/x")
 
 
-def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_path: Path) -> None:
+def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_path):
     x, y = digits()
 
-    def drawn(seed: int = 3) -> keras.Model:
+    def drawn(seed=3):
         keras.utils.set_random_seed(seed)
         return one_layer()
 
@@ -248,11 +220,11 @@ def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_p
     base.save_weights(file)
     other.load_weights(file)
 
-    def trained(model: keras.Model, name: str, epochs: int, **begin: Any) -> list[bytes]:
+    def trained(model, name, epochs, **begin):
         sweeper.fit(model, (x, y), epochs=epochs, checkpoints=tmp_path / name, **begin)
         return [variable.numpy().tobytes() for variable in model.variables]
 
-    said: list[str] = []
+    said = []
     begun = trained(model, "begun", 1, warm_start=file, notice=said.append)
     assert begun == trained(other, "loaded", 1)
     assert begun != trained(drawn(), "drawn", 1), "negative control"

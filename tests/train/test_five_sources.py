@@ -3,11 +3,8 @@
 `docs/dev/sources.md` has the whole table, with the tests of every demand.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -18,43 +15,37 @@ from sweeper import Data, Keep, fit
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint
 from sweeper.errors import RestoreError
 
-HOUR = 3600.0
-
-
-# 000
-
-
 # 001
 
 
-def overfits(metrics: Any) -> bool:
+def overfits(metrics):
     return bool(metrics["val_loss"] > metrics["loss"])
 
 
 class PowerCut(keras.callbacks.Callback):
     """Raises in the middle of an epoch."""
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, epoch):
         super().__init__()
         self._epoch = epoch
         self._seen = 0
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch, logs=None):
         self._seen = epoch
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         if self._seen == self._epoch and batch == 1:
             raise ConnectionError
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         """Nothing: when the power is cut is not for the training to remember."""
         return {}
 
-    def set_state(self, state: dict[str, Any]) -> None:
+    def set_state(self, state):
         del state
 
 
-def small_net() -> keras.Model:
+def small_net():
     keras.utils.set_random_seed(1)
     model = keras.Sequential(
         [keras.Input((4,)), keras.layers.Dense(32, activation="relu"), keras.layers.Dense(1)]
@@ -63,7 +54,7 @@ def small_net() -> keras.Model:
     return model
 
 
-def noisy_data() -> Data:
+def noisy_data():
     generator = np.random.default_rng(3)
     x = generator.normal(size=(40, 4)).astype("float32")
     y = generator.normal(size=(40, 1)).astype("float32")
@@ -74,11 +65,11 @@ def noisy_data() -> Data:
 
 
 def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_training_cost_is_kept(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     keep = Keep(last=1, improving="val_loss", when=overfits, at_most=150)
 
-    def run(directory: Path, cut_at: int = -1) -> Any:
+    def run(directory, cut_at=-1):
         return fit(
             small_net(),
             noisy_data(),
@@ -89,7 +80,7 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
             deterministic=False,
         )
 
-    def steps(directory: Path) -> list[int]:
+    def steps(directory):
         return [load_checkpoint(path).step for path in list_checkpoints(directory)]
 
     history = run(tmp_path / "whole").history
@@ -114,28 +105,28 @@ def test_001_every_n_steps_a_checkpoint_below_the_best_so_far_and_above_the_trai
 class Net(keras.Model):
     """The source's: variables that the first call makes."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(name="net")
         self.l1 = keras.layers.Dense(5)
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.l1(x)
 
 
-def net_plan() -> Any:
-    def late_net() -> keras.Model:
+def net_plan():
+    def late_net():
         model = Net()
         model.compile("sgd", "mae")
         return model
 
-    def toy_data() -> Data:
+    def toy_data():
         inputs = np.arange(10.0, dtype="float32")[:, None]
         return Data(train=(inputs, inputs * 5.0 + np.arange(5.0, dtype="float32")), batch_size=2)
 
     return plan(model=late_net, data=toy_data, epochs=2)
 
 
-def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path: Path) -> None:
+def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path):
     """Also into a network that has no variables yet."""
     whole = net_plan()
     watcher = Watcher(tmp_path, lambda position: position.step == 7, block=1)
@@ -152,7 +143,7 @@ def test_002_a_restore_is_complete_or_an_error_never_silent(tmp_path: Path) -> N
     assert "nothing was restored" in str(raised.value)
 
 
-def test_what_the_table_names_is_there() -> None:
+def test_what_the_table_names_is_there():
     tests = Path(__file__).parents[1]
     root = tests.parent
     page = (root / "docs/dev/sources.md").read_text()

@@ -1,7 +1,5 @@
 """Generators without a seed begin from the trial's, and a resumed trial's go on where they were."""
 
-from __future__ import annotations
-
 import copy
 import os
 import random
@@ -9,8 +7,6 @@ import secrets
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +22,7 @@ from sweeper.errors import UncapturableError
 from sweeper.train.randomness.fresh_entropy import FreshEntropy, system_entropy
 from sweeper.train.randomness.seeds import TrialSeeds
 
-UNSEEDED: dict[str, Callable[[], float]] = {
+UNSEEDED = {
     "default_rng": lambda: np.random.default_rng().random(),
     "SeedSequence": lambda: np.random.SeedSequence().generate_state(1)[0] / 2**32,
     "RandomState": lambda: np.random.RandomState().random_sample(),
@@ -37,31 +33,31 @@ UNSEEDED: dict[str, Callable[[], float]] = {
 }
 
 
-def test_an_unseeded_split_in_a_factory_is_the_same_in_every_build() -> None:
+def test_an_unseeded_split_in_a_factory_is_the_same_in_every_build():
     one, other = (plan(data=unseeded_split).data.train[1] for _ in range(2))
     assert one.tobytes() == other.tobytes()
 
 
-def unseeded_split() -> Data:
+def unseeded_split():
     x, y = small_data().train
     order = np.random.default_rng().permutation(len(y))
     return Data(train=(x[order], y[order]), batch_size=16)
 
 
-def test_without_the_stream_two_builds_split_differently() -> None:
+def test_without_the_stream_two_builds_split_differently():
     """Negative control."""
     with system_entropy():
         one, other = (unseeded_split().train[1] for _ in range(2))
     assert one.tobytes() != other.tobytes()
 
 
-def test_each_trial_and_each_purpose_has_a_seed_of_its_own() -> None:
+def test_each_trial_and_each_purpose_has_a_seed_of_its_own():
     uses = ("model", "data", "callbacks", "order", "training")
     seeds = [TrialSeeds(s, n).child(use) for s in (0, 7) for n in range(20) for use in uses]
     assert len(set(seeds)) == len(seeds)
 
 
-def test_factories_and_trials_have_streams_of_their_own() -> None:
+def test_factories_and_trials_have_streams_of_their_own():
     drawn = set()
     for sequence, use in (
         (SEEDS.sequence("model"), "model"),
@@ -74,8 +70,8 @@ def test_factories_and_trials_have_streams_of_their_own() -> None:
     assert len(drawn) == 8
 
 
-def test_afterwards_the_libraries_are_as_they_were() -> None:
-    def state() -> tuple[Any, ...]:
+def test_afterwards_the_libraries_are_as_they_were():
+    def state():
         return bit_generator.randbits, random.Random.seed, random.seed, os.urandom
 
     before = state()
@@ -85,7 +81,7 @@ def test_afterwards_the_libraries_are_as_they_were() -> None:
     assert np.random.default_rng().random() != np.random.default_rng().random()
 
 
-def test_copies_and_what_is_none_of_the_trials_move_no_stream() -> None:
+def test_copies_and_what_is_none_of_the_trials_move_no_stream():
     with FreshEntropy(SEEDS.sequence("model"), "model") as stream:
         numpys, pythons = np.random.default_rng(1), random.Random(1)
         copy.deepcopy((numpys, pythons))
@@ -96,7 +92,7 @@ def test_copies_and_what_is_none_of_the_trials_move_no_stream() -> None:
         assert stream.drawn == 1
 
 
-def test_a_generator_made_in_another_thread_is_refused_with_its_line() -> None:
+def test_a_generator_made_in_another_thread_is_refused_with_its_line():
     stream = FreshEntropy(SEEDS.sequence("model"), "model")
     with stream:
         thread = threading.Thread(target=unseeded_split)
@@ -112,8 +108,8 @@ def test_a_generator_made_in_another_thread_is_refused_with_its_line() -> None:
 @pytest.mark.parametrize(
     "ask", [lambda: os.urandom(4), uuid.uuid4, secrets.randbits], ids=["os", "uuid", "secrets"]
 )
-def test_the_users_line_that_takes_the_systems_random_numbers_is_told_once(ask: Any) -> None:
-    told: list[str] = []
+def test_the_users_line_that_takes_the_systems_random_numbers_is_told_once(ask):
+    told = []
     with FreshEntropy(SEEDS.sequence("model"), "model", told.append):
         np.random.default_rng()
         with tempfile.TemporaryDirectory():
@@ -127,8 +123,8 @@ def test_the_users_line_that_takes_the_systems_random_numbers_is_told_once(ask: 
     assert len(drawn) == 2
 
 
-def test_a_line_of_another_thread_is_told_by_the_trainings_at_the_next_checkpoint() -> None:
-    told: list[int] = []
+def test_a_line_of_another_thread_is_told_by_the_trainings_at_the_next_checkpoint():
+    told = []
     stream = FreshEntropy(
         SEEDS.sequence("model"), "model", lambda _said: told.append(threading.get_ident())
     )

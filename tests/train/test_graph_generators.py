@@ -1,22 +1,15 @@
 """Stateful random operations in graphs are drawn by generators, which checkpoints have."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from trainings import Watcher, equal, plan, train, unvalidated
+from trainings import Watcher, equal, one_layer, plan, train, unvalidated
 
 from sweeper.errors import UncapturableError
-from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.randomness.hidden_state import HiddenState
 
-KERNELS: dict[str, Callable[[], Any]] = {
+KERNELS = {
     "normal": lambda: tf.random.normal((5,), 2.0, 3.0),
     "truncated": lambda: tf.random.truncated_normal((7,), seed=3),
     "uniform": lambda: tf.random.uniform((3, 2), -1.0, 2.0),
@@ -25,7 +18,7 @@ KERNELS: dict[str, Callable[[], Any]] = {
     "dropout": lambda: tf.nn.dropout(tf.ones(64), 0.5),
 }
 
-DRAWS: Mapping[str, Callable[[Any], Any]] = {
+DRAWS = {
     **{kind: lambda _, draw=draw: tf.cast(draw(), tf.float32) for kind, draw in KERNELS.items()},
     "gamma": lambda x: tf.random.gamma(tf.shape(x), [1.0, 2.0]),
     "poisson": lambda x: tf.random.poisson(tf.shape(x), [1.0, 2.0]),
@@ -45,42 +38,19 @@ DRAWS: Mapping[str, Callable[[Any], Any]] = {
 class Noise(keras.layers.Layer):
     """Adds one number to its input, drawn in each of the ways."""
 
-    def __init__(self, kinds: tuple[str, ...]) -> None:
+    def __init__(self, kinds):
         super().__init__()
         self.kinds = kinds
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         for kind in self.kinds:
             x += 0.01 * tf.reduce_mean(DRAWS[kind](x))
         return x
 
 
-class Draws(keras.callbacks.Callback):
-    """Calls a function of its own that draws, for the first time in the second epoch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.draw = tf.function(lambda n: tf.random.normal((n,)))
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if epoch:
-            self.model.layers[-1].bias.assign_add(0.01 * self.draw(tf.constant(4)))
-            self.model.layers[-1].bias.assign_add(0.01 * self.draw(4))
-
-
-def drawing(kinds: tuple[str, ...], eager: bool = False) -> Callable[[], TrainingPlan]:
-    def build() -> keras.Model:
-        model = keras.Sequential([keras.Input((8,)), Noise(kinds), keras.layers.Dense(4)])
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile("sgd", loss, run_eagerly=eager)
-        return model
-
-    return lambda: plan(model=build, data=unvalidated, callbacks=lambda: [Draws()], epochs=3)
-
-
 @pytest.mark.parametrize("kind", KERNELS)
-def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind: str) -> None:
-    def drawn() -> list[Any]:
+def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind):
+    def drawn():
         tf.random.set_seed(3)
         function = tf.function(KERNELS[kind])
         return [function().numpy() for _ in range(3)]
@@ -92,15 +62,15 @@ def test_a_graph_draws_the_numbers_of_tensorflows_kernel(kind: str) -> None:
     assert not equal(usual[:1], usual[1:2])
 
 
-def test_a_function_that_is_traced_again_goes_on_with_its_generators() -> None:
-    def sums(sizes: list[int], state: Any = None) -> tuple[list[float], Any]:
+def test_a_function_that_is_traced_again_goes_on_with_its_generators():
+    def sums(sizes, state=None):
         with HiddenState(np.random.SeedSequence(1)) as hidden:
             if state is not None:
                 hidden.eager_seeds.restore(*state)
             tf.random.set_seed(3)
             draw = tf.function(lambda x: tf.reduce_sum(tf.random.normal(tf.shape(x))))
             found = [float(draw(tf.ones(size))) for size in sizes]
-            tensors: dict[str, Any] = {}
+            tensors = {}
             return found, (hidden.eager_seeds.capture(tensors), tensors)
 
     whole, _ = sums([3, 5, 3, 5])
@@ -112,7 +82,7 @@ def test_a_function_that_is_traced_again_goes_on_with_its_generators() -> None:
     assert sums([3], state)[0] == sums([5, 3])[0][1:]
 
 
-def test_what_only_works_out_shapes_and_datasets_are_left_alone() -> None:
+def test_what_only_works_out_shapes_and_datasets_are_left_alone():
     with HiddenState(np.random.SeedSequence(1)) as hidden:
         inputs = keras.Input((8,))
         keras.Model(inputs, Noise(("normal",))(inputs))
@@ -121,7 +91,7 @@ def test_what_only_works_out_shapes_and_datasets_are_left_alone() -> None:
         assert len(hidden.eager_seeds.graphs) == 0
 
 
-def test_on_several_replicas_they_are_refused_as_before() -> None:
+def test_on_several_replicas_they_are_refused_as_before():
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     with strategy.scope(), HiddenState(np.random.SeedSequence(1)):
         function = tf.function(KERNELS["normal"])
@@ -129,10 +99,10 @@ def test_on_several_replicas_they_are_refused_as_before() -> None:
             function()
 
 
-def test_a_checkpoint_without_generators_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_checkpoint_without_generators_is_gone_on_with(tmp_path):
     """Those that an earlier version wrote have none."""
     watcher = Watcher(tmp_path, stop_at=5)
-    train(drawing(())(), watcher)
+    train(plan(model=one_layer, data=unvalidated), watcher)
     assert watcher.last is not None
     saved = dict(watcher.last.state["eager_operations"])
     assert saved.pop("graphs") == []

@@ -1,9 +1,5 @@
 """What is replaced in the libraries is put back, and what a version does not have is named."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -13,7 +9,7 @@ from sweeper.train.randomness.interception import Interception, Replaceable
 from sweeper.train.replicas import losses_checked
 
 
-def table() -> dict[str, Replaceable]:
+def table():
     values = [
         each
         for found in vars(interception).values()
@@ -23,11 +19,11 @@ def table() -> dict[str, Replaceable]:
     return {f"{each.owner.__name__}.{each.name}": each for each in found}
 
 
-def current() -> dict[str, Any]:
+def current():
     return {name: each.current for name, each in table().items()}
 
 
-def test_everything_in_the_table_is_replaced_and_put_back() -> None:
+def test_everything_in_the_table_is_replaced_and_put_back():
     before = current()
     hidden = HiddenState(np.random.SeedSequence(1))
     with hidden, losses_checked(2):
@@ -39,14 +35,14 @@ def test_everything_in_the_table_is_replaced_and_put_back() -> None:
     assert current() == before
 
 
-def test_it_is_put_back_after_an_error() -> None:
+def test_it_is_put_back_after_an_error():
     before = current()
     with pytest.raises(KeyError), HiddenState(np.random.SeedSequence(1)):
         raise KeyError
     assert current() == before
 
 
-def test_the_last_of_two_replacements_of_one_function_counts_and_both_end() -> None:
+def test_the_last_of_two_replacements_of_one_function_counts_and_both_end():
     each = table()["os.urandom"]
     before = each.current
     with Interception(lambda: [(each, len), (each, max)]):
@@ -54,6 +50,6 @@ def test_the_last_of_two_replacements_of_one_function_counts_and_both_end() -> N
     assert each.current is before
 
 
-def test_a_function_that_a_version_does_not_have_is_named() -> None:
+def test_a_function_that_a_version_does_not_have_is_named():
     with pytest.raises(ImportError, match=r"random has no gone, .* to see; `sweeper doctor`"):
         Replaceable(table()["random.seed"].owner, "gone", "to see")

@@ -1,10 +1,6 @@
 """What training changes in a callback with a get_state of its own, and get_state leaves out, has a fingerprint."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,39 +12,39 @@ SEEN = 0
 
 
 class Inner:
-    def __init__(self) -> None:
+    def __init__(self):
         self.count = 0
 
 
 class Keeps(keras.callbacks.Callback):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.kept = 0
         self.same = [1, 2]
-        self.left: Any = 0
+        self.left = 0
         self.inner = Inner()
-        self.table: dict[str, float] = {"took": 0.0, "epochs": 0}
+        self.table = {"took": 0.0, "epochs": 0}
         self.array = np.zeros(3)
         self.unchanged = np.ones(4)
-        self.long: list[int] = [*range(200)]
+        self.long = [*range(200)]
         self.numbered = {0: "zero"}
         self.members = {"a"}
-        self.nested: Any = {"deep": [{"x": 0, "y": 1}]}
-        self.file: Any = None
+        self.nested = {"deep": [{"x": 0, "y": 1}]}
+        self.file = None
         self.path = ""
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+    def on_epoch_end(self, epoch, logs=None):
         global SEEN
         SEEN += 1
 
-    def get_state(self) -> dict[str, int]:
+    def get_state(self):
         return {"kept": self.kept}
 
-    def set_state(self, state: dict[str, int]) -> None:
+    def set_state(self, state):
         self.kept = state["kept"]
 
 
-def begun(callback: Keeps, **more: Any) -> UserState:
+def begun(callback, **more):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     callback.set_model(model)
@@ -57,15 +53,15 @@ def begun(callback: Keeps, **more: Any) -> UserState:
     return state
 
 
-def fingerprints(state: UserState) -> dict[str, str]:
-    saved: Any = state.capture({})
+def fingerprints(state):
+    saved = state.capture({})
     assert not any("Keeps" in path for path in saved["changed"]), "nothing of it is kept as state"
     return dict(saved["left_out"])
 
 
 def test_what_has_changed_is_named_wherever_the_callback_leads_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     callback = Keeps()
     state = begun(callback)
     assert fingerprints(state) == {}
@@ -82,7 +78,7 @@ def test_what_has_changed_is_named_wherever_the_callback_leads_and_nothing_else(
     assert len(found) - ("callback Keeps: attribute 'file'" in found) == 4
 
 
-def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one() -> None:
+def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one():
     """A time that is measured into a dictionary excuses its own key, and no count beside it."""
     callback = Keeps()
     state = begun(callback)
@@ -97,7 +93,7 @@ def test_each_key_of_a_dictionary_has_its_own_and_what_is_gone_has_one() -> None
     assert found[f"{name}['took']"] == found["callback Keeps: attribute 'left'"] == "missing"
 
 
-def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number() -> None:
+def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number():
     callback = Keeps()
     state = begun(callback)
     found = []
@@ -112,7 +108,7 @@ def test_a_fingerprint_follows_the_value_and_not_the_kind_of_sequence_or_number(
     assert found[3] != found[4]
 
 
-def _in_place(callback: Keeps) -> None:
+def _in_place(callback):
     callback.same.append(3)
     callback.long.append(1)
     callback.long[0] = 7
@@ -124,7 +120,7 @@ def _in_place(callback: Keeps) -> None:
     callback.nested["deep"][0]["x"] = 8
 
 
-def _anew(callback: Keeps) -> None:
+def _anew(callback):
     """Put the same values as `_in_place`, in new objects, as a set_state does."""
     callback.same = [1, 2, 3]
     callback.long = [7, *range(1, 200), 1]
@@ -138,7 +134,7 @@ def _anew(callback: Keeps) -> None:
     callback.nested = {"deep": [{"x": 8, "y": 1}]}
 
 
-def test_objects_made_anew_by_set_state_have_the_fingerprints_of_those_changed_in_place() -> None:
+def test_objects_made_anew_by_set_state_have_the_fingerprints_of_those_changed_in_place():
     found = []
     for change in (_in_place, _anew):
         callback = Keeps()
@@ -160,7 +156,7 @@ def test_objects_made_anew_by_set_state_have_the_fingerprints_of_those_changed_i
 
 
 @pytest.mark.parametrize("change", [_in_place, _anew])
-def test_a_value_that_set_state_puts_back_otherwise_has_another_fingerprint(change: Any) -> None:
+def test_a_value_that_set_state_puts_back_otherwise_has_another_fingerprint(change):
     """The control: each of these values counts, whichever way it was changed."""
     callback = Keeps()
     state = begun(callback)
@@ -181,7 +177,7 @@ class Pair(tuple[int, int]):
     __slots__ = ()
 
 
-def test_what_a_class_holds_beside_its_attributes_counts() -> None:
+def test_what_a_class_holds_beside_its_attributes_counts():
     callback = Keeps()
     state = begun(callback)
     texts = set()
@@ -191,7 +187,7 @@ def test_what_a_class_holds_beside_its_attributes_counts() -> None:
     assert len(texts) == 2
 
 
-def test_a_path_into_the_trials_directory_is_the_same_in_another_directory() -> None:
+def test_a_path_into_the_trials_directory_is_the_same_in_another_directory():
     found = []
     for directory in ("/runs/trial/files", "/tmp/replay/files"):
         callback = Keeps()
@@ -201,7 +197,7 @@ def test_a_path_into_the_trials_directory_is_the_same_in_another_directory() -> 
     assert found[0] == found[1] != {}
 
 
-def test_a_callback_that_only_writes_has_none() -> None:
+def test_a_callback_that_only_writes_has_none():
     callback = Keeps()
     state = begun(callback, output=[callback])
     callback.left = 5

@@ -5,11 +5,6 @@ folding, and sums of three terms by its arithmetic optimizer, in the last bits; 
 as `docs/explanation` says.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -40,37 +35,33 @@ HOOKS = [
 class Recorder(keras.callbacks.Callback):
     """Records every call with all its arguments; only the hooks it is told to listen to."""
 
-    def __init__(self, hooks: list[str]) -> None:
+    def __init__(self, hooks):
         super().__init__()
-        self.calls: list[Any] = []
+        self.calls = []
         for hook in hooks:
             setattr(self, hook, self._recording(hook))
 
-    def _recording(self, hook: str) -> Any:
-        def record(*arguments: Any, logs: Any = None) -> None:
+    def _recording(self, hook):
+        def record(*arguments, logs=None):
             given = [dict(a) if isinstance(a, dict) else a for a in arguments]
             self.calls.append((hook, *given, None if logs is None else dict(logs)))
 
         return record
 
-    def get_state(self) -> list[Any]:
+    def get_state(self):
         return [repr(call) for call in self.calls]
 
-    def set_state(self, state: list[Any]) -> None:
+    def set_state(self, state):
         raise AssertionError(state)
 
 
 @pytest.fixture(autouse=True)
-def _unoptimized() -> Iterator[None]:
+def _unoptimized():
     with unoptimized():
         yield
 
 
-def fitted(
-    callbacks: list[keras.callbacks.Callback],
-    data: Data,
-    build: Callable[[], keras.Model] = mlp,
-) -> keras.Model:
+def fitted(callbacks, data, build=mlp):
     """``model.fit`` on the same model, from the same seeds."""
     planned = plan(model=build, data=lambda: data)
     model = planned.model
@@ -89,7 +80,7 @@ def fitted(
     return model
 
 
-def compiled(**options: Any) -> keras.Model:
+def compiled(**options):
     model = dropping()
     model.compile(
         optimizer=keras.optimizers.SGD(0.02, 0.5),
@@ -102,18 +93,16 @@ def compiled(**options: Any) -> keras.Model:
 
 BY_EPOCHS = ["on_epoch_begin", "on_epoch_end", "on_train_begin", "on_train_end", "on_test_end"]
 
-Fit = tuple[keras.Model, Recorder, Recorder]
-
 
 @pytest.fixture(scope="module")
-def fit() -> Fit:
+def fit():
     """``model.fit`` on `mlp`, and two that listened: to everything, and not to batches."""
     everything, epochs = Recorder(HOOKS), Recorder(BY_EPOCHS)
     with unoptimized():
         return fitted([everything, epochs], small_data(shuffle=False)), everything, epochs
 
 
-def test_every_call_and_every_value_is_fits_own(fit: Fit) -> None:
+def test_every_call_and_every_value_is_fits_own(fit):
     data = small_data(shuffle=False)
     model, theirs, _ = fit
     ours = Recorder(HOOKS)
@@ -124,7 +113,7 @@ def test_every_call_and_every_value_is_fits_own(fit: Fit) -> None:
     assert loop.history.history == model.history.history
 
 
-def test_weights_and_logs_are_fits_own_when_no_callback_listens_to_batches(fit: Fit) -> None:
+def test_weights_and_logs_are_fits_own_when_no_callback_listens_to_batches(fit):
     data = small_data(shuffle=False)
     model, _, theirs = fit
     ours = Recorder(BY_EPOCHS)
@@ -133,7 +122,7 @@ def test_weights_and_logs_are_fits_own_when_no_callback_listens_to_batches(fit: 
     assert equal(weights(loop._plan.model), weights(model))
 
 
-def test_another_order_of_the_data_is_noticed() -> None:
+def test_another_order_of_the_data_is_noticed():
     """Negative control: equality above is not for free."""
     given = small_data(shuffle=False)
     model = plan(model=one_layer).model
@@ -146,11 +135,11 @@ def test_another_order_of_the_data_is_noticed() -> None:
 
 # One at a time is what the tests above do.
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.whole), 3])
-def test_steps_per_execution_calls_back_as_fit_does(steps: int) -> None:
+def test_steps_per_execution_calls_back_as_fit_does(steps):
     data = small_data(shuffle=False)
     theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
 
-    def build() -> keras.Model:
+    def build():
         return compiled(steps_per_execution=steps)
 
     model = fitted([theirs], data, build)
@@ -159,13 +148,13 @@ def test_steps_per_execution_calls_back_as_fit_does(steps: int) -> None:
     assert equal(weights(loop._plan.model), weights(model))
 
 
-def weighing() -> keras.Model:
+def weighing():
     model = one_layer()
     model.compile("sgd", "mse", weighted_metrics=["mae"])
     return model
 
 
-def test_sample_weights_and_class_weights_are_fits_own() -> None:
+def test_sample_weights_and_class_weights_are_fits_own():
     x, y = digits()
     weighted = Data(train=(x, y, np.linspace(0, 1, len(x))), batch_size=16, shuffle=False)
     by_class = Data(train=(x, y), batch_size=16, shuffle=False, class_weight={0: 2.0, 2: 0.5})
@@ -176,10 +165,10 @@ def test_sample_weights_and_class_weights_are_fits_own() -> None:
         assert loop.history.history == model.history.history
 
 
-def test_keras_own_callbacks_steer_as_in_fit() -> None:
+def test_keras_own_callbacks_steer_as_in_fit():
     data = small_data(shuffle=False, validation_freq=1)
 
-    def callbacks() -> list[keras.callbacks.Callback]:
+    def callbacks():
         return [
             keras.callbacks.ReduceLROnPlateau("val_loss", patience=0, min_delta=10.0, factor=0.5),
             keras.callbacks.EarlyStopping("val_loss", patience=1, min_delta=10.0),
@@ -196,10 +185,10 @@ def test_keras_own_callbacks_steer_as_in_fit() -> None:
     assert equal(weights(loop._plan.model), weights(planned.model))
 
 
-def test_exponential_averages_end_in_the_model_as_in_fit() -> None:
+def test_exponential_averages_end_in_the_model_as_in_fit():
     data = small_data(shuffle=False)
 
-    def averaged() -> keras.Model:
+    def averaged():
         model = one_layer()
         optimizer = keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9)
         model.compile(optimizer, "mse")
@@ -212,8 +201,8 @@ def test_exponential_averages_end_in_the_model_as_in_fit() -> None:
     assert equal(weights(loop._plan.model), weights(planned.model))
 
 
-def test_a_model_built_by_its_first_batch_trains_as_in_fit() -> None:
-    def unbuilt() -> keras.Model:
+def test_a_model_built_by_its_first_batch_trains_as_in_fit():
+    def unbuilt():
         model = keras.Sequential([keras.layers.Dense(4)])
         model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
         return model
@@ -225,10 +214,10 @@ def test_a_model_built_by_its_first_batch_trains_as_in_fit() -> None:
     assert equal(weights(loop._plan.model), weights(planned.model))
 
 
-def test_a_model_that_runs_eagerly_trains_as_in_fit() -> None:
+def test_a_model_that_runs_eagerly_trains_as_in_fit():
     data = Data(train=digits(40), batch_size=16, shuffle=False)
 
-    def build() -> keras.Model:
+    def build():
         return compiled(run_eagerly=True)
 
     model = fitted([], data, build)
@@ -237,13 +226,13 @@ def test_a_model_that_runs_eagerly_trains_as_in_fit() -> None:
     seed_everything(0)
 
 
-def test_averages_left_in_the_model_are_fits_own() -> None:
-    def averaged() -> keras.Model:
+def test_averages_left_in_the_model_are_fits_own():
+    def averaged():
         model = dropping()
         model.compile(keras.optimizers.SGD(0.02, use_ema=True, ema_momentum=0.7), "mse")
         return model
 
-    def swapping() -> list[keras.callbacks.Callback]:
+    def swapping():
         return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
 
     data = small_data(shuffle=False)

@@ -1,12 +1,7 @@
 """A loss that is NaN or infinite after an epoch: training goes on, as in ``fit``, and it is reported once."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -15,7 +10,7 @@ from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 
 import sweeper
 from sweeper.errors import DefinitionError, NonFiniteError
-from sweeper.spec.searching import At, value_at
+from sweeper.spec.searching import value_at
 from sweeper.train.loop.logs import check_value
 from sweeper.train.loop.loop import TrainingLoop
 
@@ -23,26 +18,26 @@ from sweeper.train.loop.loop import TrainingLoop
 class Shown(keras.metrics.Metric):
     """A metric whose value of each epoch is given; an epoch begins by resetting it."""
 
-    def __init__(self, values: list[float]) -> None:
+    def __init__(self, values):
         super().__init__(name="shown")
         self.values = values
         self.epoch = self.add_weight(shape=(), initializer="zeros", dtype="int32")
         self.epoch.assign(-1)
 
-    def update_state(self, *_arguments: Any, **_options: Any) -> None:
+    def update_state(self, *_arguments, **_options):
         """Nothing is counted."""
 
-    def result(self) -> Any:
+    def result(self):
         return keras.ops.take(
             keras.ops.convert_to_tensor(self.values), keras.ops.maximum(self.epoch, 0)
         )
 
-    def reset_state(self) -> None:
+    def reset_state(self):
         self.epoch.assign(self.epoch + 1)
 
 
-def showing(*values: float) -> Callable[[], keras.Model]:
-    def build() -> keras.Model:
+def showing(*values):
+    def build():
         model = one_layer()
         model.compile(keras.optimizers.SGD(0.01), "mse", metrics=[Shown(list(values))])
         return model
@@ -50,14 +45,14 @@ def showing(*values: float) -> Callable[[], keras.Model]:
     return build
 
 
-def exploding() -> keras.Model:
+def exploding():
     model = one_layer()
     model.compile(keras.optimizers.SGD(1e30), "mse")
     return model
 
 
-def noticed(model: Callable[[], keras.Model], **options: Any) -> tuple[TrainingLoop, list[str]]:
-    notices: list[str] = []
+def noticed(model, **options):
+    notices = []
     changes = {name: options.pop(name) for name in ("nonfinite",) if name in options}
     planned = plan(model=model, data=unvalidated, **options)
     loop = TrainingLoop(replace(planned, **changes), Watcher(), notices.append)
@@ -65,8 +60,8 @@ def noticed(model: Callable[[], keras.Model], **options: Any) -> tuple[TrainingL
     return loop, notices
 
 
-def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once(tmp_path: Path) -> None:
-    notices: list[str] = []
+def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once(tmp_path):
+    notices = []
     x, y = digits()
     history = sweeper.fit(
         exploding(), (x, y), epochs=3, checkpoints=tmp_path / "c", notice=notices.append
@@ -78,7 +73,7 @@ def test_fit_goes_on_with_a_loss_that_is_infinite_and_says_so_once(tmp_path: Pat
     assert "Study" not in notice
 
 
-def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch(tmp_path: Path) -> None:
+def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch(tmp_path):
     x, y = digits()
     history = sweeper.fit(
         exploding(),
@@ -91,10 +86,10 @@ def test_terminate_on_nan_ends_it_and_the_history_has_the_epoch(tmp_path: Path) 
     assert history.epoch == [0]
 
 
-def test_a_resumed_training_does_not_say_it_again(tmp_path: Path) -> None:
+def test_a_resumed_training_does_not_say_it_again(tmp_path):
     x, y = digits()
     for epochs, count in ((2, 1), (4, 0)):
-        notices: list[str] = []
+        notices = []
         history = sweeper.fit(
             exploding(), (x, y), epochs=epochs, checkpoints=tmp_path / "c", notice=notices.append
         )
@@ -102,7 +97,7 @@ def test_a_resumed_training_does_not_say_it_again(tmp_path: Path) -> None:
         assert len(notices) == count
 
 
-def test_an_objective_that_recovers_gives_the_trial_its_value() -> None:
+def test_an_objective_that_recovers_gives_the_trial_its_value():
     loop, notices = noticed(showing(math.nan, math.inf, 0.5, 0.25), objective="shown", epochs=3)
     shown = [record.metrics["shown"] for record in loop.epochs]
     assert math.isnan(shown[0])
@@ -112,17 +107,17 @@ def test_an_objective_that_recovers_gives_the_trial_its_value() -> None:
     assert 'Study(nonfinite="fail") fails the trial' in notice
 
 
-def test_a_metric_that_decides_nothing_is_not_reported() -> None:
+def test_a_metric_that_decides_nothing_is_not_reported():
     assert noticed(showing(math.nan, math.nan), objective="loss", epochs=1)[1] == []
 
 
-def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial() -> None:
+def test_where_the_study_asks_for_it_the_first_such_epoch_ends_the_trial():
     with pytest.raises(NonFiniteError, match=r"shown is inf at the end of epoch 2 of 3.*nonfinite"):
         noticed(showing(0.5, math.inf, 0.5), objective="shown", epochs=3, nonfinite="fail")
 
 
-def test_a_loss_scale_that_is_too_large_at_first_recovers() -> None:
-    def scaled() -> keras.Model:
+def test_a_loss_scale_that_is_too_large_at_first_recovers():
+    def scaled():
         model = one_layer()
         inner = keras.optimizers.SGD(0.01)
         scale = keras.optimizers.LossScaleOptimizer(inner, initial_scale=float(2**127))
@@ -143,15 +138,13 @@ def test_a_loss_scale_that_is_too_large_at_first_recovers() -> None:
         ("best", [math.nan], math.nan),
     ],
 )
-def test_the_best_epoch_is_one_whose_objective_is_finite(
-    at: At, values: list[float], value: float
-) -> None:
+def test_the_best_epoch_is_one_whose_objective_is_finite(at, values, value):
     found = value_at(values, at, "minimize")
     assert found == value or (math.isnan(found) and math.isnan(value))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_that_is_not_finite_is_none(value: float) -> None:
+def test_a_value_that_is_not_finite_is_none(value):
     with pytest.raises(NonFiniteError, match=r"'loss' is .* at the end of the last epoch, 3"):
         check_value("loss", value, "last", 3)
     with pytest.raises(NonFiniteError, match="in all 3 epochs"):
@@ -159,9 +152,9 @@ def test_a_value_that_is_not_finite_is_none(value: float) -> None:
     check_value("loss", 0.5, "last", 3)
 
 
-def test_a_study_takes_two_ways_only() -> None:
-    def none(_trial: Any) -> Any:
+def test_a_study_takes_two_ways_only():
+    def none(_trial):
         return None
 
     with pytest.raises(DefinitionError, match=r"nonfinite='stop'; .*'continue'.*'fail'"):
-        sweeper.Study(name="x", model=none, data=none, epochs=1, trials=1, nonfinite="stop")  # type: ignore[arg-type]
+        sweeper.Study(name="x", model=none, data=none, epochs=1, trials=1, nonfinite="stop")

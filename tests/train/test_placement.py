@@ -1,7 +1,5 @@
 """A data set is never what fills a GPU's memory, and where it lies changes no batch."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,9 +13,9 @@ DATA = (np.arange(30.0).reshape(10, 3), {"y": np.arange(10), "weights": None})
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+def gpu(monkeypatch):
     """A machine with a GPU, as far as TensorFlow's settings tell; its limits are to be appended."""
-    limits: list[SimpleNamespace] = []
+    limits = []
     monkeypatch.setattr(runners.tf.config, "list_physical_devices", lambda _kind: ["GPU:0"])
     monkeypatch.setattr(
         runners.tf.config, "get_logical_device_configuration", lambda _gpu: limits or None
@@ -25,20 +23,18 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
     return limits
 
 
-def placed(arrays: object, monkeypatch: pytest.MonkeyPatch) -> tuple[str | None, list[str]]:
+def placed(arrays, monkeypatch):
     """On which device, without allocating what a test could not."""
-    notices: list[str] = []
+    notices = []
     monkeypatch.setattr(runners.tf, "constant", lambda array: array)
     return put_arrays(arrays, "train", notices.append).device, notices
 
 
-def sized(count: int) -> SimpleNamespace:
+def sized(count):
     return SimpleNamespace(shape=(count,), dtype="uint8")
 
 
-def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_said(
-    gpu: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_said(gpu, monkeypatch):
     assert placed((sized(MOST_ON_GPU // 2), sized(MOST_ON_GPU // 2)), monkeypatch) == (None, [])
     device, notices = placed((sized(MOST_ON_GPU), None, sized(1)), monkeypatch)
     assert device == "/device:CPU:0"
@@ -48,14 +44,12 @@ def test_what_is_larger_than_the_bound_stays_in_the_hosts_memory_and_that_is_sai
     assert placed(sized(513 * 2**20), monkeypatch)[0] == "/device:CPU:0"
 
 
-def test_without_a_gpu_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_nothing_is_said(monkeypatch):
     monkeypatch.setattr(runners.tf.config, "list_physical_devices", lambda _kind: [])
     assert placed(sized(2**40), monkeypatch) == (None, [])
 
 
-def test_batches_are_gathered_where_the_arrays_are_and_are_the_same(
-    gpu: list[SimpleNamespace], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_gathered_where_the_arrays_are_and_are_the_same(gpu, monkeypatch):
     """A gather that TensorFlow placed on the GPU would copy the whole array there at each step."""
     anywhere = put_arrays(DATA, "train", lambda _: None)
     monkeypatch.setattr(runners, "MOST_ON_GPU", 100)

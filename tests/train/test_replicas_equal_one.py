@@ -1,10 +1,5 @@
 """Training on two replicas is training on one, on the same global batches, to float tolerance."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -14,9 +9,8 @@ from replicated import under
 from trainings import Watcher, digits, one_layer, plan, small_data, train, unoptimized
 
 from sweeper import Data
-from sweeper.train.loop.loop import TrainingLoop
 
-OPTIMIZERS: dict[str, Callable[[], Any]] = {
+OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(0.01),
     "momentum": lambda: keras.optimizers.SGD(0.5, momentum=0.9),
     "ema and decay": lambda: keras.optimizers.AdamW(0.01, weight_decay=0.1, use_ema=True),
@@ -25,11 +19,7 @@ TOGETHER = OPTIMIZERS["ema and decay"]
 """Has averages and a decay of its own."""
 
 
-def net(
-    optimizer: Callable[[], Any] = TOGETHER,
-    loss: Any = None,
-    **options: Any,
-) -> keras.Model:
+def net(optimizer=TOGETHER, loss=None, **options):
     """A regularizer and synchronized batch normalization."""
     model = keras.Sequential(
         [
@@ -45,18 +35,16 @@ def net(
     return model
 
 
-def both(
-    model: Callable[[], keras.Model], data: Callable[[], Data]
-) -> tuple[TrainingLoop, TrainingLoop]:
+def both(model, data):
     """The same training on one replica and on two."""
     return trained(model, data), trained(under(model), data)
 
 
-def trained(model: Callable[[], keras.Model], data: Callable[[], Data]) -> TrainingLoop:
+def trained(model, data):
     return train(plan(model=model, data=data, epochs=2), Watcher())
 
 
-def assert_alike(one: TrainingLoop, two: TrainingLoop, tolerance: float = 2e-5) -> None:
+def assert_alike(one, two, tolerance=2e-5):
     for was, now in zip(one.epochs, two.epochs, strict=True):
         assert set(was.metrics) == set(now.metrics)
         for name, value in was.metrics.items():
@@ -66,35 +54,35 @@ def assert_alike(one: TrainingLoop, two: TrainingLoop, tolerance: float = 2e-5) 
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=tolerance, atol=tolerance)
 
 
-def in_pairs() -> Data:
+def in_pairs():
     """Batches of 14 and a smaller last one, which two replicas share equally."""
     return small_data(batch_size=14, validation_batch_size=8)
 
 
 @pytest.fixture(scope="module")
-def one() -> TrainingLoop:
+def one():
     """The training of `net` on one replica."""
     return trained(net, in_pairs)
 
 
-def in_order() -> Data:
+def in_order():
     """Batches of 14, and a smaller last one."""
     return Data(train=digits(), batch_size=14, shuffle=False)
 
 
 @pytest.fixture(scope="module")
-def least() -> TrainingLoop:
+def least():
     """The training of one layer on one replica."""
     return trained(one_layer, in_order)
 
 
-def test_two_replicas_train_as_one_on_the_same_global_batches(one: TrainingLoop) -> None:
+def test_two_replicas_train_as_one_on_the_same_global_batches(one):
     assert_alike(one, trained(under(net), in_pairs))
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_with_each_optimizer_two_replicas_train_as_one(name: str) -> None:
+def test_with_each_optimizer_two_replicas_train_as_one(name):
     assert_alike(*both(lambda: net(OPTIMIZERS[name]), in_pairs))
 
 
@@ -106,13 +94,13 @@ def test_with_each_optimizer_two_replicas_train_as_one(name: str) -> None:
         pytest.param("sum_over_batch_size", marks=pytest.mark.whole),
     ],
 )
-def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction: str) -> None:
-    def weighted() -> Data:
+def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction):
+    def weighted():
         x, y = digits()
         weights = np.random.default_rng(1).uniform(0, 2, len(x)).astype("float32")
         return Data(train=(x, y, weights), validation=(x[:32], y[:32], weights[:32]), batch_size=14)
 
-    def model() -> keras.Model:
+    def model():
         loss = keras.losses.MeanSquaredError(reduction=reduction)
         made = one_layer()
         made.compile(keras.optimizers.SGD(0.01), loss, weighted_metrics=["mae"])
@@ -121,8 +109,8 @@ def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction: str) ->
     assert_alike(*both(model, weighted))
 
 
-def test_losses_of_several_outputs_are_logged_as_on_one_replica() -> None:
-    def model() -> keras.Model:
+def test_losses_of_several_outputs_are_logged_as_on_one_replica():
+    def model():
         inputs = keras.Input((8,))
         outputs = {"a": keras.layers.Dense(3, name="a")(inputs)}
         outputs["b"] = keras.layers.Dense(1, name="b")(inputs)
@@ -132,21 +120,21 @@ def test_losses_of_several_outputs_are_logged_as_on_one_replica() -> None:
         )
         return made
 
-    def data() -> Data:
+    def data():
         x, _ = digits()
         return Data(train=(x, {"a": x[:, :3], "b": x[:, 3:4]}), batch_size=14)
 
     assert_alike(*both(model, data))
 
 
-def test_datasets_and_python_batches_are_shared_out_like_arrays(least: TrainingLoop) -> None:
+def test_datasets_and_python_batches_are_shared_out_like_arrays(least):
     x, y = digits()
 
-    def batches(_epoch: int) -> Any:
+    def batches(_epoch):
         for at in range(0, len(x), 14):
             yield x[at : at + 14], y[at : at + 14]
 
-    kinds: dict[str, Callable[[], Data]] = {
+    kinds = {
         "arrays": in_order,
         "function": lambda: Data(train=batches),
         "tf.data": lambda: Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(14)),
@@ -158,7 +146,7 @@ def test_datasets_and_python_batches_are_shared_out_like_arrays(least: TrainingL
         assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(was, now, strict=True))
 
 
-def test_ragged_and_sparse_batches_are_shared_out_by_their_rows() -> None:
+def test_ragged_and_sparse_batches_are_shared_out_by_their_rows():
     from sweeper.train.replicas import slice_batch
 
     ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6]])
@@ -172,7 +160,7 @@ def test_ragged_and_sparse_batches_are_shared_out_by_their_rows() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["momentum", pytest.param("adam", marks=pytest.mark.whole)])
-def test_the_loop_is_fit_bit_for_bit(optimizer: str) -> None:
+def test_the_loop_is_fit_bit_for_bit(optimizer):
     x, y = digits(96)
     model = under(lambda: net(OPTIMIZERS[optimizer]))
     data = Data(train=(x, y), batch_size=16, shuffle=False)
@@ -185,9 +173,7 @@ def test_the_loop_is_fit_bit_for_bit(optimizer: str) -> None:
     assert all(np.array_equal(a.numpy(), b.numpy()) for a, b in zip(was, now, strict=True))
 
 
-def test_control_without_the_scaling_two_replicas_train_another_model(
-    least: TrainingLoop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_control_without_the_scaling_two_replicas_train_another_model(least, monkeypatch):
     monkeypatch.setattr(keras_loss, "scale_loss_for_distribution", lambda value: value)
     with pytest.raises(AssertionError):
         assert_alike(least, trained(under(one_layer), in_order))

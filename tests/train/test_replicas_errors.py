@@ -1,11 +1,5 @@
 """What cannot be trained on several replicas is refused by name, with the names that the user wrote."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -19,19 +13,14 @@ from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.replicas import check_strategy, describe_strategy
 
 
-def refused(
-    error: type[Exception],
-    data: Callable[[], Data] | None = None,
-    model: Callable[[], keras.Model] = one_layer,
-    built: Callable[[Callable[[], keras.Model]], Callable[[], keras.Model]] = under,
-) -> str:
+def refused(error, data=None, model=one_layer, built=under):
     given = {} if data is None else {"data": data}
     with pytest.raises(error) as raised:
         train(plan(model=built(model), **given), Watcher())
     return str(raised.value)
 
 
-def arrays(samples: int, **options: Any) -> Callable[[], Data]:
+def arrays(samples, **options):
     return lambda: Data(train=digits(samples), **options)
 
 
@@ -48,23 +37,21 @@ def arrays(samples: int, **options: Any) -> Callable[[], Data]:
     ],
     ids=["a last batch", "every batch", "a last batch of validation"],
 )
-def test_batches_that_cannot_be_shared_equally_are_refused_before_training(
-    samples: int, options: dict[str, Any], names: tuple[str, ...]
-) -> None:
+def test_batches_that_cannot_be_shared_equally_are_refused_before_training(samples, options, names):
     said = refused(DataError, arrays(samples, **options))
     assert all(name in said for name in (*names, "the 2 replicas of the MirroredStrategy")), said
 
 
-def test_a_last_batch_that_is_never_drawn_is_not_refused() -> None:
+def test_a_last_batch_that_is_never_drawn_is_not_refused():
     data = arrays(64, batch_size=16, validation=digits(33), validation_steps=2)
     train(plan(model=under(one_layer), data=data, epochs=1), Watcher())
 
 
 @pytest.mark.parametrize("kind", ["function", "tf.data", "validation"])
-def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind: str) -> None:
+def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind):
     x, y = digits(33)
 
-    def batches(_epoch: int) -> Any:
+    def batches(_epoch):
         for at in range(0, 33, 16):
             yield x[at : at + 16], y[at : at + 16]
 
@@ -81,7 +68,7 @@ def test_a_batch_that_cannot_be_shared_equally_is_refused_where_it_comes(kind: s
 
 
 class OwnStep(keras.Model):
-    def train_step(self, data: Any) -> Any:
+    def train_step(self, data):
         x, y = data
         with tf.GradientTape() as tape:
             losses = keras.losses.sparse_categorical_crossentropy(y, self(x, training=True))
@@ -91,7 +78,7 @@ class OwnStep(keras.Model):
         return {"mean_loss": 2 * loss}
 
 
-def own_step() -> keras.Model:
+def own_step():
     inputs = keras.Input((8,))
     outputs = keras.layers.Dense(4, activation="softmax")(inputs)
     model = OwnStep(inputs, outputs)
@@ -99,8 +86,8 @@ def own_step() -> keras.Model:
     return model
 
 
-def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_the_batch() -> None:
-    told: list[str] = []
+def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_the_batch():
+    told = []
     data = arrays(64, batch_size=16)
     two = plan(model=under(own_step), data=data, epochs=1)
     loop = TrainingLoop(two, Watcher(), told.append)
@@ -125,10 +112,10 @@ def test_a_step_of_the_users_own_is_told_what_it_must_do_and_logs_the_mean_over_
     assert loop.epochs[-1].metrics["mean_loss"] == pytest.approx(float(loss), rel=1e-5)
 
 
-def outside(build: Callable[[], keras.Model]) -> Callable[[], keras.Model]:
+def outside(build):
     """The layers are made before the scope is entered, and the model in it."""
 
-    def built() -> keras.Model:
+    def built():
         inputs = keras.Input((8,), name="inputs")
         outputs = keras.layers.Dense(4, name="early")(inputs)
         with two_replicas().scope():
@@ -140,8 +127,8 @@ def outside(build: Callable[[], keras.Model]) -> Callable[[], keras.Model]:
     return built
 
 
-def compiled(**options: Any) -> Callable[[], keras.Model]:
-    def build() -> keras.Model:
+def compiled(**options):
+    def build():
         given = {name: value() if callable(value) else value for name, value in options.items()}
         model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)], name="net")
         model.compile(**{"optimizer": "sgd", "loss": "mse", **given})
@@ -150,7 +137,7 @@ def compiled(**options: Any) -> Callable[[], keras.Model]:
     return build
 
 
-def masked() -> keras.Model:
+def masked():
     embedding = keras.layers.Embedding(5, 4, mask_zero=True)
     model = keras.Sequential(
         [keras.Input((6,), dtype="int32"), embedding, keras.layers.Dense(2)], name="net"
@@ -159,7 +146,7 @@ def masked() -> keras.Model:
     return model
 
 
-def by_xla() -> keras.Model:
+def by_xla():
     model = compiled()()
     # With deterministic kernels Keras takes none of its own layers for one that XLA compiles.
     model._jit_compile = True
@@ -169,13 +156,13 @@ def by_xla() -> keras.Model:
 class Adds(keras.layers.Layer):
     """Adds to the loss."""
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         self.add_loss(0.3 * tf.reduce_mean(tf.square(x)))
         return x
 
 
-def with_layer(make: Callable[[], Any]) -> Callable[[], keras.Model]:
-    def build() -> keras.Model:
+def with_layer(make):
+    def build():
         model = keras.Sequential([keras.Input((8,)), make(), keras.layers.Dense(4)], name="net")
         model.compile("sgd", "mse")
         return model
@@ -183,20 +170,20 @@ def with_layer(make: Callable[[], Any]) -> Callable[[], keras.Model]:
     return build
 
 
-def mean_of_all(y: Any, predicted: Any) -> Any:
+def mean_of_all(y, predicted):
     return tf.reduce_mean(tf.square(y - predicted))
 
 
-def optimized(make: Callable[[], Any]) -> Callable[[], keras.Model]:
+def optimized(make):
     return compiled(optimizer=make)
 
 
-def four(*more: Any) -> Callable[[], Data]:
+def four(*more):
     x, _ = digits(64)
     return lambda: Data(train=(x, x[:, :4], *more), batch_size=16)
 
 
-def tokens() -> Data:
+def tokens():
     x = np.arange(96).reshape(16, 6) % 5
     return Data(train=(x.astype("int32"), np.ones((16, 6, 2))), batch_size=8)
 
@@ -204,7 +191,7 @@ def tokens() -> Data:
 SGD = keras.optimizers.SGD
 WEIGHTED = "mean_with_sample_weight"
 
-MODELS: dict[str, tuple[Callable[[], keras.Model], Any, tuple[str, ...]]] = {
+MODELS = {
     "clipnorm": (optimized(lambda: SGD(clipnorm=0.5)), None, ("SGD has clipnorm", "clip_by_gl")),
     "global_clipnorm": (optimized(lambda: SGD(global_clipnorm=0.5)), None, ("global_clipnorm",)),
     "clipvalue": (optimized(lambda: SGD(clipvalue=0.5)), None, ("SGD has clipvalue",)),
@@ -245,25 +232,25 @@ MODELS: dict[str, tuple[Callable[[], keras.Model], Any, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", MODELS)
-def test_what_replicas_would_train_otherwise_is_refused_before_training(case: str) -> None:
+def test_what_replicas_would_train_otherwise_is_refused_before_training(case):
     model, data, names = MODELS[case]
     said = refused(FactoryError, data, model)
     assert all(name in said for name in names), said
 
 
-def test_an_optimizer_made_outside_the_scope_is_refused() -> None:
+def test_an_optimizer_made_outside_the_scope_is_refused():
     said = refused(FactoryError, model=compiled(optimizer=SGD(0.1)))
     assert "'net' cannot be trained" in said
     assert "its optimizer was made outside the strategy's scope" in said
 
 
-def test_layers_made_outside_the_scope_are_refused() -> None:
+def test_layers_made_outside_the_scope_are_refused():
     said = refused(FactoryError, built=outside)
     assert "model 'late'" in said
     assert "'early/kernel' was made outside the strategy's scope" in said
 
 
-def test_strategies_whose_replicas_are_not_in_this_process_are_refused() -> None:
+def test_strategies_whose_replicas_are_not_in_this_process_are_refused():
     several = object.__new__(tf.distribute.MultiWorkerMirroredStrategy)
     with pytest.raises(FactoryError, match=r"trains in one process; use .*MirroredStrategy"):
         check_strategy(several)
@@ -279,17 +266,15 @@ def test_strategies_whose_replicas_are_not_in_this_process_are_refused() -> None
     assert describe_strategy(two_replicas()) == "MirroredStrategy, 2 replicas, ReductionToOneDevice"
 
 
-def a_trial(directory: Path) -> Trial:
+def a_trial(directory):
     return Trial(number=0, seed=0, directory=directory, ask=lambda *_: 0)
 
 
 @pytest.mark.parametrize(
     ("given", "shown"), [(None, "None"), (["CPU:0", "CPU:1"], "a builtins.list")]
 )
-def test_a_strategy_factory_that_returns_something_else_is_named(
-    given: Any, shown: str, tmp_path: Path
-) -> None:
-    def replicas(_trial: Trial) -> Any:
+def test_a_strategy_factory_that_returns_something_else_is_named(given, shown, tmp_path):
+    def replicas(_trial):
         return given
 
     with (
@@ -300,7 +285,7 @@ def test_a_strategy_factory_that_returns_something_else_is_named(
     assert f"{replicas.__qualname__} returned {shown}" in str(raised.value)
 
 
-def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path: Path) -> None:
+def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path):
     before = compiled()()
     with strategy_scope(lambda _trial: two_replicas(), a_trial(tmp_path), SEEDS) as strategy:
         check_made_in(strategy, compiled()(), "build_model")
@@ -309,9 +294,7 @@ def test_a_model_made_outside_the_studys_scope_is_refused(tmp_path: Path) -> Non
     assert "build_model returned model 'net', which was made outside" in str(raised.value)
 
 
-def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(
-    tmp_path: Path,
-) -> None:
+def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(tmp_path):
     given = []
     for _ in range(2):
         with strategy_scope(
@@ -321,7 +304,7 @@ def test_trials_of_one_process_share_a_strategy_that_adds_up_by_collective_ops(
     assert given[0] is given[1]
 
 
-def test_a_strategy_in_place_of_a_factory_is_refused() -> None:
+def test_a_strategy_in_place_of_a_factory_is_refused():
     strategy = two_replicas()
     with pytest.raises(DefinitionError) as raised:
         Study(
@@ -330,6 +313,6 @@ def test_a_strategy_in_place_of_a_factory_is_refused() -> None:
             data=dict,
             epochs=1,
             trials=1,
-            strategy=strategy,  # type: ignore[arg-type]
+            strategy=strategy,
         )
     assert str(raised.value).startswith(f"strategy={strategy!r} cannot be called; give a function")

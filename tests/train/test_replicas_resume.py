@@ -1,11 +1,6 @@
 """A training on two replicas, stopped anywhere, ends replica by replica as if it never was."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -26,22 +21,17 @@ from trainings import (
 
 import sweeper
 from sweeper import Data
-from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.models.rebuilding import check_loaded
 from sweeper.train.codec import replicas, replicas_of
-from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import TrainingPlan
 from sweeper.train.state.variables import load_variables
-
-Planner = Callable[[], TrainingPlan]
 
 
 class Drifts(keras.layers.Layer):
     """Noise of every kind, and a variable of each replica's own, which readers get the sum of."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.seeds = keras.random.SeedGenerator(5)
         self.drawn = tf.random.Generator.from_seed(6)
@@ -49,7 +39,7 @@ class Drifts(keras.layers.Layer):
             0.0, trainable=False, aggregation="sum", synchronization="on_read", name="seen"
         )
 
-    def call(self, x: Any, training: bool = False) -> Any:
+    def call(self, x, training=False):
         if not training:
             return x
         self.seen.value.assign_add(tf.reduce_mean(x) * 0.1)
@@ -59,7 +49,7 @@ class Drifts(keras.layers.Layer):
         )
 
 
-def drifting() -> keras.Model:
+def drifting():
     """Batch normalization, dropout, an optimizer with slots and a schedule."""
     layers = [keras.layers.BatchNormalization(), *dropping().layers]
     model = keras.Sequential([keras.Input((8,)), Drifts(), *layers])
@@ -71,32 +61,32 @@ def drifting() -> keras.Model:
 class Counts(keras.callbacks.Callback):
     """Holds a variable of the strategy's that it changes, and lets it act on the weights."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.count = tf.Variable(0.0)
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.count.assign_add(float(logs["loss"]))
         bias = self.model.layers[-1].bias
         bias.assign_add(1e-4 * float(self.count.numpy()) * keras.ops.ones_like(bias))
 
 
-def callbacks() -> list[keras.callbacks.Callback]:
+def callbacks():
     with STRATEGIES[-1].scope():
         counts = Counts()
     return [keras.callbacks.EarlyStopping(patience=9, restore_best_weights=True), counts]
 
 
-STRATEGIES: list[Any] = []
+STRATEGIES = []
 """The newest plan's last; the callbacks' factory runs in its scope, as in a study."""
 
 
-def strategy() -> Any:
+def strategy():
     STRATEGIES.append(two_replicas())
     return STRATEGIES[-1]
 
 
-def planner() -> TrainingPlan:
+def planner():
     """Batches of 14 and a smaller last one, which two replicas share equally; validation."""
     return plan(
         model=under(drifting, strategy),
@@ -105,14 +95,14 @@ def planner() -> TrainingPlan:
     )
 
 
-def outcome(loop: TrainingLoop) -> tuple[list[Any], Any]:
+def outcome(loop):
     model = loop._plan.model
     counts = [c.count for c in loop._plan.callbacks if isinstance(c, Counts)]
     held = [np.array(v.read_value()) for count in counts for v in replicas_of(count)]
     return [*each_replica(model), *held], loop.history.history
 
 
-def interrupted(directory: Path, stops: Sequence[int], make: Planner = planner) -> Any:
+def interrupted(directory, stops, make=planner):
     for stop in [*stops, None]:
         loop = train(
             make(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail)
@@ -120,15 +110,12 @@ def interrupted(directory: Path, stops: Sequence[int], make: Planner = planner) 
     return outcome(loop)
 
 
-def same(a: Any, b: Any) -> bool:
+def same(a, b):
     return equal(a[0], b[0]) and a[1] == b[1]
 
 
-Whole = tuple[Any, LoadedCheckpoint]
-
-
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+def uninterrupted(tmp_path_factory):
     """A training without a stop, and its checkpoint on its way, inside its first epoch."""
     watcher = Watcher(
         tmp_path_factory.mktemp("whole"), lambda position: position.step == 4, block=1
@@ -138,14 +125,12 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 @pytest.fixture(scope="module")
-def whole(uninterrupted: Whole) -> Any:
+def whole(uninterrupted):
     return uninterrupted[0]
 
 
 @pytest.fixture(scope="module")
-def stopped(
-    uninterrupted: Whole, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[TrainingLoop, LoadedCheckpoint]:
+def stopped(uninterrupted, tmp_path_factory):
     """A training that went on from that checkpoint and was stopped inside its second epoch."""
     directory = tmp_path_factory.mktemp("stopped")
     assert uninterrupted[1].step == 4
@@ -155,23 +140,19 @@ def stopped(
     return loop, loaded
 
 
-def test_a_training_resumed_twice_ends_replica_by_replica_as_one_that_never_was(
-    whole: Any, stopped: tuple[TrainingLoop, LoadedCheckpoint]
-) -> None:
+def test_a_training_resumed_twice_ends_replica_by_replica_as_one_that_never_was(whole, stopped):
     assert same(outcome(train(planner(), Watcher(), stopped[1])), whole)
 
 
 @pytest.mark.whole
 @pytest.mark.parametrize("stops", [[1], [7], [10], [3, 9, 17]], ids=str)
 def test_a_training_stopped_after_any_step_ends_replica_by_replica_as_if_it_never_was(
-    stops: list[int], whole: Any, tmp_path: Path
-) -> None:
+    stops, whole, tmp_path
+):
     assert same(interrupted(tmp_path, stops), whole)
 
 
-def test_without_each_replicas_own_values_the_resumed_training_ends_elsewhere(
-    whole: Any, stopped: tuple[TrainingLoop, LoadedCheckpoint]
-) -> None:
+def test_without_each_replicas_own_values_the_resumed_training_ends_elsewhere(whole, stopped):
     loaded = stopped[1]
     first_alone = {
         name: tensor for name, tensor in loaded.tensors.items() if not name.endswith("/replica-1")
@@ -182,13 +163,11 @@ def test_without_each_replicas_own_values_the_resumed_training_ends_elsewhere(
 
 
 @pytest.mark.parametrize("stops", [[2], pytest.param([2, 5], marks=pytest.mark.whole)], ids=str)
-def test_a_model_that_runs_eagerly_resumes_on_two_replicas(
-    stops: list[int], tmp_path: Path
-) -> None:
-    def model() -> keras.Model:
+def test_a_model_that_runs_eagerly_resumes_on_two_replicas(stops, tmp_path):
+    def model():
         return dropping(run_eagerly=True)
 
-    def make() -> TrainingPlan:
+    def make():
         data = small_data(batch_size=26, validation=None)
         return plan(model=under(model), data=lambda: data, epochs=2 if len(stops) > 1 else 1)
 
@@ -196,30 +175,23 @@ def test_a_model_that_runs_eagerly_resumes_on_two_replicas(
 
 
 class Noise(keras.layers.Layer):
-    def call(self, x: Any, training: bool = False) -> Any:
+    def call(self, x, training=False):
         return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
 
 
-def noisy() -> keras.Model:
+def noisy():
     model = keras.Sequential([keras.Input((8,)), Noise(), keras.layers.Dense(4)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     return model
 
 
-def test_a_global_seed_generator_that_replicas_would_make_is_refused() -> None:
+def test_a_global_seed_generator_that_replicas_would_make_is_refused():
     keras.backend.clear_session()
-    with pytest.raises(UncapturableError) as refused:
+    with pytest.raises(UncapturableError, match=r"global seed generator.*every replica"):
         train(plan(model=under(noisy), data=unvalidated), Watcher())
-    assert str(refused.value) == (
-        "the step draws from Keras's global seed generator (keras.random without a seed), of "
-        "which every replica would make its own, in a thread that checkpoints do not cover; "
-        "give the call a keras.random.SeedGenerator that the layer makes"
-    )
 
 
-def test_values_that_replicas_have_alike_are_in_the_file_once(
-    stopped: tuple[TrainingLoop, LoadedCheckpoint],
-) -> None:
+def test_values_that_replicas_have_alike_are_in_the_file_once(stopped):
     loop, loaded = stopped
     model = loop._plan.model
     entries = {entry.name for entry in read_manifest(loaded.path).tensors}
@@ -233,17 +205,13 @@ def test_values_that_replicas_have_alike_are_in_the_file_once(
     assert any(n.startswith("metrics/") and n.endswith("replica-1") for n in entries)
 
 
-def test_two_replicas_drift_apart_where_each_writes_for_itself(
-    stopped: tuple[TrainingLoop, LoadedCheckpoint],
-) -> None:
+def test_two_replicas_drift_apart_where_each_writes_for_itself(stopped):
     model = stopped[0]._plan.model
     first, second = replicas_of(model.layers[1].moving_mean)
     assert not np.array_equal(first.numpy(), second.numpy())
 
 
-def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(
-    stopped: tuple[TrainingLoop, LoadedCheckpoint],
-) -> None:
+def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(stopped):
     model, loaded = stopped[0]._plan.model, stopped[1]
     plain = drifting()
     load_variables(plain, loaded)
@@ -262,19 +230,15 @@ def test_a_plain_model_gets_what_a_reader_of_the_replicas_would(
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
-def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path: Path) -> None:
+def test_a_checkpoint_of_two_replicas_is_not_trained_on_by_one(tmp_path):
     train(plan(model=under(one_layer), data=unvalidated), Watcher(tmp_path, stop_at=4))
     loaded = load_newest([tmp_path], pytest.fail)
-    with pytest.raises(RestoreError) as refused:
+    with pytest.raises(RestoreError, match="distribute_strategy was a MirroredStrategy of 2 repl"):
         train(plan(model=one_layer, data=unvalidated), Watcher(), loaded)
-    assert (
-        "model.distribute_strategy was a MirroredStrategy of 2 replicas when the checkpoint "
-        "was written, and is a _DefaultDistributionStrategy of 1 replicas now" in str(refused.value)
-    )
 
 
 @pytest.fixture(scope="module")
-def without_strategy() -> Any:
+def without_strategy():
     return outcome(train(plan(model=dropping), Watcher()))
 
 
@@ -284,23 +248,23 @@ def without_strategy() -> Any:
         pytest.param(
             lambda: tf.distribute.OneDeviceStrategy("CPU:0"), id="first", marks=pytest.mark.whole
         ),
-        pytest.param(lambda: tf.distribute.OneDeviceStrategy("CPU:1"), id="second"),
+        pytest.param(
+            lambda: tf.distribute.OneDeviceStrategy("CPU:1"), id="second", marks=pytest.mark.whole
+        ),
         pytest.param(lambda: tf.distribute.MirroredStrategy(["CPU:1"]), id="mirrored"),
     ],
 )
-def test_a_strategy_of_one_device_trains_as_no_strategy_does(
-    strategy: Callable[[], Any], without_strategy: Any, tmp_path: Path
-) -> None:
-    def make() -> TrainingPlan:
+def test_a_strategy_of_one_device_trains_as_no_strategy_does(strategy, without_strategy, tmp_path):
+    def make():
         return plan(model=under(dropping, strategy))
 
     assert same(interrupted(tmp_path, [5], make), without_strategy)
 
 
-def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path: Path) -> None:
+def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path):
     x, y = digits()
 
-    def fitted(directory: Path, *epochs: int) -> Any:
+    def fitted(directory, *epochs):
         for until in epochs:
             keras.utils.set_random_seed(3)
             model = under(dropping)()
@@ -311,13 +275,13 @@ def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path: Path) -> Non
     assert same(fitted(tmp_path / "stopped", 1, 2), fitted(tmp_path / "whole", 2))
 
 
-def test_replicas_are_held_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_are_held_by_reference(monkeypatch):
     """The values are those of the variables' own buffers until these are next written."""
     with two_replicas().scope():
         variable = tf.Variable(np.zeros(4, np.float32))
-    tensors: dict[str, Any] = {}
+    tensors = {}
     assert replicas.hold_replicas(variable, "v", tensors) == ("v/replica-1",)
-    again: dict[str, Any] = {}
+    again = {}
     replicas.hold_replicas(variable, "v", again)
     for name, tensor in tensors.items():
         assert np.asarray(tensor).ctypes.data == np.asarray(again[name]).ctypes.data

@@ -1,12 +1,9 @@
 """When a checkpoint is due: by steps, epochs, seconds, or as often as costs under 1%."""
 
-from __future__ import annotations
-
 import pytest
 
 from sweeper import Every
 from sweeper.checkpoint.format import Snapshot
-from sweeper.spec.checkpointing import CheckpointEvery
 from sweeper.train.loop.plan import CheckpointSchedule, SnapshotKeeper
 from sweeper.train.state.state import Position
 
@@ -14,15 +11,15 @@ from sweeper.train.state.state import Position
 class Training:
     """A training of steps of known length, and checkpoints of known cost, by a clock of its own."""
 
-    def __init__(self, every: CheckpointEvery, *, step: float = 0.01, stall: float = 0.0) -> None:
+    def __init__(self, every, *, step=0.01, stall=0.0):
         self.now = 100.0
         self.schedule = CheckpointSchedule(every, clock=lambda: self.now)
         self.step = step
         self.stall = stall
-        self.taken: list[int] = []
+        self.taken = []
         self.stalled = 0.0
 
-    def run(self, steps: int, *, begin: int = 0, epoch_steps: int = 10) -> list[int]:
+    def run(self, steps, *, begin=0, epoch_steps=10):
         self.schedule.begin(begin, begin // epoch_steps)
         for number in range(begin + 1, begin + steps + 1):
             self.now += self.step
@@ -36,26 +33,26 @@ class Training:
         return self.taken
 
 
-def test_steps_are_counted_over_the_whole_trial_also_after_a_resume() -> None:
+def test_steps_are_counted_over_the_whole_trial_also_after_a_resume():
     assert Training(Every(steps=7)).run(25) == [7, 14, 21]
     assert Training(Every(steps=7)).run(10, begin=12) == [14, 21]
 
 
-def test_epochs_are_counted_over_the_whole_trial_also_after_a_resume() -> None:
+def test_epochs_are_counted_over_the_whole_trial_also_after_a_resume():
     assert Training(Every(epochs=2)).run(50) == [20, 40]
     assert Training(Every(epochs=2)).run(30, begin=25) == [40]
 
 
-def test_seconds_are_counted_from_the_last_checkpoint() -> None:
+def test_seconds_are_counted_from_the_last_checkpoint():
     assert Training(Every(seconds=1.0), step=0.25).run(12) == [4, 8, 12]
 
 
-def test_whichever_is_due_first_counts() -> None:
+def test_whichever_is_due_first_counts():
     assert Training(Every(steps=8, epochs=1)).run(25) == [8, 10, 16, 20, 24]
 
 
 @pytest.mark.parametrize("stall", [0.001, 0.05, 0.5])
-def test_auto_keeps_the_stall_under_one_percent(stall: float) -> None:
+def test_auto_keeps_the_stall_under_one_percent(stall):
     training = Training("auto", step=0.01, stall=stall)
     begun = training.now
     training.run(40_000)
@@ -64,7 +61,7 @@ def test_auto_keeps_the_stall_under_one_percent(stall: float) -> None:
     assert share <= 0.0101
 
 
-def test_auto_is_as_often_as_that_allows() -> None:
+def test_auto_is_as_often_as_that_allows():
     """Negative control: an interval that never comes would cost nothing either."""
     cheap = Training("auto", step=0.01, stall=0.001).run(40_000)
     dear = Training("auto", step=0.01, stall=0.5).run(40_000)
@@ -73,25 +70,25 @@ def test_auto_is_as_often_as_that_allows() -> None:
 
 
 @pytest.mark.parametrize(("every", "left"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
-def test_blocks_of_steps_end_where_a_checkpoint_is_due(every: Every, left: int) -> None:
+def test_blocks_of_steps_end_where_a_checkpoint_is_due(every, left):
     assert CheckpointSchedule(every).steps_left(9) == left
 
 
 class SlowWriter:
     """Takes half a second of the clock for every snapshot."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training):
         self.training = training
 
-    def submit(self, _snapshot: Snapshot) -> None:
+    def submit(self, _snapshot):
         self.training.now += 0.5
 
 
-def test_the_cost_of_a_snapshot_is_all_that_training_waits_for() -> None:
+def test_the_cost_of_a_snapshot_is_all_that_training_waits_for():
     """From asking whether one is due to its being handed over: its capture, and the write before."""
     training = Training("auto")
     keeper = SnapshotKeeper("auto", clock=lambda: training.now)
-    keeper.writer = SlowWriter(training)  # type: ignore[assignment]
+    keeper.writer = SlowWriter(training)
     keeper.begin(Position())
     training.now += 2.0
     assert keeper.is_due(Position(step=1))

@@ -1,23 +1,16 @@
 """What is found on a model, in which order, and what a restore says of what does not fit."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import exactness_models as models
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from growing_sets import Sees
 from trainings import Watcher, one_layer, plan, train, unvalidated
 
-from sweeper.checkpoint.format import LoadedCheckpoint
 from sweeper.checkpoint.reading import load_newest
 from sweeper.definition.trial import Trial
 from sweeper.errors import RestoreError, UncapturableError
@@ -30,7 +23,6 @@ from sweeper.train.codec import (
     take_array,
 )
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state.state import Position
 from sweeper.train.state.tracked import check_trackable
 from sweeper.train.state.variables import Reach
 from sweeper.train.userstate.holders import SetItems
@@ -38,18 +30,18 @@ from sweeper.train.userstate.refused import Kind, Uncaptured, kind_of
 from sweeper.train.userstate.values import File
 
 
-def light(**options: Any) -> Any:
+def light(**options):
     return plan(model=one_layer, data=unvalidated, **options)
 
 
-def snapshot_of(model: Callable[[], keras.Model], **options: Any) -> Any:
+def snapshot_of(model, **options):
     watcher = Watcher(block=1, stop_at=2)
     train(plan(model=model, data=models.data, **options), watcher)
     assert watcher.last is not None
     return watcher.last
 
 
-def test_the_digest_is_of_the_model_its_optimizer_and_then_the_others() -> None:
+def test_the_digest_is_of_the_model_its_optimizer_and_then_the_others():
     last = snapshot_of(models.gan)
     names = [name.partition("/")[0] for name in last.digest_names]
     assert list(dict.fromkeys(names)) == ["model", "optimizer", "optimizers"]
@@ -58,12 +50,12 @@ def test_the_digest_is_of_the_model_its_optimizer_and_then_the_others() -> None:
     assert len(others) == names.count("optimizers") > 2
 
 
-def test_the_digest_of_a_usual_model_is_of_its_variables_and_its_optimizers() -> None:
+def test_the_digest_of_a_usual_model_is_of_its_variables_and_its_optimizers():
     last = snapshot_of(models.multi_optimizer)
     assert {name.partition("/")[0] for name in last.digest_names} == {"model", "optimizer"}
 
 
-def test_inner_optimizers_are_captured_once() -> None:
+def test_inner_optimizers_are_captured_once():
     for model in (models.mixed_precision, models.multi_optimizer, models.averaged):
         planned = plan(model=model, data=models.data)
         TrainingLoop(planned, Watcher())
@@ -74,14 +66,14 @@ def test_inner_optimizers_are_captured_once() -> None:
         assert reach.loose() == []
 
 
-def test_metrics_and_generators_that_no_list_of_keras_has_are_found() -> None:
+def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
     class Hidden:
-        def __init__(self) -> None:
+        def __init__(self):
             self.itself = self
             self.seeds = [keras.random.SeedGenerator(1)]
 
     class Holds(keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.body = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
             self.hidden = {"inside": Hidden()}
@@ -90,7 +82,7 @@ def test_metrics_and_generators_that_no_list_of_keras_has_are_found() -> None:
             self.mean = keras.metrics.Mean("other")
 
         @property
-        def metrics(self) -> list[Any]:
+        def metrics(self):
             return []
 
     model = Holds()
@@ -105,7 +97,7 @@ def test_metrics_and_generators_that_no_list_of_keras_has_are_found() -> None:
     ]
 
 
-def altered(loaded: LoadedCheckpoint | None, **tensors: Any) -> LoadedCheckpoint:
+def altered(loaded, **tensors):
     """The checkpoint with tensors replaced, added, or (None) left out."""
     assert loaded is not None
     kept = {n.replace("/", "__"): t for n, t in loaded.tensors.items()}
@@ -113,7 +105,7 @@ def altered(loaded: LoadedCheckpoint | None, **tensors: Any) -> LoadedCheckpoint
     return replace(loaded, tensors=changed)
 
 
-def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_path: Path) -> None:
+def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_path):
     make = lambda: plan(model=models.gan, data=models.data)  # noqa: E731 - used twice
     train(make(), Watcher(tmp_path, block=1, stop_at=2))
     loaded = altered(
@@ -141,13 +133,13 @@ def test_every_tensor_that_is_missing_or_misshapen_or_of_nobody_is_named(tmp_pat
 
 
 @pytest.mark.parametrize("value", [5, [1], {"a": 1}, "x", None, np.zeros(3), object()])
-def test_what_cannot_be_tracked_is_refused_with_its_name(value: object) -> None:
+def test_what_cannot_be_tracked_is_refused_with_its_name(value):
     with pytest.raises(UncapturableError, match=r"track\('my_step', …\) was given a .*tf.Variable"):
         check_trackable("my_step", value)
 
 
-def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
-    def tracked() -> dict[str, Any]:
+def test_what_is_tracked_comes_back_by_name(tmp_path):
+    def tracked():
         return {
             "step": tf.Variable(0, dtype=tf.int64, trainable=False),
             "noise": tf.random.Generator.from_seed(3),
@@ -155,7 +147,7 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
             "mean": keras.metrics.Mean(),
         }
 
-    def draw(objects: dict[str, Any]) -> list[float]:
+    def draw(objects):
         objects["step"].assign_add(1)
         objects["mean"].update_state(float(objects["step"].numpy()))
         return [
@@ -169,7 +161,7 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
     class Draws(Watcher):
         """Draws after the first step, where no object of the training leads to what is tracked."""
 
-        def steps_done(self, position: Position) -> None:
+        def steps_done(self, position):
             super().steps_done(position)
             if position.step == 1:
                 draw(first)
@@ -189,7 +181,7 @@ def test_what_is_tracked_comes_back_by_name(tmp_path: Path) -> None:
     assert "it has an unexpected tracked object 'step'" in str(raised.value)
 
 
-def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path: Path) -> None:
+def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path):
     trial = Trial(number=0, seed=1, directory=tmp_path, ask=lambda _name, _range: 0.0)
     step = trial.track("step", tf.Variable(0, trainable=False))
     assert trial.track("step", step) is step
@@ -203,22 +195,22 @@ def test_a_trial_tracks_an_object_under_a_name_of_its_own(tmp_path: Path) -> Non
 class Remembers(keras.Model):
     """Keeps, while it trains, something on itself."""
 
-    def __init__(self, keep: Callable[[], Any]) -> None:
+    def __init__(self, keep):
         super().__init__()
         self.body = keras.layers.Dense(4)
         self.keep = keep
-        self.kept: Any = None
+        self.kept = None
 
-    def call(self, x: Any) -> Any:
+    def call(self, x):
         return self.body(x)
 
-    def train_step(self, batch: Any) -> Any:
+    def train_step(self, batch):
         self.kept = self.keep()
         return super().train_step(batch)
 
 
-def remembering(keep: Callable[[], Any]) -> Callable[[], keras.Model]:
-    def model() -> keras.Model:
+def remembering(keep):
+    def model():
         made = Remembers(keep)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         made.compile("sgd", loss, run_eagerly=True)
@@ -227,21 +219,18 @@ def remembering(keep: Callable[[], Any]) -> Callable[[], keras.Model]:
     return model
 
 
-def test_an_attribute_that_training_changes_to_what_cannot_be_held_is_refused() -> None:
+def test_an_attribute_that_training_changes_to_what_cannot_be_held_is_refused():
     with pytest.raises(UncapturableError, match=r"model: attribute 'kept' changed during training"):
         snapshot_of(remembering(threading.Lock))
 
 
-def test_only_attributes_that_changed_are_captured() -> None:
+def test_only_attributes_that_changed_are_captured():
     last = snapshot_of(remembering(lambda: (1, 2)))
     assert list(last.state["user_state"]["changed"]["model"]["set"]) == ["kept"]
 
 
-def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
-    watcher = Watcher(block=1, stop_at=2)
-    train(light(), watcher)
-    assert watcher.last is not None
-    assert watcher.last.state["user_state"] == {"changed": {}, "left_out": []}
+def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture():
+    assert snapshot_of(one_layer).state["user_state"] == {"changed": {}, "left_out": []}
 
 
 @pytest.mark.parametrize(
@@ -258,21 +247,21 @@ def test_a_model_that_draws_no_numbers_has_no_attributes_to_capture() -> None:
     ],
     ids=str,
 )
-def test_an_array_of_records_text_or_dates_comes_back_from_json_and_bytes(kind: Any) -> None:
+def test_an_array_of_records_text_or_dates_comes_back_from_json_and_bytes(kind):
     array = np.zeros((2, 3), kind)
     array[0] = np.frombuffer(b"\1" * array.itemsize, array.dtype)[0] if array.dtype.names else 7
-    tensors: dict[str, Any] = {}
+    tensors = {}
     saved = json.loads(json.dumps(put_array(array, tensors, "key")))
     back = take_array(saved, tensors)
     assert back.dtype.descr == array.dtype.descr
     assert back.shape == array.shape
     assert repr(back.tolist()) == repr(array.tolist())
-    again: dict[str, Any] = {}
+    again = {}
     put_array(back, again, "key")
     assert again["key"].tobytes() == tensors["key"].tobytes()
 
 
-def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
+def test_what_two_parts_of_a_state_share_is_shared_again():
     shared, tensors = [1, 2], {}
     node = encode({"one": shared, "other": shared}, "data/train/state", tensors)
     again = decode(node, tensors)
@@ -280,27 +269,21 @@ def test_what_two_parts_of_a_state_share_is_shared_again() -> None:
     assert again["one"] is again["other"]
 
 
-def test_a_set_that_training_changes_is_refused_with_advice() -> None:
-    with pytest.raises(UncapturableError, match=r"callback Sees.seen .* is a set, .*dict.fromkeys"):
-        train(light(callbacks=lambda: [Sees()]), Watcher(block=1, stop_at=2))
+def emptied():
+    """A set that has the table of sixty members, and none of them."""
+    members = set(range(60))
+    members.difference_update(range(60))
+    return members
 
 
-@pytest.mark.parametrize("members", [{1}, {"a", "b"}, frozenset({1, 2})])
-def test_a_set_in_a_state_is_refused_with_advice(members: Any) -> None:
+@pytest.mark.parametrize("members", [{1}, {"a", "b"}, frozenset({1, 2}), emptied()])
+def test_a_set_in_a_state_is_refused_with_advice(members):
     with pytest.raises(NotPlainError, match=r"state\['it'\] is a set, .*dict.fromkeys"):
         encode({"it": members}, "state", {})
 
 
-def test_a_set_whose_members_were_removed_is_refused() -> None:
-    emptied = set(range(60))
-    for member in range(60):
-        emptied.discard(member)
-    with pytest.raises(NotPlainError, match="a set, "):
-        encode(emptied, "seen", {})
-
-
 @pytest.mark.parametrize("members", [set(), frozenset(), frozenset({"a"})])
-def test_a_set_without_an_order_comes_back(members: Any) -> None:
+def test_a_set_without_an_order_comes_back(members):
     again = decode(json.loads(json.dumps(encode(members, "seen", {}))), {})
     assert type(again) is type(members)
     assert again == members
@@ -309,7 +292,7 @@ def test_a_set_without_an_order_comes_back(members: Any) -> None:
 @pytest.mark.parametrize(
     "members", [set("abcdefgh"), {*range(0, 90, 3)}, set(dict.fromkeys(range(5)))]
 )
-def test_a_set_is_reset_with_its_order_and_its_table(members: set[Any]) -> None:
+def test_a_set_is_reset_with_its_order_and_its_table(members):
     holder, order = SetItems(members, "it"), list(members)
     holder.begin()
     members.update(range(1000, 1100))
@@ -319,7 +302,7 @@ def test_a_set_is_reset_with_its_order_and_its_table(members: set[Any]) -> None:
     assert list(members) == order
 
 
-def test_a_set_that_grew_and_shrank_has_changed() -> None:
+def test_a_set_that_grew_and_shrank_has_changed():
     members = {1, 2}
     holder = SetItems(members, "it")
     holder.begin()
@@ -341,14 +324,12 @@ def test_a_set_that_grew_and_shrank_has_changed() -> None:
     ],
     ids=["built-in", "lambda", "type", "variable", "layer"],
 )
-def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(
-    make: Callable[[], Any],
-) -> None:
+def test_a_state_that_nothing_could_bring_back_is_refused_when_it_is_captured(make):
     with pytest.raises(NotPlainError, match=r"callbacks/0/state\['it'\] is a "):
         encode({"it": make()}, "callbacks/0/state", {})
 
 
-def test_an_iterator_that_nothing_advances_is_accepted() -> None:
+def test_an_iterator_that_nothing_advances_is_accepted():
     iterator = iter(tf.data.Dataset.range(100).shuffle(10, seed=1))
     kind = kind_of(iterator)
     assert kind is not None
@@ -361,7 +342,7 @@ def test_an_iterator_that_nothing_advances_is_accepted() -> None:
         holder.capture({}, "user_state/callback Draws.numbers")
 
 
-def test_a_file_that_is_written_to_is_not_rewound(tmp_path: Path) -> None:
+def test_a_file_that_is_written_to_is_not_rewound(tmp_path):
     (tmp_path / "read.txt").write_text("abc")
     with (tmp_path / "log.txt").open("w") as log, (tmp_path / "read.txt").open("rb") as read:
         holders = [File(log, "log"), File(read, "read")]
@@ -377,7 +358,7 @@ def test_a_file_that_is_written_to_is_not_rewound(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stable", [True, False])
-def test_a_token_that_differs_each_time_is_a_change_unless_it_is_known_to(stable: bool) -> None:
+def test_a_token_that_differs_each_time_is_a_change_unless_it_is_known_to(stable):
     """A dataset's iterator that reads ahead has another position each time: it may have advanced."""
     tokens = iter(range(100))
     holder = Uncaptured(object(), "it", Kind("it", "", lambda _: next(tokens), stable=stable))

@@ -1,10 +1,7 @@
 """The page about training steps: what it shows runs, and every part and hook is in its tables."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,24 +24,24 @@ HOOKS = (
 class Lowest:
     """A trial that takes the least of everything."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.seed = 1
         self.directory = directory
 
-    def suggest_float(self, name: str, low: float, high: float, **options: Any) -> float:
+    def suggest_float(self, name, low, high, **options):
         return low
 
 
 @pytest.fixture(scope="module")
-def shown() -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "shown"}
+def shown():
+    names = {"__name__": "shown"}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL):
         exec(compile(block, str(PAGE), "exec"), names)
     return names
 
 
 @pytest.fixture(autouse=True)
-def _without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_tensorboard(monkeypatch):
     """``tf.summary.scalar`` is TensorBoard's, which need not be installed here."""
     monkeypatch.setattr(tf.summary, "scalar", tf.summary.write)
 
@@ -58,9 +55,7 @@ def _without_tensorboard(monkeypatch: pytest.MonkeyPatch) -> None:
         ("NoisyStep", "load_batches", False),
     ],
 )
-def test_each_step_of_the_page_trains(
-    step: str, data: str, callbacks: bool, shown: dict[str, Any], tmp_path: Path
-) -> None:
+def test_each_step_of_the_page_trains(step, data, callbacks, shown, tmp_path):
     trial = Lowest(tmp_path)
     loop = train(
         plan(
@@ -74,10 +69,10 @@ def test_each_step_of_the_page_trains(
     assert all(np.isfinite(loop.history.history["loss"]))
     assert len(list(tmp_path.glob("summaries/events*"))) == int(callbacks)
     if callbacks:
-        assert float(loop._plan.step.width.numpy()) == 0.5  # type: ignore[union-attr]
+        assert float(loop._plan.step.width.numpy()) == 0.5
 
 
-def test_every_part_and_every_hook_has_a_row() -> None:
+def test_every_part_and_every_hook_has_a_row():
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
     for part in PARTS:
         assert callable(getattr(TrainingStep, part))

@@ -1,10 +1,5 @@
 """What the parts of a step may not return, and steps that do not fit: by the names that the user wrote."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import keras
 import numpy as np
 import pytest
@@ -19,19 +14,19 @@ from sweeper.gradients import clip_by_global_norm, clip_by_value
 from sweeper.train.loop.loop import TrainingLoop
 
 
-def returns(value: Any) -> Callable[..., Any]:
+def returns(value):
     return lambda self, *given, **named: value
 
 
-def train_step(self: TrainingStep, batch: Any) -> Any:
+def train_step(self, batch):
     """Forgets to return anything."""
 
 
-def identity(self: TrainingStep, *given: Any, **_named: Any) -> Any:
+def identity(self, *given, **_named):
     return given[0]
 
 
-BAD: dict[str, tuple[str, Any, tuple[str, ...]]] = {
+BAD = {
     "make_batch": ("make_batch", returns(None), ("None", "a batch")),
     "inputs": ("inputs", returns(None), ("None", "the model's inputs")),
     "outputs": ("outputs", returns(None), ("None", "the model's outputs")),
@@ -66,7 +61,7 @@ BAD: dict[str, tuple[str, Any, tuple[str, ...]]] = {
 """The method, what it is, and what its error names beside it."""
 
 
-def named() -> keras.Model:
+def named():
     inputs = keras.Input((8,))
     hidden = keras.layers.Dense(16, "relu", name="hidden")(inputs)
     hidden = keras.layers.BatchNormalization()(hidden)
@@ -74,7 +69,7 @@ def named() -> keras.Model:
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_bad_return_is_told_with_the_methods_name(what: str) -> None:
+def test_a_bad_return_is_told_with_the_methods_name(what):
     method, function, names = BAD[what]
     step = type("MyStep", (TrainingStep,), {method: function})
     planned = plan(model=named, step=lambda: step(**settings()))
@@ -83,7 +78,7 @@ def test_a_bad_return_is_told_with_the_methods_name(what: str) -> None:
     assert all(name in str(raised.value) for name in names), raised.value
 
 
-def refused(step: TrainingStep, model: keras.Model, *names: str) -> None:
+def refused(step, model, *names):
     with pytest.raises(FactoryError) as raised:
         step.bind(model)
     assert all(name in str(raised.value) for name in names), raised.value
@@ -94,37 +89,37 @@ class MyStep(TrainingStep):
 
 
 class OwnLoss(keras.Sequential):
-    def compute_loss(self, **given: Any) -> Any:
+    def compute_loss(self, **given):
         return super().compute_loss(**given)
 
 
 class Forgets(TrainingStep):
-    def __init__(self) -> None:
+    def __init__(self):
         pass
 
 
 class Both(TrainingStep):
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer):
         super().__init__(optimizer=optimizer, loss="mse")
         self.others = [keras.optimizers.SGD(0.1)]
 
-    def update(self, gradients: Any, variables: Any, values: Any) -> None:
+    def update(self, gradients, variables, values):
         """Never called here."""
 
 
-def hiding() -> TrainingStep:
+def hiding():
     step = MyStep(optimizer="sgd", loss="mse")
-    step.logs = keras.metrics.Mean("logs")  # type: ignore[method-assign,assignment]
+    step.logs = keras.metrics.Mean("logs")
     return step
 
 
-def used() -> TrainingStep:
+def used():
     step = default()
     step.bind(uncompiled())
     return step
 
 
-def scaled() -> TrainingStep:
+def scaled():
     return Both(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
 
 
@@ -141,17 +136,15 @@ def scaled() -> TrainingStep:
     ],
     ids=["optimizer", "compiled", "own loss", "used", "init", "scaled", "hidden"],
 )
-def test_a_step_that_does_not_fit_is_refused(
-    step: Callable[[], TrainingStep], model: Callable[[], keras.Model], names: tuple[str, ...]
-) -> None:
+def test_a_step_that_does_not_fit_is_refused(step, model, names):
     refused(step(), model(), *names)
 
 
-def test_other_optimizers_without_a_loss_scale_are_taken() -> None:
+def test_other_optimizers_without_a_loss_scale_are_taken():
     Both("sgd").bind(uncompiled())
 
 
-def test_a_step_without_a_loss_is_refused() -> None:
+def test_a_step_without_a_loss_is_refused():
     planned = plan(
         model=lambda: keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)]),
         step=lambda: MyStep(optimizer="sgd"),
@@ -160,14 +153,14 @@ def test_a_step_without_a_loss_is_refused() -> None:
         TrainingLoop(planned, Watcher())
 
 
-def test_outputs_without_losses_of_their_names_are_refused() -> None:
-    def model() -> keras.Model:
+def test_outputs_without_losses_of_their_names_are_refused():
+    def model():
         inputs = keras.Input((8,))
         return keras.Model(
             inputs, {"a": keras.layers.Dense(1)(inputs), "b": keras.layers.Dense(1)(inputs)}
         )
 
-    def data() -> sweeper.Data:
+    def data():
         x = np.ones((32, 8), "float32")
         return sweeper.Data(train=(x, {"a": x[:, :1], "b": x[:, :1]}), batch_size=16)
 
@@ -177,7 +170,7 @@ def test_outputs_without_losses_of_their_names_are_refused() -> None:
         TrainingLoop(planned, Watcher())
 
 
-def study(step: Any) -> None:
+def study(step):
     sweeper.Study(name="a", model=print, data=print, step=step, epochs=1, trials=1)
 
 
@@ -194,14 +187,12 @@ def study(step: Any) -> None:
         (lambda: AtStep(1, None), DefinitionError, "AtStep(…, None)"),
     ],
 )
-def test_an_argument_that_cannot_be_is_refused(
-    call: Callable[[], Any], error: type[Exception], names: str
-) -> None:
+def test_an_argument_that_cannot_be_is_refused(call, error, names):
     with pytest.raises(error) as raised:
         call()
     assert names in str(raised.value)
 
 
-def test_a_step_that_fits_is_not_refused() -> None:
+def test_a_step_that_fits_is_not_refused():
     """Negative control of all of the above."""
     TrainingLoop(plan(model=named, step=default, data=small_data), Watcher())

@@ -1,10 +1,5 @@
 """Sums do not depend on which of their terms other operations still need."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -17,7 +12,7 @@ NEEDED = ((), (0,), (0, 1), (0, 1, 2))
 """Terms that an operation after the sum needs, whose buffers the sum cannot take."""
 
 
-def gradient(a: Any, b: Any, c: Any) -> Any:
+def gradient(a, b, c):
     with tf.GradientTape() as tape:
         x = tf.ones(())
         tape.watch(x)
@@ -25,7 +20,7 @@ def gradient(a: Any, b: Any, c: Any) -> Any:
     return tape.gradient(used, x)
 
 
-SUMS: dict[str, Callable[..., Any]] = {
+SUMS = {
     "add_n": lambda a, b, c: tf.add_n([a, b, c]),
     "a + (b + c)": lambda a, b, c: a + (b + c),
     "accumulate_n": lambda a, b, c: tf.math.accumulate_n([a, b, c]),
@@ -33,12 +28,12 @@ SUMS: dict[str, Callable[..., Any]] = {
 }
 
 
-def summed(add: Callable[..., Any]) -> list[float]:
+def summed(add):
     """Return the sum of the same terms, once for each choice of terms that are needed later."""
 
-    def results(needed: tuple[int, ...]) -> float:
+    def results(needed):
         @tf.function
-        def step(*given: Any) -> Any:
+        def step(*given):
             terms = [tf.abs(each) * tf.sign(each) for each in given]
             total = tf.abs(add(*terms))
             with tf.control_dependencies([total]):
@@ -50,18 +45,18 @@ def summed(add: Callable[..., Any]) -> list[float]:
 
 
 @pytest.mark.parametrize("name", SUMS)
-def test_a_sum_is_the_same_whichever_of_its_terms_are_needed_later(name: str) -> None:
+def test_a_sum_is_the_same_whichever_of_its_terms_are_needed_later(name):
     with HiddenState(np.random.SeedSequence(1)):
         assert len(set(summed(SUMS[name]))) == 1
 
 
-def test_without_it_the_sums_of_tensorflow_differ() -> None:
+def test_without_it_the_sums_of_tensorflow_differ():
     found = {name for name, add in SUMS.items() if len(set(summed(add))) > 1}
     assert found == set(SUMS)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 10, 17, 30])
-def test_terms_are_added_as_tensorflow_adds_them(count: int) -> None:
+def test_terms_are_added_as_tensorflow_adds_them(count):
     terms = list(np.random.default_rng(count).normal(size=(count, 50)).astype("float32"))
     expected = tf.add_n(terms).numpy()
     with HiddenState(np.random.SeedSequence(1)):
@@ -69,7 +64,7 @@ def test_terms_are_added_as_tensorflow_adds_them(count: int) -> None:
         assert np.array_equal(tf.function(tf.add_n)(terms).numpy(), expected)
 
 
-def test_a_raw_sum_is_refused_with_the_cure() -> None:
+def test_a_raw_sum_is_refused_with_the_cure():
     with (
         HiddenState(np.random.SeedSequence(1)),
         pytest.raises(UncapturableError, match=r"AddN adds 3 tensors .* use tf\.add_n"),

@@ -1,10 +1,6 @@
 """What TensorFlow traces and runs during a training is looked into, whoever made it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import keras
 import pytest
@@ -19,26 +15,26 @@ from sweeper.train.randomness.tracing import TracedFunctions
 
 
 @tf.function
-def seeded() -> Any:
+def seeded():
     return tf.random.normal((4,), seed=1)
 
 
 @tf.function
-def nested() -> Any:
+def nested():
     return tf.cond(tf.constant(True), lambda: 2 * helper(), lambda: tf.zeros(4))
 
 
 @tf.function
-def helper() -> Any:
+def helper():
     return tf.random.uniform((4,))
 
 
 @tf.function
-def harmless() -> Any:
+def harmless():
     return tf.random.stateless_normal((4,), seed=(1, 2))
 
 
-FUNCTIONS: dict[str, Callable[[], Any]] = {
+FUNCTIONS = {
     "seeded": seeded,
     "nested": nested,
     "harmless": harmless,
@@ -48,15 +44,15 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
 class Calls(keras.callbacks.Callback):
     """Calls a function of TensorFlow's, and adds what it gives to a weight."""
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what):
         super().__init__()
         self.what = what
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch, logs=None):
         self.model.layers[-1].bias.assign_add(0.01 * FUNCTIONS[self.what]())
 
 
-def training_with(what: str) -> None:
+def training_with(what):
     train(
         plan(model=classifying, data=unvalidated, callbacks=lambda: [Calls(what)], epochs=1),
         Watcher(),
@@ -71,8 +67,8 @@ def training_with(what: str) -> None:
     ],
 )
 def test_a_function_that_was_traced_before_and_draws_by_a_kernel_is_refused_with_its_line(
-    what: str, op: str, line: str
-) -> None:
+    what, op, line
+):
     """One that is traced in training draws by a generator (`test_graph_generators`)."""
     function = FUNCTIONS[what]
     FUNCTIONS[what] = fresh = tf.function(function.python_function)
@@ -84,7 +80,7 @@ def test_a_function_that_was_traced_before_and_draws_by_a_kernel_is_refused_with
     assert f"test_tracing.py:{number})" in str(refused.value)
 
 
-def test_what_is_traced_only_or_has_no_state_is_let_pass() -> None:
+def test_what_is_traced_only_or_has_no_state_is_let_pass():
     """Negative control of the refusal."""
     training_with("harmless")
     with TracedFunctions():
@@ -93,17 +89,17 @@ def test_what_is_traced_only_or_has_no_state_is_let_pass() -> None:
         assert len(list(drawn)) == 2
 
 
-def test_a_helper_of_an_eager_step_is_refused() -> None:
+def test_a_helper_of_an_eager_step_is_refused():
     function = tf.function(helper.python_function)
     function()
 
     class Model(keras.Model):
-        def train_step(self, data: Any) -> Any:
+        def train_step(self, data):
             logs = super().train_step(data)
             self.layers[-1].bias.assign_add(function())
             return logs
 
-    def build() -> keras.Model:
+    def build():
         inputs = keras.Input((8,))
         model = Model(inputs, keras.layers.Dense(4, activation="softmax")(inputs))
         model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
@@ -113,10 +109,10 @@ def test_a_helper_of_an_eager_step_is_refused() -> None:
         train(plan(model=build, epochs=1), Watcher())
 
 
-def test_a_loaded_model_that_draws_is_refused(tmp_path: Path) -> None:
+def test_a_loaded_model_that_draws_is_refused(tmp_path):
     class Draws(tf.Module):
         @tf.function(input_signature=[])
-        def draw(self) -> Any:
+        def draw(self):
             return tf.random.normal((4,))
 
     tf.saved_model.save(Draws(), str(tmp_path))
@@ -126,15 +122,15 @@ def test_a_loaded_model_that_draws_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "message"), [("train_step", "training"), ("test_step", "valid")])
-def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, message: str) -> None:
+def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name, message):
     class Noise(keras.layers.Layer):
-        def call(self, x: Any, training: bool = False) -> Any:
+        def call(self, x, training=False):
             draws = training if name == "train_step" else not training
             if draws:
                 x += tf.raw_ops.RandomStandardNormal(shape=[8], dtype=x.dtype, seed=1)
             return x
 
-    def build() -> keras.Model:
+    def build():
         model = keras.Sequential([keras.Input((8,)), Noise(), keras.layers.Dense(4)])
         model.compile("sgd", "mse")
         return model
@@ -146,14 +142,14 @@ def test_a_layer_that_draws_by_a_kernel_is_refused_with_its_line(name: str, mess
         train(plan(model=build, epochs=1), Watcher())
 
 
-def test_a_listener_gets_each_traced_function_with_the_variables_that_it_uses() -> None:
+def test_a_listener_gets_each_traced_function_with_the_variables_that_it_uses():
     traces = []
     before = tf.Variable(1.0, name="before")
     with TracedFunctions() as functions:
         functions.on_trace(traces.append)
         made = [tf.Variable(float(i), name=f"made_{i}") for i in range(3)]
 
-        def uses() -> Any:
+        def uses():
             made[2].assign_add(before)
             return made[1] * 2.0
 
@@ -162,8 +158,8 @@ def test_a_listener_gets_each_traced_function_with_the_variables_that_it_uses() 
         assert sorted(map(id, traces[0].variables)) == sorted(map(id, (before, made[2], made[1])))
 
 
-def test_afterwards_tensorflow_is_as_it_was() -> None:
-    def state() -> tuple[Any, ...]:
+def test_afterwards_tensorflow_is_as_it_was():
+    def state():
         return (
             func_graph.func_graph_from_py_func,
             atomic_function.AtomicFunction.call_flat,

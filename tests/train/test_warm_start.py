@@ -1,15 +1,11 @@
 """A training that begins from a file: which names fit, every refusal, and that it begins once."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import h5py
 import keras
@@ -20,7 +16,6 @@ from keras.src.legacy.saving import legacy_h5_format
 from trainings import Watcher, equal, mlp, one_layer, plan, train, unvalidated, weights
 
 from sweeper import WarmStart
-from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import CheckpointStore
@@ -34,16 +29,16 @@ from sweeper.train.warmstart.source import digest_now, locate
 Tree = tf.__internal__.tracking.AutoTrackable
 
 
-def dense_net(name: str = "net") -> keras.Model:
+def dense_net(name="net"):
     """Three variables under fixed names: l1's kernel and bias, and head's kernel."""
 
     class Net(keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(name=name)
             self.l1 = keras.layers.Dense(3, name="first")
             self.head = keras.layers.Dense(2, name="last", use_bias=False)
 
-        def call(self, x: Any) -> Any:
+        def call(self, x):
             return self.head(self.l1(x))
 
     model = Net()
@@ -52,11 +47,11 @@ def dense_net(name: str = "net") -> keras.Model:
     return model
 
 
-def numbers(*shape: int, begin: float = 0.0) -> Any:
+def numbers(*shape, begin=0.0):
     return (np.arange(np.prod(shape)) + begin).reshape(shape).astype("float32")
 
 
-def tree(**children: Any) -> Any:
+def tree(**children):
     """Objects as Keras 2 and an Estimator's model function had them, by attributes."""
     made = Tree()
     for name, child in children.items():
@@ -73,13 +68,27 @@ NET = {
 }
 
 
-def saved(directory: Path, **objects: Any) -> Path:
+def saved(directory, **objects):
     made = {n: tree(**o) if isinstance(o, dict) else o for n, o in objects.items()}
     return Path(tf.train.Checkpoint(**made).save(str(directory / "ckpt")))
 
 
-def begun(path: Any, model: keras.Model, **options: Any) -> list[Any]:
+def begun(path, model, **options):
     match_warm_start(WarmStart(path, **options), model).assign()
+    return [v.numpy() for v in model.variables]
+
+
+def refused(path, model, *names, **options):
+    """Check that the file is refused for the model, with these names, and nothing is assigned."""
+    before = weights_of(model)
+    with pytest.raises(WarmStartError) as raised:
+        match_warm_start(WarmStart(path, **options), model)
+    for name in (str(path), *names):
+        assert name in str(raised.value), raised.value
+    assert equal(weights_of(model), before)
+
+
+def weights_of(model):
     return [v.numpy() for v in model.variables]
 
 
@@ -89,12 +98,12 @@ EXPECTED = [NET["l1"]["kernel"], NET["l1"]["bias"], NET["head"]["kernel"]]
 
 
 @pytest.mark.parametrize("root", ["net", "model", "anything"])
-def test_keras_2s_names_fit_whatever_the_model_was_saved_as(root: str, tmp_path: Path) -> None:
+def test_keras_2s_names_fit_whatever_the_model_was_saved_as(root, tmp_path):
     path = saved(tmp_path, **{root: NET}, step=tf.Variable(7))
     assert equal(begun(path, dense_net()), EXPECTED)
 
 
-def test_a_keras_2_model_of_layers_in_a_row_fits_by_their_order(tmp_path: Path) -> None:
+def test_a_keras_2_model_of_layers_in_a_row_fits_by_their_order(tmp_path):
     model = keras.Sequential(
         [
             keras.Input((2,)),
@@ -112,13 +121,13 @@ def test_a_keras_2_model_of_layers_in_a_row_fits_by_their_order(tmp_path: Path) 
     assert equal([v for v in found if v.dtype == np.float32], EXPECTED)
 
 
-def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path: Path) -> None:
+def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path):
     class Stack(keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.blocks = [keras.layers.Dense(3), keras.layers.Dense(2, use_bias=False)]
 
-        def call(self, x: Any) -> Any:
+        def call(self, x):
             return self.blocks[1](self.blocks[0](x))
 
     model = Stack()
@@ -126,13 +135,10 @@ def test_layers_in_a_list_fit_by_keras_2s_names(tmp_path: Path) -> None:
     path = saved(tmp_path, net={"blocks": {"0": NET["l1"], "1": NET["head"]}})
     assert equal(begun(path, model), EXPECTED)
     theirs = tf.train.Checkpoint(net=model).save(str(tmp_path / "own"))
-    with pytest.raises(WarmStartError, match="is not in it; looked for blocks/0/_kernel"):
-        match_warm_start(WarmStart(theirs), model)
+    refused(theirs, model, "is not in it; looked for blocks/0/_kernel")
 
 
-def test_a_directory_gives_its_latest_checkpoint_and_a_file_of_one_the_whole(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_gives_its_latest_checkpoint_and_a_file_of_one_the_whole(tmp_path):
     net = tree(**NET)
     manager = tf.train.CheckpointManager(tf.train.Checkpoint(net=net), tmp_path, 3)
     manager.save()
@@ -144,97 +150,58 @@ def test_a_directory_gives_its_latest_checkpoint_and_a_file_of_one_the_whole(
     assert equal(begun(tmp_path / "ckpt-1", dense_net()), EXPECTED)
 
 
-def test_two_parts_that_fit_alike_must_be_told_apart(tmp_path: Path) -> None:
+def test_two_parts_that_fit_alike_must_be_told_apart(tmp_path):
     other = {**NET, "head": {"kernel": numbers(3, 2, begin=70)}}
     path = saved(tmp_path, generator=NET, discriminator=other)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path), dense_net())
-    assert str(raised.value) == (
-        f"the warm start {path} has 2 objects that fit the model 'net' equally; choose one: "
-        "root='discriminator' or root='generator'"
-    )
+    refused(path, dense_net(), "model 'net'", "root='discriminator' or root='generator'")
     assert equal(begun(path, dense_net(), root="generator"), EXPECTED)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path, root="critic"), dense_net())
-    assert str(raised.value) == (
-        f"the warm start {path} has no 'critic'; it has discriminator, generator, save_counter"
-    )
+    refused(path, dense_net(), "has no 'critic'; it has discriminator, generator", root="critic")
 
 
-def test_a_checkpoint_of_tensorflow_1_is_refused_with_what_it_has(tmp_path: Path) -> None:
+def test_a_checkpoint_of_tensorflow_1_is_refused_with_what_it_has(tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tf.compat.v1.get_variable("dense/kernel", initializer=numbers(2, 3))
         session.run(tf.compat.v1.global_variables_initializer())
         path = tf.compat.v1.train.Saver().save(session, str(tmp_path / "model"), global_step=3)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path), dense_net())
-    assert str(raised.value) == (
-        f"the warm start {path} is a TensorFlow 1 checkpoint, which stores values by the names of "
-        "graph variables (dense/kernel); expected an object-based one: load it into a model "
-        "with TensorFlow 1's API, and write that with tf.train.Checkpoint or save_weights"
-    )
+    refused(path, dense_net(), "TensorFlow 1 checkpoint", "dense/kernel", "save_weights")
 
 
-def test_the_optimizer_of_a_foreign_file_is_refused(tmp_path: Path) -> None:
+def test_the_optimizer_of_a_foreign_file_is_refused(tmp_path):
     model = dense_net()
     model.optimizer.build(model.trainable_variables)
     path = saved(tmp_path, net=model, optimizer=model.optimizer)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path, optimizer=True), model)
-    assert str(raised.value) == (
-        f"optimizer=True: the warm start {path} is a TensorFlow checkpoint file; an optimizer's "
-        "state is taken from a checkpoint of sweeper's only (WarmStart.from_trial)"
-    )
+    refused(path, model, "optimizer=True", "WarmStart.from_trial", optimizer=True)
 
 
 # Strictness
 
 
-def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path: Path) -> None:
+def test_every_mismatch_is_named_and_nothing_is_assigned(tmp_path):
     net = {
         "l1": {"kernel": numbers(2, 4), "bias": numbers(3).astype("float64")},
         "tail": {"kernel": numbers(3, 2)},
     }
     path = saved(tmp_path, net=net)
-    model = dense_net()
-    before = weights_of(model)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path, root="net"), model)
-    assert str(raised.value) == (
-        f"the warm start {path} (TensorFlow checkpoint) does not fit the model 'net' (nothing was "
-        "assigned):\n  net/first/kernel is float32[2, 3], and float32[2, 4] in it (l1/kernel)\n  "
-        "net/first/bias is float32[3], and float64[3] in it (l1/bias)\n  net/last/kernel is not "
-        "in it; looked for head/_kernel\n  tail/kernel (float32[3, 2]) is in it, and not in the "
-        "model\nGive the model that it was written from, or take what fits (strict=False)"
+    mismatches = (
+        "net/first/kernel is float32[2, 3], and float32[2, 4] in it (l1/kernel)",
+        "net/first/bias is float32[3], and float64[3] in it (l1/bias)",
+        "net/last/kernel is not in it; looked for head/_kernel",
+        "tail/kernel (float32[3, 2]) is in it, and not in the model",
+        "strict=False",
     )
-    assert equal(weights_of(model), before)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path, root="net", strict=False), model)
-    assert str(raised.value).startswith(
-        f"nothing in the warm start {path} (TensorFlow checkpoint) fits the model 'net':\n  net/first"
-    )
+    refused(path, dense_net(), *mismatches, root="net")
+    refused(path, dense_net(), "nothing in the warm start", "net/first", root="net", strict=False)
 
 
-def weights_of(model: keras.Model) -> list[Any]:
-    return [v.numpy() for v in model.variables]
-
-
-def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path: Path) -> None:
-    def two(first: str, second: str) -> keras.Model:
+def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path):
+    def two(first, second):
         layers = [keras.Input((2,)), keras.layers.Dense(2, name=first)]
         return keras.Sequential([*layers, keras.layers.Dense(2, name=second)], name="two")
 
     path = tmp_path / "x.weights.h5"
     two("encoder", "decoder").save_weights(path)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path), two("decoder", "encoder"))
-    assert "decoder/kernel is layers/dense/vars/0 in it belongs to the layer 'encoder'" not in str(
-        raised.value
-    )
-    assert (
-        "two/decoder/kernel is named differently: layers/dense/vars/0 in it belongs to the layer "
-        "'encoder', and this is 'decoder'"
-    ) in str(raised.value)
+    belongs = "layers/dense/vars/0 in it belongs to the layer 'encoder', and this is 'decoder'"
+    refused(path, two("decoder", "encoder"), f"two/decoder/kernel is named differently: {belongs}")
     assert equal(begun(path, two("encoder", "decoder")), begun(path, two("encoder", "decoder")))
 
 
@@ -242,24 +209,17 @@ def test_values_of_a_layer_with_another_name_are_not_taken_for_its_own(tmp_path:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_weights_in_the_layout_of_keras_2_are_refused_with_advice(
-    whole: bool, tmp_path: Path
-) -> None:
+def test_weights_in_the_layout_of_keras_2_are_refused_with_advice(whole, tmp_path):
     source, path = one_layer(), tmp_path / "old.h5"
     if whole:
         legacy_h5_format.save_model_to_hdf5(source, str(path))
     else:
         with h5py.File(path, "w") as file:
             legacy_h5_format.save_weights_to_hdf5_group(file, source)
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(path), one_layer())
-    assert str(raised.value) == (
-        f"the warm start {path} has the HDF5 layout of Keras 2; load it into a model with "
-        "model.load_weights, and write that with save_weights('….weights.h5')"
-    )
+    refused(path, one_layer(), "HDF5 layout of Keras 2", "model.load_weights", "save_weights")
 
 
-def test_nothing_of_a_keras_file_is_built_or_run(tmp_path: Path) -> None:
+def test_nothing_of_a_keras_file_is_built_or_run(tmp_path):
     source = dense_net()
     source.save(tmp_path / "whole.keras")
     with zipfile.ZipFile(tmp_path / "whole.keras") as archive:
@@ -271,101 +231,72 @@ def test_nothing_of_a_keras_file_is_built_or_run(tmp_path: Path) -> None:
     assert equal(begun(tmp_path / "evil.keras", dense_net()), weights_of(source))
     with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
         archive.writestr("notes.txt", "nothing")
-    with pytest.raises(WarmStartError) as raised:
-        match_warm_start(WarmStart(tmp_path / "other.keras"), dense_net())
-    assert str(raised.value) == (
-        f"the warm start {tmp_path / 'other.keras'} is a zip file with notes.txt; expected a .keras "
-        "file with model.weights.h5 in it, as model.save('….keras') writes it"
-    )
+    refused(tmp_path / "other.keras", dense_net(), "notes.txt", "model.weights.h5", "model.save")
 
 
-def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_out_of_an_hdf5_file_is_not_followed(tmp_path):
     model = dense_net()
     model.save_weights(tmp_path / "x.weights.h5")
     with h5py.File(tmp_path / "x.weights.h5", "a") as file:
         del file["l1/vars/0"]
         file["l1/vars/0"] = h5py.ExternalLink(str(tmp_path / "secret.h5"), "/a")
-    with pytest.raises(WarmStartError, match=r"is not in it; looked for l1/vars/0"):
-        match_warm_start(WarmStart(tmp_path / "x.weights.h5"), model)
+    refused(tmp_path / "x.weights.h5", model, "is not in it; looked for l1/vars/0")
 
 
-EXPECTED_KINDS = (
-    "expected a .weights.h5 or .keras file, a TensorFlow checkpoint (its prefix, such as ckpt-3), a "
-    "checkpoint of sweeper's, or a trial's directory"
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        (
+            "gone.weights.h5",
+            "does not exist (the directory has data.h5, empty.h5, exported, notes.txt)",
+        ),
+        ("away/base.keras", "does not exist (there is no such directory)"),
+        ("notes.txt", "begins with b'hello, wo', which is not a known format"),
+        ("empty.h5", "is an empty file"),
+        ("exported", "is a directory with saved_model.pb"),
+        ("exported", "exported/variables/variables"),
+        ("data.h5", "is an HDF5 file with pixels; expected Keras weights"),
+    ],
 )
-
-
-def test_what_is_no_source_is_refused_with_what_was_seen(tmp_path: Path) -> None:
+def test_what_is_no_source_is_refused_with_what_was_seen(name, seen, tmp_path):
     (tmp_path / "notes.txt").write_text("hello, world")
     (tmp_path / "empty.h5").touch()
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported/saved_model.pb").touch()
     with h5py.File(tmp_path / "data.h5", "w") as file:
         file["pixels"] = np.zeros(3)
-    exported = tmp_path / "exported"
-    for name, seen in {
-        "gone.weights.h5": (
-            f"the warm start {tmp_path / 'gone.weights.h5'} does not exist (the directory has "
-            f"data.h5, empty.h5, exported, notes.txt); {EXPECTED_KINDS}"
-        ),
-        "away/base.keras": (
-            f"the warm start {tmp_path / 'away/base.keras'} does not exist (there is no such "
-            f"directory); {EXPECTED_KINDS}"
-        ),
-        "notes.txt": (
-            f"the warm start {tmp_path / 'notes.txt'} is a file that begins with b'hello, wo', which is not a known "
-            f"format; {EXPECTED_KINDS}"
-        ),
-        "empty.h5": (
-            f"the warm start {tmp_path / 'empty.h5'} is an empty file, which is not a known format; {EXPECTED_KINDS}"
-        ),
-        "exported": (
-            f"the warm start {exported} is a directory with saved_model.pb; {EXPECTED_KINDS}; of a "
-            f"SavedModel, give {exported / 'variables' / 'variables'}"
-        ),
-        "data.h5": (
-            f"the warm start {tmp_path / 'data.h5'} is an HDF5 file with pixels; expected Keras weights, a file of "
-            "model.save_weights('….weights.h5')"
-        ),
-    }.items():
-        with pytest.raises(WarmStartError) as raised:
-            match_warm_start(WarmStart(tmp_path / name), dense_net())
-        assert str(raised.value) == seen
+    refused(tmp_path / name, dense_net(), seen, "expected")
 
 
 # Models
 
 
-def test_a_model_whose_variables_a_batch_would_still_make_is_refused(tmp_path: Path) -> None:
+def test_a_model_whose_variables_a_batch_would_still_make_is_refused(tmp_path):
     path = saved(tmp_path, net=NET)
     unbuilt = keras.Sequential([keras.layers.Dense(3, name="first")], name="late")
     unbuilt.compile("sgd", "mse", run_eagerly=True)
-    with pytest.raises(WarmStartError) as raised:
+    with pytest.raises(WarmStartError, match=r"'late' has no variables yet in 'first'.*build\("):
         match_warm_start(WarmStart(path), unbuilt)
-    assert str(raised.value) == (
-        "the model 'late' has no variables yet in 'first', so a warm start would have no "
-        "effect there; build it in the model factory: model.build(shape), or call it on a batch"
-    )
 
 
 class Begins(keras.callbacks.Callback):
     """Keeps what the model holds when training begins."""
 
-    def on_train_begin(self, logs: Any = None) -> None:
+    def on_train_begin(self, logs=None):
         self.seen = [v.numpy() for v in self.model.variables]
 
 
-def late_mlp() -> keras.Model:
+def late_mlp():
     """As `mlp`, with variables that only its first batch makes."""
 
     class Late(keras.Model):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(name="late")
             self.hidden = keras.layers.Dense(4, activation="relu", name="hidden")
             self.norm = keras.layers.BatchNormalization(name="norm")
             self.out = keras.layers.Dense(4, activation="softmax", name="out")
 
-        def call(self, x: Any, training: bool = False) -> Any:
+        def call(self, x, training=False):
             return self.out(self.norm(self.hidden(x), training=training))
 
     model = Late()
@@ -373,12 +304,12 @@ def late_mlp() -> keras.Model:
     return model
 
 
-def warm(path: Path, model: Callable[[], keras.Model] = late_mlp, **options: Any) -> Any:
+def warm(path, model=late_mlp, **options):
     return replace(plan(model=model, **options), warm_start=WarmStart(path))
 
 
 @pytest.fixture(scope="module")
-def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first(tmp_path_factory):
     """Weights of `late_mlp`, trained for an epoch."""
     planned = plan(model=late_mlp, data=unvalidated, epochs=1)
     train(planned, Watcher())
@@ -388,11 +319,11 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def base(first: Path, tmp_path: Path) -> Path:
+def base(first, tmp_path):
     return Path(shutil.copy(first, tmp_path))
 
 
-def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base: Path) -> None:
+def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base):
     given = late_mlp()
     given(np.zeros((1, 8), "float32"))
     given.optimizer.build(given.trainable_variables)
@@ -404,7 +335,7 @@ def test_a_fresh_unbuilt_model_is_built_first_and_callbacks_see_the_values(base:
     assert equal(callback.seen, weights_of(given))
 
 
-def test_a_resumed_training_ends_alike_and_never_opens_the_file(base: Path, tmp_path: Path) -> None:
+def test_a_resumed_training_ends_alike_and_never_opens_the_file(base, tmp_path):
     whole = warm(base, data=unvalidated)
     train(whole, Watcher())
     cold = plan(model=late_mlp, data=unvalidated)
@@ -420,8 +351,8 @@ def test_a_resumed_training_ends_alike_and_never_opens_the_file(base: Path, tmp_
         train(warm(base), Watcher())
 
 
-def test_what_was_taken_is_said(base: Path) -> None:
-    said: list[str] = []
+def test_what_was_taken_is_said(base):
+    said = []
     from sweeper.train.loop.loop import TrainingLoop
 
     loop = TrainingLoop(warm(base), Watcher(), said.append)
@@ -451,7 +382,7 @@ def test_what_was_taken_is_said(base: Path) -> None:
     }
 
 
-def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path: Path) -> None:
+def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path):
     trial = tmp_path / "runs/small/trial-00003"
     for attempt, stop in enumerate((8, 16), 1):
         due = {
@@ -467,26 +398,23 @@ def test_another_trials_checkpoint_is_found_by_its_finished_epochs(tmp_path: Pat
     assert 0 < len(ends) < len(kept)
     for epoch, name in ends.items():
         assert locate(replace(newest, at=epoch)).path.name == name
-    with pytest.raises(WarmStartError) as raised:
-        locate(replace(newest, at=9))
     there = ", ".join(map(str, sorted(ends)))
-    assert str(raised.value) == (
-        f"{trial} has no checkpoint after 9 epochs; it has some after {there}"
-    )
+    with pytest.raises(WarmStartError, match=f"after 9 epochs; it has some after {there}"):
+        locate(replace(newest, at=9))
     target = plan(model=one_layer, epochs=1).model
     loaded = load_checkpoint(locate(newest).path)
     match_warm_start(newest, target).assign()
     assert target.layers[0].kernel.numpy().tobytes() == loaded.tensors["model/00000"].tobytes()
 
 
-def test_another_trials_checkpoint_is_taken_from_an_object_store() -> None:
+def test_another_trials_checkpoint_is_taken_from_an_object_store():
     place = "memory://warm-start"
     trial = RunPaths(Path("runs"), "small", parse_location(place))
     store = open_store(trial.checkpoints(3, 1))
     watcher = Watcher(snapshot_at=lambda p: p.step_in_epoch == 0, block=1)
     planned = plan(model=one_layer, epochs=2)
-    taken: list[Snapshot] = []
-    watcher.keep = taken.append  # type: ignore[method-assign]
+    taken = []
+    watcher.keep = taken.append
     train(planned, watcher)
     paths = [store.commit(snapshot).path for snapshot in taken]
     epochs = [snapshot.epoch for snapshot in taken]
@@ -503,8 +431,8 @@ def test_another_trials_checkpoint_is_taken_from_an_object_store() -> None:
         locate(WarmStart.from_trial("small", 4, checkpoints_dir=place))
 
 
-def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path: Path) -> None:
-    def compiled(optimizer: keras.optimizers.Optimizer, seed: int) -> keras.Model:
+def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path):
+    def compiled(optimizer, seed):
         model = dense_net()
         model.compile(optimizer, "mse")
         model.optimizer.build(model.trainable_variables)
@@ -512,7 +440,7 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
             v.assign(keras.random.normal(v.shape, seed=seed))
         return model
 
-    def kept(model: keras.Model, name: str) -> Path:
+    def kept(model, name):
         history = keras.callbacks.History()
         history.on_train_begin()
         state = TrainingState(default_components(model, [], HistoryRecord(history)))
@@ -543,7 +471,7 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
 # Digests
 
 
-def test_a_file_that_has_changed_is_refused(base: Path) -> None:
+def test_a_file_that_has_changed_is_refused(base):
     options = WarmStart(base, digest=locate(WarmStart(base)).digest())
     model = late_mlp()
     model(np.zeros((1, 8), "float32"))
@@ -552,19 +480,15 @@ def test_a_file_that_has_changed_is_refused(base: Path) -> None:
     with h5py.File(base, "a") as file:
         file["layers/dense_1/vars/1"][0] += 1
     after = locate(options).digest()
-    with pytest.raises(CheckpointError) as raised:
+    with pytest.raises(CheckpointError, match=f"{base} .*digest is {after}, expected {before}"):
         match_warm_start(options, model)
-    assert str(raised.value) == (
-        f"the warm start {base} has changed: its digest is {after}, expected {before}; restore the file "
-        "with which the study began, or give the study another name"
-    )
 
 
-def test_a_digest_is_of_the_content_alone(base: Path, tmp_path: Path) -> None:
+def test_a_digest_is_of_the_content_alone(base, tmp_path):
     copy = tmp_path / "copy.weights.h5"
     shutil.copy(base, copy)
     assert locate(WarmStart(copy)).digest() == locate(WarmStart(base)).digest()
-    said: list[str] = []
+    said = []
     assert digest_now(WarmStart(base), said.append) == {str(base): locate(WarmStart(base)).digest()}
     base.unlink()
     assert digest_now(WarmStart(base), said.append) == {}
@@ -578,20 +502,18 @@ def test_a_digest_is_of_the_content_alone(base: Path, tmp_path: Path) -> None:
 # What may be given
 
 
-def test_what_the_how_to_shows_can_be_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_how_to_shows_can_be_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[2] / "docs/how-to/warm-start.md").read_text()
     shown = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
-    names: dict[str, Any] = {"build_model": mlp, "load_data": dict}
+    names = {"build_model": mlp, "load_data": dict}
     for block in shown:
         exec(block, names)
     assert names["which"].warm_start is names["begin_from"]
     assert "warm_start" in names["which"].factories()
 
 
-def test_what_is_no_warm_start_is_refused_when_it_is_written() -> None:
+def test_what_is_no_warm_start_is_refused_when_it_is_written():
     assert checked_warm_start("a.keras") == WarmStart("a.keras")
     assert warm_start_of(lambda trial: Path(f"{trial}.keras"), 3) == WarmStart(Path("3.keras"))
     assert warm_start_of(lambda _trial: None, 3) is None
@@ -599,7 +521,7 @@ def test_what_is_no_warm_start_is_refused_when_it_is_written() -> None:
         lambda: checked_warm_start(3),
         lambda: WarmStart(""),
         lambda: WarmStart("a", at=-1),
-        lambda: WarmStart("a", at="best"),  # type: ignore[arg-type]
+        lambda: WarmStart("a", at="best"),
         lambda: warm_start_of(lambda _trial: 3, None),
     ):
         with pytest.raises(DefinitionError):

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from sweeper import Data
-from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
+from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.store import CheckpointStore
-from sweeper.records.results import EpochRecord
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.loop.plan import Stopped, TrainingPlan
@@ -24,13 +21,12 @@ from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.state import state as state_module
 from sweeper.train.state.state import Position
-from sweeper.train.step import TrainingStep
 
 SEEDS = TrialSeeds(7, 3)
 
 
 @contextmanager
-def unoptimized() -> Iterator[None]:
+def unoptimized():
     """Run graphs as they are written; TensorFlow's optimizers change last bits."""
     passes = ("constant_folding", "arithmetic_optimization")
     tf.config.optimizer.set_experimental_options(dict.fromkeys(passes, False))
@@ -40,14 +36,14 @@ def unoptimized() -> Iterator[None]:
         tf.config.optimizer.set_experimental_options(dict.fromkeys(passes, True))
 
 
-def digits(samples: int = 100, features: int = 8) -> tuple[Any, Any]:
+def digits(samples=100, features=8):
     """Random floats and labels of 4 classes, the same in every call."""
     generator = np.random.default_rng(0)
     x = generator.normal(size=(samples, features)).astype("float32")
     return x, generator.integers(0, 4, samples)
 
 
-def mlp(optimizer: Any = None) -> keras.Model:
+def mlp(optimizer=None):
     """Dense, BatchNorm and Dropout: weights, moving statistics and a seed generator."""
     model = keras.Sequential(
         [
@@ -67,38 +63,38 @@ def mlp(optimizer: Any = None) -> keras.Model:
     return model
 
 
-def one_layer() -> keras.Model:
+def one_layer():
     """The least that trains, for what asks nothing of the model."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.01), "mse")
     return model
 
 
-def classifying() -> keras.Model:
+def classifying():
     """The same for labels of four classes, for what needs an output of several."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4, activation="softmax")])
     model.compile(keras.optimizers.SGD(0.01), "sparse_categorical_crossentropy")
     return model
 
 
-def dropping(**options: Any) -> keras.Model:
+def dropping(**options):
     """One layer with a seed generator before it, and slots: the least that has state of each kind."""
     model = keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
     model.compile(keras.optimizers.SGD(0.02, 0.5), "mse", **options)
     return model
 
 
-def small_data(**options: Any) -> Data:
+def small_data(**options):
     x, y = digits()
-    settings: dict[str, Any] = {"batch_size": 16, "validation": (x[:30], y[:30])}
+    settings = {"batch_size": 16, "validation": (x[:30], y[:30])}
     return Data(train=(x, y), **{**settings, **options})
 
 
-def unvalidated() -> Data:
+def unvalidated():
     return small_data(validation=None)
 
 
-def untuned(made: Any) -> Any:
+def untuned(made):
     """A dataset that TensorFlow does not tune: the thread that would can miss that its iterator ends,
     and then holds up, for seconds, whoever deletes the iterator."""
     options = tf.data.Options()
@@ -120,47 +116,47 @@ class Watcher:
     digest: str = ""
     _step: int = 0
 
-    def started(self, position: Position, steps_per_epoch: int) -> None:
+    def started(self, position, steps_per_epoch):
         del steps_per_epoch
         self._step = position.step
 
-    def steps_done(self, position: Position) -> None:
+    def steps_done(self, position):
         self._step = position.step
 
-    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+    def epoch_ended(self, record, step, seconds):
         del step, seconds
         self.epochs.append((record.epoch, record.metrics))
 
-    def steps_until_due(self, position: Position) -> int:
+    def steps_until_due(self, position):
         block = self.block
         if self.stop_at is not None and position.step < self.stop_at:
             block = min(block, self.stop_at - position.step)
         return max(1, block)
 
-    def is_due(self, position: Position) -> bool:
+    def is_due(self, position):
         return self.snapshot_at(position)
 
-    def keep(self, snapshot: Snapshot) -> None:
+    def keep(self, snapshot):
         self.last = snapshot
         if self.directory is not None:
             committed = CheckpointStore(self.directory).commit(snapshot)
             self.kept.append(committed.path)
             self.digest = committed.digest
 
-    def stop_requested(self) -> bool:
+    def stop_requested(self):
         return self.stop_at is not None and self._step >= self.stop_at
 
 
 def plan(
     *,
-    model: Callable[[], keras.Model] = dropping,
-    data: Callable[[], Data] = small_data,
-    callbacks: Callable[[], Sequence[keras.callbacks.Callback]] = tuple,
-    epochs: int = 3,
-    objective: str | None = None,
-    tracked: Callable[[], Mapping[str, Any]] = dict,
-    step: Callable[[], TrainingStep] | None = None,
-) -> TrainingPlan:
+    model=dropping,
+    data=small_data,
+    callbacks=tuple,
+    epochs=3,
+    objective=None,
+    tracked=dict,
+    step=None,
+):
     """A plan built as a trial builds it: each factory from its own seed."""
     seed_everything(SEEDS.child("model"))
     with FreshEntropy(SEEDS.sequence("model"), "model"):
@@ -182,9 +178,7 @@ def plan(
     )
 
 
-def train(
-    planned: TrainingPlan, watcher: Watcher, loaded: LoadedCheckpoint | None = None
-) -> TrainingLoop:
+def train(planned, watcher, loaded=None):
     """Train to the end, or to where the watcher stops it."""
     loop = TrainingLoop(planned, watcher)
     try:
@@ -194,7 +188,7 @@ def train(
     return loop
 
 
-def without_component(loaded: LoadedCheckpoint, name: str) -> LoadedCheckpoint:
+def without_component(loaded, name):
     """The checkpoint as a training without the component of that name would have written it."""
     assert name in loaded.state
     state = {key: saved for key, saved in loaded.state.items() if key != name}
@@ -204,22 +198,22 @@ def without_component(loaded: LoadedCheckpoint, name: str) -> LoadedCheckpoint:
     return replace(loaded, state=state, tensors=tensors)
 
 
-def leave_out(patch: pytest.MonkeyPatch, name: str) -> None:
+def leave_out(patch, name):
     """Train from now on without the component of that name."""
     original = state_module.default_components
 
-    def without(*arguments: Any, **options: Any) -> list[Any]:
+    def without(*arguments, **options):
         return [c for c in original(*arguments, **options) if c.name != name]
 
     patch.setattr(loop_module, "default_components", without)
 
 
-def weights(model: keras.Model) -> list[np.ndarray[Any, Any]]:
+def weights(model):
     """Copies of every model and optimizer variable, in order."""
     return [v.value.numpy().copy() for v in [*model.variables, *model.optimizer.variables]]
 
 
-def equal(a: Sequence[np.ndarray[Any, Any]], b: Sequence[np.ndarray[Any, Any]]) -> bool:
+def equal(a, b):
     """Whether two lists of arrays are the same bit for bit."""
     return len(a) == len(b) and all(
         x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()

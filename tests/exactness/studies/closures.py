@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import itertools
-import types
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -17,7 +12,7 @@ from pieces import (
     layers_of,
     with_loss,
 )
-from registry import either, identical, refused, study
+from registry import either, identical, study
 
 # A tf.Variable that a loss closes over: a focal loss whose gamma moves with every call.
 
@@ -62,9 +57,6 @@ study(
     identical(),
     model=build_counting_loss,
 )
-
-
-# The same in a dictionary, as people wrote before `nonlocal`.
 
 
 def build_seeded_lambda(trial):
@@ -119,84 +111,6 @@ study(
 )
 
 
-class Annealed(keras.losses.Loss):
-    """A loss class with attributes of its own, as one finds in repositories of losses."""
-
-    def __init__(self):
-        super().__init__(name="annealed")
-        self.calls = 0
-        self.smoothing = 0.3
-
-    def call(self, y_true, y_pred):
-        self.calls += 1
-        self.smoothing = 0.3 * 0.9**self.calls
-        truth = tf.one_hot(tf.cast(tf.reshape(y_true, [-1]), tf.int32), CLASSES)
-        smooth = truth * (1 - self.smoothing) + self.smoothing / CLASSES
-        return -tf.reduce_sum(smooth * tf.math.log(y_pred + 1e-7), axis=-1)
-
-
-class Warm(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule that goes by how often it was asked, instead of by the step."""
-
-    def __init__(self):
-        self.asked = 0
-
-    def __call__(self, step):
-        self.asked += 1
-        return 0.1 * min(1.0, self.asked / 20)
-
-
-class WithNamespace(keras.Model):
-    """Keeps its bookkeeping in a SimpleNamespace and its rates in an iterator."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = keras.Sequential(layers_of())
-        self.book = types.SimpleNamespace(steps=0, best=9.0)
-        self.weights_of_loss = itertools.cycle([1.0, 0.5, 0.25])
-
-    def call(self, x, training=False):
-        return self.inner(x, training=training)
-
-    def train_step(self, data):
-        x, y = data
-        self.book.steps += 1
-        scale = next(self.weights_of_loss) / (1 + 0.02 * self.book.steps)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_mean(crossentropy(y, self(x, training=True)))
-            scaled = loss * scale
-        self.book.best = min(self.book.best, float(loss))
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(scaled, variables), variables)
-        return {"loss": loss, "best": self.book.best}
-
-
-study(
-    "model-namespace-and-iterator",
-    "a SimpleNamespace and an itertools.cycle of the model, in an eager train_step",
-    refused("weights_of_loss", "an iterator", "index"),
-    model=lambda trial: compiled(WithNamespace(), run_eagerly=True),
-)
-
-
-def weighted(state, y_true, y_pred):
-    state[0] += 1
-    return crossentropy(y_true, y_pred) / state[0] ** 0.25
-
-
-study(
-    "loss-partial-with-list",
-    "functools.partial of a loss over a list that counts",
-    identical(),
-    model=lambda trial: with_loss(_named(functools.partial(weighted, [0])), run_eagerly=True),
-)
-
-
-def _named(function):
-    function.__name__ = "weighted"
-    return function
-
-
 def build_default_argument(trial):
     def remembered(y_true, y_pred, memory={}):  # noqa: B006 - that is what people do
         memory["n"] = memory.get("n", 0) + 1
@@ -228,14 +142,6 @@ study(
     identical(),
     model=build_function_attribute,
 )
-
-
-@dataclasses.dataclass
-class Config:
-    """A training's settings, which its loss changes."""
-
-    temperature: float = 2.0
-    history: list = dataclasses.field(default_factory=list)
 
 
 class Curriculum:

@@ -1,7 +1,5 @@
 """Studies that come out well without anything new: what the harness itself is measured by."""
 
-from __future__ import annotations
-
 import keras
 import pieces
 from registry import identical, study

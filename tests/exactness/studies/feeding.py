@@ -1,12 +1,10 @@
 """State in data: functions of the epoch, from_generator, and a PyDataset's transform."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf
 from pieces import BATCH, FEATURES, SAMPLES, samples
-from registry import either, identical, study
+from registry import either, study
 
 from sweeper import Data
 
@@ -91,18 +89,6 @@ class Transformed(keras.utils.PyDataset):
     def __getitem__(self, index):
         part = slice(index * BATCH, (index + 1) * BATCH)
         return self.transform(self.x[part]), self.y[part]
-
-
-def jitter_globally(x):
-    return (x + np.random.normal(0, 0.2, x.shape)).astype("float32")
-
-
-study(
-    "pydataset-transform-global-numpy",
-    "a PyDataset's transform= that draws from NumPy's global generator",
-    identical(),
-    data=lambda trial: Data(train=Transformed(*samples(), jitter_globally)),
-)
 
 
 def closure_transform(trial):

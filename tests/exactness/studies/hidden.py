@@ -1,28 +1,9 @@
 """TensorFlow's hidden state: eager random ops, random kernels in functions, late tracing."""
 
-from __future__ import annotations
-
 import keras
-import numpy as np
 import tensorflow as tf
 from pieces import compiled, layers_of
 from registry import either, identical, study
-
-
-class EagerUnseeded(keras.callbacks.Callback):
-    """Draws a rate without an op seed."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        noise = tf.random.normal([3]) + tf.random.truncated_normal([3])
-        self.model.optimizer.learning_rate = 0.05 + 0.01 * abs(float(noise[0]))
-
-
-study(
-    "eager-random-ops",
-    "tf.random.normal and truncated_normal without seeds, in a callback",
-    identical(),
-    callbacks=lambda trial: [EagerUnseeded()],
-)
 
 
 class EagerStep(keras.Model):
@@ -51,35 +32,6 @@ study(
     identical(),
     model=lambda trial: compiled(EagerStep(), run_eagerly=True),
 )
-
-
-class TracesRandom(keras.callbacks.Callback):
-    """Draws from a function of its own."""
-
-    def __init__(self):
-        super().__init__()
-
-        @tf.function
-        def draw():
-            return tf.random.uniform([], 0.02, 0.1, seed=1)
-
-        self.draw = draw
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate = float(self.draw())
-
-
-study(
-    "function-random-in-callback",
-    "tf.random.uniform inside a tf.function that a callback calls",
-    identical(),
-    callbacks=lambda trial: [TracesRandom()],
-)
-
-
-@tf.function
-def jittered(x):
-    return x + tf.random.normal(tf.shape(x), stddev=0.1)
 
 
 def generator_callbacks(trial):
@@ -180,21 +132,6 @@ class Reseeds(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         keras.utils.set_random_seed(100 + epoch)
 
-
-class DrawsFromAll(keras.callbacks.Callback):
-    """Draws from everything that has just been seeded."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        drawn = np.random.uniform() + float(tf.random.uniform([])) + float(keras.random.uniform([]))
-        self.model.optimizer.learning_rate = 0.02 + 0.02 * drawn
-
-
-study(
-    "set-random-seed-in-callback",
-    "set_random_seed at every epoch's begin, and draws from NumPy, TensorFlow and Keras",
-    identical(),
-    callbacks=lambda trial: [Reseeds(), DrawsFromAll()],
-)
 
 study(
     "set-random-seed-beside-keras-random",

@@ -1,7 +1,5 @@
 """TensorFlow's resources: tables, queues, iterators of datasets, and variables as seeds."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,11 +1,8 @@
 """Late changes: layers frozen and unfrozen, schedules set, models compiled again, banks that grow."""
 
-from __future__ import annotations
-
 import keras
-import numpy as np
 import tensorflow as tf
-from pieces import build_eager, build_model, compiled, layers_of
+from pieces import build_model, compiled, layers_of
 from registry import either, identical, refused, study
 
 
@@ -36,22 +33,6 @@ study(
     either("backbone", by=2),
     model=build_frozen,
     callbacks=lambda trial: [Unfreezes()],
-)
-
-
-class FreezesForAnEpoch(keras.callbacks.Callback):
-    """Freezes a layer for the second epoch alone."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.model.layers[0].trainable = epoch != 1
-
-
-study(
-    "frozen-for-an-epoch-eager",
-    "a layer frozen and unfrozen again by a callback, eagerly",
-    either("trainable", by=2),
-    model=build_eager,
-    callbacks=lambda trial: [FreezesForAnEpoch()],
 )
 
 
@@ -139,14 +120,6 @@ class ChangesDropout(keras.callbacks.Callback):
 
 
 study(
-    "dropout-rate-changed-eager",
-    "a callback that raises Dropout.rate with every batch, eagerly",
-    identical(),
-    model=build_eager,
-    callbacks=lambda trial: [ChangesDropout()],
-)
-
-study(
     "dropout-rate-changed-traced",
     "the same in a traced model, where the rate is baked in",
     either("rate"),
@@ -177,35 +150,6 @@ study(
 )
 
 
-class Prunes(keras.callbacks.Callback):
-    """Magnitude pruning: masks that are made in training."""
-
-    def __init__(self):
-        super().__init__()
-        self.masks = None
-
-    def on_epoch_end(self, epoch, logs=None):
-        kernel = self.model.layers[0].kernel
-        if epoch == 1:
-            values = np.abs(kernel.numpy())
-            self.masks = tf.constant(values > np.quantile(values, 0.3), tf.float32)
-        if self.masks is not None:
-            kernel.assign(kernel.value * self.masks)
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.masks is not None:
-            kernel = self.model.layers[0].kernel
-            kernel.assign(kernel.value * self.masks)
-
-
-study(
-    "pruning-masks",
-    "magnitude pruning whose masks, tensors, are made at the second epoch's end",
-    identical(),
-    callbacks=lambda trial: [Prunes()],
-)
-
-
 class GrowsModel(keras.callbacks.Callback):
     """Adds a loss to the model in the middle of training."""
 
@@ -221,25 +165,6 @@ study(
     either("extra", by=2),
     model=build_model,
     callbacks=lambda trial: [GrowsModel()],
-)
-
-
-class LateVariable(keras.callbacks.Callback):
-    """Makes its variable with the third batch."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        if batch == 2 and not hasattr(self, "anchor"):
-            self.anchor = tf.Variable(self.model.layers[0].kernel.value)
-        if hasattr(self, "anchor"):
-            kernel = self.model.layers[0].kernel
-            kernel.assign(0.9 * kernel.value + 0.1 * self.anchor)
-
-
-study(
-    "variable-made-late",
-    "a variable that a callback makes in the first epoch, as an anchor",
-    either("anchor"),
-    callbacks=lambda trial: [LateVariable()],
 )
 
 

@@ -1,9 +1,5 @@
-"""State inside objects of libraries: frames, buffers, and what is written in C."""
+"""State inside objects of libraries: frames, buffers, and generators that wait."""
 
-from __future__ import annotations
-
-import array
-import ctypes
 import random
 
 import keras
@@ -52,47 +48,6 @@ study(
     "a bytearray of counts that a callback writes into",
     refused("ByteCounter.counts", "a buffer of bytes", "keep a NumPy array"),
     callbacks=lambda trial: [ByteCounter()],
-)
-
-
-class ArrayGrows(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.losses = array.array("d")
-
-    def keep(self, loss):
-        self.losses.append(loss)
-        return sum(self.losses[-3:])
-
-
-study(
-    "array-module-grows",
-    "an array.array that a callback appends to",
-    refused("ArrayGrows.losses", "a buffer of bytes", "keep a NumPy array"),
-    callbacks=lambda trial: [ArrayGrows()],
-)
-
-
-class CStruct(ctypes.Structure):
-    _fields_ = (("steps", ctypes.c_int), ("total", ctypes.c_double))
-
-
-class InStruct(Lowers):
-    def __init__(self):
-        super().__init__()
-        self.kept = CStruct()
-
-    def keep(self, loss):
-        self.kept.steps += 1
-        self.kept.total += loss
-        return self.kept.total / self.kept.steps
-
-
-study(
-    "ctypes-structure",
-    "a structure of ctypes that a callback counts in",
-    refused("InStruct.kept", "a buffer of bytes", "keep a NumPy array"),
-    callbacks=lambda trial: [InStruct()],
 )
 
 

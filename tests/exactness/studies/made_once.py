@@ -4,8 +4,6 @@ A process a trial makes each of them the trial's own: data sets that are shuffle
 metrics, variables, losses and schedules with state, preprocessing layers, a frozen network.
 """
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -25,10 +23,6 @@ study(
     data=lambda trial: Data(train=SHUFFLED),
 )
 
-PIPELINE = PAIRS.cache().shuffle(2 * BATCH).batch(BATCH).prefetch(tf.data.AUTOTUNE)
-for _ in PIPELINE.take(2):
-    pass
-
 
 RNG = np.random.default_rng(0)
 
@@ -46,8 +40,6 @@ study(
     objective="val_loss",
     steps=4,
 )
-
-WEIGHTS = np.random.RandomState(1)
 
 
 class Reordered(keras.utils.PyDataset):
@@ -117,20 +109,6 @@ study(
     identical(),
     model=tracked_model,
 )
-
-METRICS = [keras.metrics.SparseCategoricalAccuracy(name="hits")]
-
-
-class Annealed(keras.losses.Loss):
-    """Weighs its value by a variable that each call lowers."""
-
-    def __init__(self):
-        super().__init__(name="annealed")
-        self.weight = tf.Variable(1.0, trainable=False)
-
-    def call(self, y_true, y_pred):
-        self.weight.assign(0.97 * self.weight)
-        return self.weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
 
 class Counting(keras.optimizers.schedules.LearningRateSchedule):

@@ -1,18 +1,12 @@
 """State at module and class level: globals, counters of classes, caches, helper modules."""
 
-from __future__ import annotations
-
-import collections
 import contextvars
-import enum
 import functools
 import random
 import threading
 
 import keras
 import numpy as np
-import pieces
-import tensorflow as tf
 from pieces import build_eager, build_model
 from project_settings import next_rate
 from registry import either, identical, refused, study
@@ -59,15 +53,6 @@ study(
         ReadsGlobal(),
     ],
 )
-
-SMOOTHING = 0.2
-
-
-def smoothed(y_true, y_pred):
-    global SMOOTHING
-    SMOOTHING *= 0.95
-    truth = tf.one_hot(tf.cast(tf.reshape(y_true, [-1]), tf.int32), pieces.CLASSES)
-    return keras.losses.categorical_crossentropy(truth, y_pred, label_smoothing=SMOOTHING)
 
 
 class Stepper(keras.callbacks.Callback):
@@ -148,14 +133,6 @@ study(
 )
 
 
-class Phase(enum.Enum):
-    """A schedule's phases."""
-
-    WARM = 0.02
-    HOT = 0.1
-    COLD = 0.01
-
-
 LOCAL = threading.local()
 
 
@@ -192,21 +169,6 @@ study(
     callbacks=lambda trial: [InContext()],
 )
 
-HITS = collections.defaultdict(lambda: collections.Counter({"low": 1}))
-
-
-class Counted(keras.callbacks.Callback):
-    """Counts kinds of batches in a defaultdict of Counters."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        HITS[batch % 2]["low" if logs["loss"] < 1 else "high"] += 1
-        self.model.optimizer.learning_rate = 0.1 / (1 + HITS[0]["low"] + 2 * HITS[1]["high"])
-
-
-@functools.singledispatch
-def scaled(value):
-    return value
-
 
 @functools.singledispatch
 def halved(value):
@@ -214,7 +176,7 @@ def halved(value):
 
 
 @halved.register
-def _(value: float):
+def _(value):
     return value / 2
 
 
@@ -231,25 +193,6 @@ study(
     identical(),
     callbacks=lambda trial: [Dispatches()],
 )
-
-
-CACHE = {}
-
-
-def memoized(name):
-    def wrap(function):
-        def call(*arguments):
-            CACHE.setdefault(name, []).append(len(CACHE.get(name, ())))
-            return function(*arguments) * (1 + 0.01 * len(CACHE[name]))
-
-        return call
-
-    return wrap
-
-
-@memoized("crossentropy")
-def remembering(y_true, y_pred):
-    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
 
 WINDOW = np.zeros(5)

@@ -1,11 +1,6 @@
 """Order and identity: sets, shared objects, aliases, structures that go round in a circle."""
 
-from __future__ import annotations
-
-import collections
-import copy
 import io
-import types
 import weakref
 
 import keras
@@ -62,26 +57,6 @@ study(
 )
 
 
-class SeenInDict(SeenInEpoch):
-    """Keeps the batches as the keys of a dict, as the refusal advises."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = {}
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.seen |= dict.fromkeys([batch])
-        rate(self, len(self.seen))
-
-
-study(
-    "dict-instead-of-a-set",
-    "the same with the keys of a dict",
-    identical(),
-    callbacks=lambda trial: [SeenInDict()],
-)
-
-
 class LooksUp(keras.callbacks.Callback):
     """Looks batches up in a set that nothing changes, and begins an empty one with each."""
 
@@ -101,33 +76,6 @@ study(
     identical(),
     callbacks=lambda trial: [LooksUp({1, 3, "x", "y"})],
 )
-
-
-class Writes(keras.callbacks.Callback):
-    """Writes into a record that it shares."""
-
-    def __init__(self, record):
-        super().__init__()
-        self.record = record
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.record.losses.append(logs["loss"])
-
-
-class Reads(keras.callbacks.Callback):
-    """Reads the record that another callback writes into."""
-
-    def __init__(self, record):
-        super().__init__()
-        self.losses = record.losses
-
-    def on_train_batch_begin(self, batch, logs=None):
-        rate(self, sum(self.losses[-3:]))
-
-
-def sharing(trial):
-    record = types.SimpleNamespace(losses=[])
-    return [Writes(record), Reads(record)]
 
 
 SHARED = []
@@ -194,73 +142,6 @@ study(
 )
 
 
-class ViewOfArray(keras.callbacks.Callback):
-    """A view and the array that it looks into."""
-
-    def __init__(self):
-        super().__init__()
-        self.ring = np.zeros(8)
-        self.half = self.ring[::2]
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.ring[:] = np.roll(self.ring, 1)
-        self.ring[0] = logs["loss"]
-        rate(self, self.half.sum())
-
-
-study(
-    "view-of-an-array",
-    "an array and a strided view of it, in two attributes",
-    either("half"),
-    callbacks=lambda trial: [ViewOfArray()],
-)
-
-
-class OrderedOnes(keras.callbacks.Callback):
-    """An OrderedDict used as an LRU cache."""
-
-    def __init__(self):
-        super().__init__()
-        self.recent = collections.OrderedDict()
-
-    def on_train_batch_end(self, batch, logs=None):
-        key = int(10 * logs["loss"]) % 4
-        self.recent[key] = self.recent.get(key, 0) + 1
-        self.recent.move_to_end(key, last=batch % 2 == 0)
-        if len(self.recent) > 3:
-            self.recent.popitem(last=False)
-        rate(self, sum((i + 1) * k for i, k in enumerate(self.recent)) / 4)
-
-
-study(
-    "ordered-dict-as-lru",
-    "an OrderedDict whose order is the state",
-    identical(),
-    callbacks=lambda trial: [OrderedOnes()],
-)
-
-
-class ByIdentity(keras.callbacks.Callback):
-    """A dictionary by tuples and numbers of several types."""
-
-    def __init__(self):
-        super().__init__()
-        self.table = {}
-
-    def on_train_batch_end(self, batch, logs=None):
-        for key in (batch, (batch, "a"), np.int64(batch + 10), None, 1.5, b"x", frozenset({batch})):
-            self.table[key] = self.table.get(key, 0) + logs["loss"]
-        rate(self, self.table[None] + len(self.table) / 10)
-
-
-study(
-    "dictionary-with-mixed-keys",
-    "a dictionary with keys of many types",
-    identical(),
-    callbacks=lambda trial: [ByIdentity()],
-)
-
-
 class Weakly(keras.callbacks.Callback):
     """A weak dictionary beside the list that keeps its keys alive."""
 
@@ -303,24 +184,6 @@ study(
     refused("WritesText.text", "a stream in memory", "in a list"),
     callbacks=lambda trial: [WritesText()],
 )
-
-
-class Snapshots(keras.callbacks.Callback):
-    """Deep copies of its own state, to go back to."""
-
-    def __init__(self):
-        super().__init__()
-        self.state = {"loss": 9.0, "trace": []}
-        self.saved = []
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.state["trace"].append(logs["loss"])
-        self.state["loss"] = min(self.state["loss"], logs["loss"])
-        self.saved.append(copy.deepcopy(self.state))
-        if len(self.saved) == 4:
-            self.state = self.saved.pop(0)
-            self.saved.clear()
-        rate(self, self.state["loss"] + len(self.state["trace"]) / 20)
 
 
 class Structured(keras.callbacks.Callback):

@@ -1,7 +1,5 @@
 """Steps of one's own, traced or beside callbacks: added losses, negatives, counters, undo."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from pieces import CLASSES, FEATURES, compiled, layers_of
@@ -78,23 +76,6 @@ study(
     "a Python counter in a traced train_step, which counts tracings",
     identical(),
     model=lambda trial: compiled(TracedCounter()),
-)
-
-
-class NegativeSampling(Wrapping):
-    """Draws negatives by tf.random inside of a traced step."""
-
-    def train_step(self, data):
-        x, y = data
-        negative = tf.random.shuffle(x)
-        return {"loss": self.step(x - 0.1 * negative, y)}
-
-
-study(
-    "negatives-by-random-shuffle",
-    "tf.random.shuffle in a traced train_step",
-    identical(),
-    model=lambda trial: compiled(NegativeSampling()),
 )
 
 

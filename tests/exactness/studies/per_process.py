@@ -1,13 +1,11 @@
 """What differs from process to process: hashes, addresses, unseeded generators."""
 
-from __future__ import annotations
-
 import os
 
 import keras
 import numpy as np
 from pieces import BATCH, samples
-from registry import either, identical, study
+from registry import either, study
 
 from sweeper import Data
 
@@ -39,35 +37,6 @@ study(
     "np.random.default_rng() without a seed in the data factory",
     either("default_rng"),
     data=unseeded,
-)
-
-
-class DrawsUnseeded(keras.callbacks.Callback):
-    """Makes a generator without a seed when it needs one."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate = 0.1 * np.random.default_rng().uniform(0.5, 1)
-
-
-study(
-    "unseeded-default-rng-in-callback",
-    "np.random.default_rng() without a seed with every batch of a callback",
-    either("default_rng"),
-    callbacks=lambda trial: [DrawsUnseeded()],
-)
-
-
-def seeded_by_trial(trial):
-    x, y = samples()
-    rng = np.random.default_rng(trial.seed)
-    return Data(train=(x + rng.normal(0, 0.1, x.shape).astype("float32"), y), batch_size=BATCH)
-
-
-study(
-    "generator-seeded-by-trial",
-    "np.random.default_rng(trial.seed), as it should be",
-    identical(),
-    data=seeded_by_trial,
 )
 
 

@@ -1,7 +1,5 @@
 """What most studies of the corpus share: a dozen units, forty samples, five batches an epoch."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 

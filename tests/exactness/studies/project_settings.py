@@ -1,7 +1,5 @@
 """A project's own module beside the study file: settings and counters that its code changes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 STEP = 0

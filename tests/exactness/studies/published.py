@@ -1,7 +1,5 @@
 """Callbacks as scripts and packages publish them: warm-up, averaging, cycles, snapshots, curricula."""
 
-from __future__ import annotations
-
 import collections
 
 import keras

@@ -1,7 +1,5 @@
 """Callbacks that go back, plan and note: scalers, plateaus, best weights, noise."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from pieces import BATCH, samples
@@ -30,25 +28,6 @@ study(
     either("scaled"),
     data=scaled_data,
 )
-
-
-class Patient(keras.callbacks.Callback):
-    """Goes back to the best weights after bad epochs, as many times as it may."""
-
-    def __init__(self):
-        super().__init__()
-        self.best = np.inf
-        self.best_weights = None
-        self.tries = {"left": 2, "log": []}
-
-    def on_epoch_end(self, epoch, logs=None):
-        if logs["loss"] < 0.9 * self.best:
-            self.best, self.best_weights = logs["loss"], self.model.get_weights()
-        elif self.tries["left"] > 0:
-            self.tries["left"] -= 1
-            self.tries["log"].append((epoch, logs["loss"]))
-            self.model.set_weights(self.best_weights)
-            self.model.optimizer.learning_rate *= 0.5
 
 
 class NoisyGradients(keras.callbacks.Callback):

@@ -1,13 +1,9 @@
 """Callbacks that keep meters, print and write, and what `Trial.output_only` exempts."""
 
-from __future__ import annotations
-
 import time
 
 import keras
-import numpy as np
 from registry import either, identical, study
-from tqdm import tqdm
 
 
 class Bar:
@@ -69,28 +65,6 @@ study(
 )
 
 
-class KeepsGradients(keras.callbacks.Callback):
-    """Keeps something that no checkpoint can hold, and uses it."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = None
-
-    def on_train_batch_end(self, batch, logs=None):
-        loss = logs["loss"]
-        self.last = memoryview(np.array([loss]).tobytes())
-        rate = 0.1 / (1 + np.frombuffer(self.last)[0])
-        self.model.optimizer.learning_rate = rate
-
-
-study(
-    "memoryview-changed",
-    "a memoryview that a callback makes anew with every batch",
-    either("last"),
-    callbacks=lambda trial: [KeepsGradients()],
-)
-
-
 class TimeHistory(keras.callbacks.Callback):
     """Times every batch and every epoch, as benchmark scripts do."""
 
@@ -109,26 +83,5 @@ study(
     "a callback that keeps how long each batch took",
     identical(),
     callbacks=lambda trial: [TimeHistory()],
-    clocks=True,
-)
-
-
-class Bars(keras.callbacks.Callback):
-    """A tqdm bar that prints and moves with every batch."""
-
-    def __init__(self, bar):
-        super().__init__()
-        self.bar = bar
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.bar.update(1)
-        self.bar.set_postfix(loss=logs["loss"])
-
-
-study(
-    "tqdm-output-only",
-    "a tqdm bar that prints, given to trial.output_only",
-    identical(),
-    callbacks=lambda trial: [Bars(trial.output_only(tqdm(total=20)))],
     clocks=True,
 )

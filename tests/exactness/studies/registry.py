@@ -1,46 +1,42 @@
 """How a file of the corpus says what its studies are: `study`, and what each is to come to."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pieces
 
 from sweeper import Study
 
-STUDIES: dict[str, Study] = {}
+STUDIES = {}
 
 
-def identical() -> None:
+def identical():
     """It trains, and ends the same after its kills."""
 
 
-def refused(*words: str, by: int = 1) -> None:
+def refused(*words, by=1):
     """It is refused, in or before segment ``by``, with all of ``words``."""
 
 
-def either(*words: str, by: int = 1) -> None:
+def either(*words, by=1):
     """It ends the same, or is refused as `refused` says."""
 
 
 def study(
-    name: str,
-    kind: str,
-    expects: None,
+    name,
+    kind,
+    expects,
     *,
-    model: Callable[[Any], Any] = pieces.build_model,
-    data: Callable[[Any], Any] = pieces.load_data,
-    callbacks: Callable[[Any], Any] | None = None,
-    step: Callable[[Any], Any] | None = None,
-    epochs: int = 4,
-    steps: int = 5,
-    own_server: bool = False,
-    clocks: bool = False,
-    objective: str = "loss",
-    deterministic: bool = True,
-) -> None:
+    model=pieces.build_model,
+    data=pieces.load_data,
+    callbacks=None,
+    step=None,
+    epochs=4,
+    steps=5,
+    own_server=False,
+    clocks=False,
+    objective="loss",
+    deterministic=True,
+):
     """Add a study; see `exactness_list.StudyPart` for what the arguments mean.
 
     It stands in its module under its name in capitals, as in a user's file, so that

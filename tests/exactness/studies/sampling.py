@@ -1,8 +1,5 @@
 """State in data: samplers, files, queues and buffers that are read on, and datasets' maps."""
 
-from __future__ import annotations
-
-import collections
 import csv
 import itertools
 import random
@@ -16,11 +13,6 @@ from registry import either, identical, refused, study
 from sweeper import Data
 
 STEPS = SAMPLES // BATCH
-
-
-def batches(x, y):
-    for start in range(0, len(x), BATCH):
-        yield x[start : start + BATCH], y[start : start + BATCH]
 
 
 class Resizing(keras.utils.PyDataset):
@@ -76,20 +68,6 @@ study(
     refused("Data(train=…).file", "read during training", "in the factory", by=2),
     data=lambda trial: Data(train=Streamed(trial.directory / "rows.csv")),
 )
-
-
-def replayed(trial):
-    x, y = samples(count=SAMPLES)
-    buffer = collections.deque(maxlen=16)
-
-    def from_buffer(epoch):
-        rng = np.random.default_rng(epoch)
-        for xs, ys in batches(x, y):
-            buffer.extend(zip(xs, ys, strict=True))
-            chosen = [buffer[i] for i in rng.integers(len(buffer), size=BATCH)]
-            yield np.stack([c[0] for c in chosen]), np.array([c[1] for c in chosen])
-
-    return Data(train=from_buffer)
 
 
 def chained(trial):

@@ -1,7 +1,5 @@
 """Training steps in parts: what they hold, what they count, and who changes it."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from pieces import CLASSES, FEATURES, layers_of
@@ -21,33 +19,6 @@ def settings(**options):
         "metrics": ["accuracy"],
         **options,
     }
-
-
-class Annealed(TrainingStep):
-    """A weight that rises with every step, in a variable that no Keras list holds."""
-
-    def __init__(self, trial):
-        super().__init__(**settings())
-        self.weight = tf.Variable(0.0, trainable=False)
-        self.spread = keras.metrics.Mean("spread")
-
-    def per_example_loss(self, targets, predictions):
-        self.spread.update_state(tf.math.reduce_std(predictions))
-        entropy = -tf.reduce_sum(predictions * tf.math.log(predictions + 1e-6), axis=-1)
-        return super().per_example_loss(targets, predictions) - self.weight * entropy
-
-    def update(self, gradients, variables, values):
-        super().update(gradients, variables, values)
-        self.weight.assign_add(0.01)
-
-
-study(
-    "training-step-own-variable",
-    "a tf.Variable and a metric that are attributes of a TrainingStep, moved by its update",
-    identical(),
-    model=build_plain,
-    step=Annealed,
-)
 
 
 class Teacher(TrainingStep):

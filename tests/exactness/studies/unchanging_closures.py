@@ -1,7 +1,5 @@
 """Closures, model attributes and data functions over what has no plain form and never changes."""
 
-from __future__ import annotations
-
 import argparse
 import collections
 import enum
@@ -96,11 +94,4 @@ study(
     "a loss over arguments, a local named tuple, flags, partials, a lock and iterators never advanced",
     identical(),
     model=over_plain_values,
-)
-
-study(
-    "loss-over-plain-values-eager",
-    "the same, eagerly",
-    identical(),
-    model=lambda trial: over_plain_values(trial, run_eagerly=True),
 )

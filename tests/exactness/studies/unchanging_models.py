@@ -1,7 +1,5 @@
 """Models, data and callbacks over what has no plain form and never changes."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import re

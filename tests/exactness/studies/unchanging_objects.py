@@ -3,8 +3,6 @@
 A row is an object and what a callback reads of it with every batch.
 """
 
-from __future__ import annotations
-
 import argparse
 import array
 import ctypes
@@ -19,7 +17,6 @@ import subprocess
 import sys
 import threading
 import types
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -134,19 +131,6 @@ def of_libraries(trial):
     ]
 
 
-class Kept:
-    """What a weak reference leads to."""
-
-    scale = 0.9
-
-
-def weakly(trial):
-    kept = Kept()
-    callback = Holds([(weakref.ref(kept), lambda reference: reference().scale)])
-    callback.keeps_alive = kept
-    return [callback]
-
-
 study(
     "holds-plain-objects",
     "arrays of names and objects, numbers, views, lambdas, modules and a generator never advanced",
@@ -165,4 +149,3 @@ study(
     identical(),
     callbacks=lambda trial: [Holds(of_libraries(trial))],
 )
-study("holds-weak-reference", "a weak reference to an object", identical(), callbacks=weakly)

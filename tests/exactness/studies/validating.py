@@ -1,34 +1,12 @@
 """Validation: datasets that repeat, of unknown length, with state of their own; vectors as metrics."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, CLASSES, build_model, compiled, layers_of, samples
+from pieces import BATCH, build_model, compiled, layers_of, samples
 from registry import either, identical, study
 
 from sweeper import Data
-
-
-def dataset(seed, count):
-    return tf.data.Dataset.from_tensor_slices(samples(seed, count)).batch(BATCH)
-
-
-study(
-    "validation-unknown-length",
-    "a filtered dataset for validation, with validation_steps",
-    identical(),
-    data=lambda trial: Data(
-        train=samples(),
-        batch_size=BATCH,
-        validation=tf.data.Dataset.from_tensor_slices(samples(4, 64))
-        .filter(lambda x, y: x[0] > -1.0)
-        .batch(BATCH),
-        validation_steps=3,
-    ),
-    objective="val_loss",
-)
 
 study(
     "validation-shuffled-repeats",
@@ -71,102 +49,6 @@ study(
     data=validated_by_generator,
     objective="val_loss",
 )
-
-
-def one_hot(trial):
-    x, y = samples()
-    x_val, y_val = samples(4, 16)
-    return Data(
-        train=(x, keras.utils.to_categorical(y, CLASSES)),
-        validation=(x_val, keras.utils.to_categorical(y_val, CLASSES)),
-        batch_size=BATCH,
-    )
-
-
-study(
-    "f1-score-vector",
-    "keras.metrics.F1Score() as it is by default: a vector",
-    identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()),
-        loss="categorical_crossentropy",
-        metrics=[keras.metrics.F1Score()],
-    ),
-    data=one_hot,
-)
-
-
-class ByClass(keras.Model):
-    """Reports a vector from its train_step."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = keras.Sequential(layers_of())
-
-    def call(self, x, training=False):
-        return self.inner(x, training=training)
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            predicted = self(x, training=True)
-            loss = self.compute_loss(x, y, predicted)
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return {"loss": loss, "by_class": tf.reduce_mean(predicted, axis=0)}
-
-
-study(
-    "train-step-vector",
-    "a train_step that reports a vector",
-    identical(),
-    model=lambda trial: compiled(ByClass()),
-)
-
-
-class LowersRateByF1(keras.callbacks.Callback):
-    """Goes by the mean of a vector that the logs hold."""
-
-    def __init__(self):
-        super().__init__()
-        self.best = np.zeros(CLASSES, "float32")
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.best = np.maximum(self.best, logs["val_f1_score"])
-        self.model.optimizer.learning_rate = 0.1 * (1 - float(self.best.mean()) / 2)
-
-
-study(
-    "f1-score-in-callback",
-    "a callback that keeps the best of a vector metric and sets the rate by it",
-    identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()),
-        loss="categorical_crossentropy",
-        metrics=[keras.metrics.F1Score()],
-    ),
-    data=one_hot,
-    callbacks=lambda trial: [LowersRateByF1()],
-)
-
-
-class Confusion(keras.metrics.Metric):
-    """A metric of one's own that returns a dictionary and counts in Python."""
-
-    def __init__(self):
-        super().__init__(name="confusion")
-        self.matrix = self.add_weight(shape=(CLASSES, CLASSES), initializer="zeros", name="m")
-
-    def update_state(self, y_true, y_pred, sample_weight=None):
-        y_true = tf.reshape(y_true, [-1])
-        self.matrix.assign_add(
-            tf.cast(
-                tf.math.confusion_matrix(y_true, tf.argmax(y_pred, axis=-1), CLASSES), "float32"
-            )
-        )
-
-    def result(self):
-        return tf.linalg.diag_part(self.matrix) / (1 + tf.reduce_sum(self.matrix, axis=1))
 
 
 class KeepsRunning(keras.metrics.Metric):

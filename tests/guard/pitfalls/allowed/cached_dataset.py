@@ -1,7 +1,5 @@
 """A PyDataset behind functools.cache, with a hook that does nothing."""
 
-from __future__ import annotations
-
 import functools
 
 import keras

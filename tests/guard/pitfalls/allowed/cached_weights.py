@@ -1,7 +1,5 @@
 """Arrays of weights, read once, that every trial's own layers begin with."""
 
-from __future__ import annotations
-
 import functools
 
 import keras

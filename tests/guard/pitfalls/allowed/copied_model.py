@@ -1,7 +1,5 @@
 """copy.copy of a model: Keras copies all of it, by saving and loading."""
 
-from __future__ import annotations
-
 import copy
 
 import keras

@@ -1,7 +1,5 @@
 """Nothing is made outside the factories."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

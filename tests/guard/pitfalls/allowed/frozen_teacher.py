@@ -1,7 +1,5 @@
 """A frozen teacher, held by the model and used by the loss."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

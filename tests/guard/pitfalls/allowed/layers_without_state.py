@@ -1,7 +1,5 @@
 """Layers that have nothing to train, and an Input, as constants."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

@@ -1,7 +1,5 @@
 """A callback that holds this trial's model."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

@@ -1,7 +1,5 @@
 """Normalization adapted at import."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

@@ -1,7 +1,5 @@
 """The metrics of a custom training step, made in the model's __init__."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Losses without state, Keras's and one's own."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

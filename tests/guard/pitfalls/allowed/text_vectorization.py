@@ -1,7 +1,5 @@
 """A vocabulary adapted at import, inside every model."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from small_study import compiled, study_of

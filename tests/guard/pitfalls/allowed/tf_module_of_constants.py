@@ -1,7 +1,5 @@
 """A tf.Module made once that holds a table and nothing that is trained."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """A training step whose optimizers, metrics and variables are each trial's."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import study_of

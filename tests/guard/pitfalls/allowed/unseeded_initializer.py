@@ -1,7 +1,5 @@
 """An initializer without a seed, made at import and used twice."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

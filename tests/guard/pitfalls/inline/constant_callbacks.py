@@ -1,7 +1,5 @@
 """A list of callbacks as a constant."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

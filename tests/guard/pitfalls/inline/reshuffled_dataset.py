@@ -1,7 +1,5 @@
 """A tf.data pipeline that draws another order each time it is read."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """A generator that is used up by the first trial."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

@@ -1,7 +1,5 @@
 """functools.cache gives the second trial the first one's model."""
 
-from __future__ import annotations
-
 import functools
 
 import keras

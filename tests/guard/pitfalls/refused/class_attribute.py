@@ -1,7 +1,5 @@
 """A layer in a class's body is one layer for all its instances."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

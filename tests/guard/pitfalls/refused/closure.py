@@ -1,7 +1,5 @@
 """A function that makes the factory makes the trunk as well, once."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

@@ -1,7 +1,5 @@
 """A layer's call uses a layer of the module, which the first trial builds."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

@@ -1,7 +1,5 @@
 """A global that the first call fills."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

@@ -1,7 +1,5 @@
 """A layer that says it equals everything."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

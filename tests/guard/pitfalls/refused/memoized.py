@@ -1,7 +1,5 @@
 """A decorator of one's own that remembers what a function returned."""
 
-from __future__ import annotations
-
 import functools
 
 import keras

@@ -1,7 +1,5 @@
 """Two learning rates compared on what looks like a copy of the model."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

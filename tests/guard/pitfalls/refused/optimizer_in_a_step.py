@@ -1,7 +1,5 @@
 """A training step of one's own applies an optimizer of the module's."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from small_study import compiled, study_of

@@ -1,7 +1,5 @@
 """The layer is in another module of the project."""
 
-from __future__ import annotations
-
 import keras
 from project import parts
 from small_study import compiled, study_of

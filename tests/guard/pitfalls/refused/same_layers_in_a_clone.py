@@ -1,7 +1,5 @@
 """clone_model with a function that gives each layer back."""
 
-from __future__ import annotations
-
 import functools
 
 import keras

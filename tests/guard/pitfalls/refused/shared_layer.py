@@ -1,7 +1,5 @@
 """One trunk for every trial."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

@@ -1,7 +1,5 @@
 """One optimizer, with its momentum, for all trials."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

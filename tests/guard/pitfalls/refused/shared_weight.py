@@ -1,7 +1,5 @@
 """A layer adds a weight that the file made."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

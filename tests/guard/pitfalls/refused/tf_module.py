@@ -1,7 +1,5 @@
 """A tf.Module made once, around a layer."""
 
-from __future__ import annotations
-
 import keras
 import tensorflow as tf
 from small_study import compiled, study_of

@@ -1,7 +1,5 @@
 """Distillation whose teacher nobody froze."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

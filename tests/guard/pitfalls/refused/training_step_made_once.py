@@ -1,7 +1,5 @@
 """One training step for all trials."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import study_of

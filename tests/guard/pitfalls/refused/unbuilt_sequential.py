@@ -1,7 +1,5 @@
 """A Sequential that is built by the first model that uses it, made once."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

@@ -1,7 +1,5 @@
 """Metrics at the top of the file, as guides to custom training steps write them."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """A loss that keeps a running scale."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

@@ -1,7 +1,5 @@
 """A PyDataset, whose order each trial goes on with."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

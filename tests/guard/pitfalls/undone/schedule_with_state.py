@@ -1,7 +1,5 @@
 """A schedule that counts its calls."""
 
-from __future__ import annotations
-
 import keras
 from small_study import study_of
 

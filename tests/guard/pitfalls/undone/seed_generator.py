@@ -1,7 +1,5 @@
 """One generator of seeds for the noise of all trials."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 

@@ -1,7 +1,5 @@
 """A NumPy generator at the top of the file draws every trial's noise."""
 
-from __future__ import annotations
-
 import keras
 import numpy as np
 from small_study import compiled, study_of

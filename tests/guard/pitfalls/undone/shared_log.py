@@ -1,7 +1,5 @@
 """Every trial's callback appends to one list."""
 
-from __future__ import annotations
-
 import keras
 from small_study import compiled, study_of
 
