@@ -175,7 +175,7 @@ def halved(value):
     return value
 
 
-@halved.register
+@halved.register(float)
 def _(value):
     return value / 2
 
