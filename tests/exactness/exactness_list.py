@@ -29,8 +29,8 @@ BY_DEFAULT = frozenset(
         *("clear-session-in-callback", "unfrozen-by-callback", "training-step-own-network"),
         # Refused at once, and by the second segment.
         *("set-that-grows", "pydataset-progressive"),
-        # Output, a clock, and what never changes.
-        *("output-only-bar", "time-history", "holds-resources"),
+        # Output, and a clock.
+        *("output-only-bar", "time-history"),
     }
 )
 """What the tests run by default: of every kind of holder and every verdict, at the first kill and later, one."""
