@@ -60,30 +60,6 @@ study(
 )
 
 
-class CountsInPython(TrainingStep):
-    """Counts its calls in plain Python, run eagerly, and weighs its loss by the count."""
-
-    def __init__(self, trial):
-        super().__init__(**settings(run_eagerly=True))
-        self.calls = {"steps": 0}
-        self.history = []
-
-    def per_example_loss(self, targets, predictions):
-        self.calls["steps"] += 1
-        self.history.append(self.calls["steps"])
-        weight = 1.0 + 0.1 * sum(self.history[-3:])
-        return weight * super().per_example_loss(targets, predictions)
-
-
-study(
-    "training-step-counts",
-    "a dict and a list that are attributes of an eager TrainingStep, which count its calls",
-    identical(),
-    model=build_plain,
-    step=CountsInPython,
-)
-
-
 def every_other_step(trial):
     called = []
 
