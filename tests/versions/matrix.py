@@ -1,4 +1,10 @@
-"""Matrix of versions: one environment for each cell, in which a study is killed, resumed, checked and verified."""
+"""Matrix of versions: one environment for each cell, in which a study is killed, resumed, checked and verified.
+
+Keras's own tests of its callbacks, which its package has, are run as they are and with `sweeper.fit`.
+
+    python tests/versions/matrix.py            # all cells
+    python tests/versions/matrix.py lowest     # one of them
+"""
 
 from __future__ import annotations
 

@@ -111,6 +111,13 @@ def environment(requirement, directory):
     return python
 
 
+def pass_the_fast_tests(python, tree):
+    tests = [f"tests/{directory}" for directory in FAST]
+    said = command(python, "-m", "pytest", "-q", *tests, "--deselect", SOURCES, cwd=tree)
+    assert " passed" in said
+    assert " failed" not in said
+
+
 def test_the_wheel_passes_the_fast_tests(built, tmp_path):
     tree = unpacked(built, tmp_path / "sources")
     shutil.rmtree(tree / "sweeper")  # what is tested is what the wheel installed
@@ -119,16 +126,13 @@ def test_the_wheel_passes_the_fast_tests(built, tmp_path):
 
     said = command(python, "-c", "import sweeper; print(sweeper.__file__)", cwd=tree)
     assert "site-packages" in said
-    tests = [f"tests/{directory}" for directory in FAST]
-    said = command(python, "-m", "pytest", "-q", *tests, "--deselect", SOURCES, cwd=tree)
-    assert " passed" in said
-    assert " failed" not in said
+    pass_the_fast_tests(python, tree)
     said = command(python.parent / "sweeper", "init", "first.py", cwd=tmp_path)
     assert "first.py" in said
 
 
-def test_the_sdist_is_complete(built, tmp_path):
+def test_the_sdist_is_complete_and_passes_the_fast_tests(built, tmp_path):
     tree = unpacked(built, tmp_path / "sources")
     for name in ("README.md", "LICENSE", "docs", "benchmarks", "studies", "examples", "tests"):
         assert (tree / name).exists(), name
-    environment(tree, tmp_path / "environment")
+    pass_the_fast_tests(environment(tree, tmp_path / "environment"), tree)

@@ -1,0 +1,103 @@
+"""A PostgreSQL server of a test's own, from the machine's binaries, to be killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from databases import POSTGRES, Server
+
+from sweeper.db.database import Database
+
+DEBIAN = Path("/usr/lib/postgresql")
+
+
+class OwnServer:
+    """A server in a directory of its own, on a free port of 127.0.0.1."""
+
+    def __init__(self, binaries: Path, directory: Path) -> None:
+        self._binaries = binaries
+        self._data = directory / "data"
+        # PostgreSQL refuses to run as root; Debian's package brings this user.
+        self._user = "postgres" if os.geteuid() == 0 else None
+        if self._user is not None:
+            shutil.chown(directory, self._user)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self._running = False
+        self._run("initdb", "--auth=trust", "--username=postgres", "--no-sync")
+        self.start()
+        url = sa.URL.create(
+            "postgresql+psycopg", "postgres", host="127.0.0.1", port=self._port, database="postgres"
+        )
+        self.engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"-h 127.0.0.1 -p {self._port} -k {self._data.parent} -F"
+        self._run("pg_ctl", "--wait", f"--log={self._data.parent / 'log'}", "start", "-o", options)
+        self._running = True
+
+    def kill(self) -> None:
+        """End it without a word to anybody: what it does next is recover."""
+        self._run("pg_ctl", "--wait", "--mode=immediate", "stop")
+        self._running = False
+
+    def close(self) -> None:
+        self.engine.dispose()
+        if self._running:
+            self.kill()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        subprocess.run(
+            [str(self._binaries / program), f"--pgdata={self._data}", *arguments],
+            check=True,
+            user=None if self._user is None else pwd.getpwnam(self._user).pw_uid,
+            group=None if self._user is None else pwd.getpwnam(self._user).pw_gid,
+            cwd=self._data.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+
+
+@contextlib.contextmanager
+def own_server() -> Iterator[tuple[OwnServer, Server]]:
+    """Make a server with a database of sweeper's; skip where PostgreSQL is not tested at all."""
+    if not os.environ.get(POSTGRES):
+        pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
+    binaries = _binaries()
+    if binaries is None:
+        msg = (
+            f"no initdb on the path and none in {DEBIAN}/*/bin; install a PostgreSQL server to "
+            "have one killed and started again"
+        )
+        if os.environ.get("CI"):
+            pytest.fail(msg)
+        pytest.skip(msg)
+    directory = Path(tempfile.mkdtemp(prefix="sweeper-postgres-"))
+    own = OwnServer(binaries, directory)
+    try:
+        server = Server(own.engine, "sweeper")
+        server.run("CREATE DATABASE sweeper")
+        Database.open(server.url, create=True).close()
+        yield own, server
+    finally:
+        own.close()
+        shutil.rmtree(directory)
+
+
+def _binaries() -> Path | None:
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).parent
+    versions = [path.parent for path in DEBIAN.glob("*/bin/initdb")]
+    return max(versions, key=lambda path: float(path.parent.name), default=None)
