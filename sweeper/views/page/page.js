@@ -458,6 +458,21 @@ function intervalText(center, interval) {
   return `${center.toFixed(digits)} ± ${half.toFixed(digits)}`;
 }
 
+// A dot for each repeat on the scale of all repeats, a line at the mean, and one along its interval.
+function dots({ mean, interval, values: repeats }, [low, high]) {
+  if (!isNumber(mean)) return "-";
+  const at = (value) => 6 + 188 * Math.min(Math.max((value - low) / (high - low || 1), 0), 1);
+  const values = Object.values(repeats);
+  const [from, to] = interval ?? [mean, mean];
+  return svg(
+    "svg",
+    { class: "dots", viewBox: "0 0 200 20", role: "img", "aria-label": `Repeats: ${values.map((value) => number(value)).join(", ")}` },
+    svg("line", { x1: at(mean), x2: at(mean), y1: 2, y2: 18 }),
+    svg("line", { x1: at(from), x2: at(to), y1: 10, y2: 10 }),
+    ...values.map((value) => svg("circle", { cx: at(value), cy: 10, r: 4 })),
+  );
+}
+
 function standingOf({ comparison, state }) {
   if (comparison) return comparison.verdict === "better" ? "leader is better" : comparison.verdict;
   return state === "complete" ? "leads" : state;
@@ -476,6 +491,8 @@ function drawConfigurations() {
   const shape = JSON.stringify(found);
   if (!found.length || shape === configurationsDrawn) return;
   configurationsDrawn = shape;
+  const values = found.flatMap((each) => Object.values(each.values)).filter(isNumber);
+  const scale = [Math.min(...values), Math.max(...values)];
   const names = [...new Set(found.flatMap((each) => Object.keys(each.params)))];
   const label = ({ number, isConfirmation }) => `${number}${isConfirmation ? " (confirmed)" : ""}`;
   const difference = ({ comparison }) => comparison && intervalText(comparison.difference, comparison.interval);
@@ -488,7 +505,7 @@ function drawConfigurations() {
         (each) => intervalText(each.mean, each.interval),
         { greatestFirst: store.study.direction === "maximize" },
       ),
-      column("each repeat", (each) => each.std, (each) => Object.values(each.values).map((value) => number(value)).join(", ")),
+      column("each repeat", (each) => each.std, (each) => dots(each, scale)),
       column("repeats", (each) => Object.keys(each.values).length),
       column("difference to the leader", (each) => each.comparison?.difference, difference),
       column("comparison", standingOf),
