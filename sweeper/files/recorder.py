@@ -113,11 +113,13 @@ class FileRecorder:
         """Return whether this process has written to a file, by the name that the caller wrote."""
         return name in self._written and self.active and not getattr(self._inside, "on", False)
 
-    def closed(self, name: Any, *, written: bool) -> None:
+    def closed(self, name: Any, mode: str) -> None:
         """Record that a file was closed to which this process has written, now or before.
 
-        Digests are computed here because another trial may write to the file until it is read again.
+        Digests are computed here because another trial may write to the file until it is read again. A log
+        that is appended to in each step needs none: what another trial appends changes it.
         """
+        written = bool(_kinds(mode) & WRITES)
         if not self.wrote(name) or Path(os.fsdecode(name)).name in DESCRIPTIONS:
             return
         with self._unrecorded():
@@ -126,7 +128,7 @@ class FileRecorder:
                 state = _state(seen.path)
                 if state is not None and state[:2] not in self._mapped:
                     self._left[seen.path] = state
-                    seen.digest = content_digest(seen.path)
+                    seen.digest = "" if mode.startswith("a") else content_digest(seen.path)
             elif seen is not None and (left := self._left.get(seen.path)) is not None:
                 state = _state(seen.path)
                 if state is not None and state != left and state[:2] == left[:2]:
@@ -317,7 +319,7 @@ def _watch_python() -> None:
         made = open_file(file, mode, *arguments, **options)
         name = os.fspath(file) if isinstance(file, os.PathLike) else file
         if RECORDER.wrote(name):
-            _tell_when_closed(made, name, written=bool(_kinds(mode) & WRITES))
+            _tell_when_closed(made, name, mode)
         return made
 
     os.stat = asked
@@ -328,14 +330,14 @@ def _watch_python() -> None:
             capable.add(asked)
 
 
-def _tell_when_closed(file: Any, name: Any, *, written: bool) -> None:
+def _tell_when_closed(file: Any, name: Any, mode: str) -> None:
     this = weakref.ref(file)  # the file must still be closed when the last reference to it is gone
 
     def close() -> None:
         held = this()
         if held is not None and not held.closed:
             type(held).close(held)
-            RECORDER.closed(name, written=written)
+            RECORDER.closed(name, mode)
 
     file.close = close
 
@@ -377,7 +379,7 @@ def _watch_tensorflow() -> None:
 
 
 def _at_close(name: str, mode: str) -> Callable[[], None]:
-    return lambda: RECORDER.closed(name, written=bool(_kinds(mode) & WRITES))
+    return lambda: RECORDER.closed(name, mode)
 
 
 def _saved(_saver: Any, prefix: Any, *_: Any, **__: Any) -> Callable[[], None]:

@@ -175,57 +175,72 @@ def replacements(python: Path) -> list[str]:
     return ["tests of replaced functions failed"] if ran.returncode else []
 
 
-def tried(python: Path, directory: Path) -> list[str]:
-    """Run the study whole, and killed and resumed; return what does not hold."""
-    (directory / "matrix_study.py").write_text(_STUDY)
+@dataclass(frozen=True)
+class Tried:
+    """A study in a directory, and what does not hold of it."""
 
-    def sweeper(*words: str, runs: str) -> list[str]:
-        return [str(python), "-m", "sweeper", *words, "--runs-dir", runs]
+    python: Path
+    directory: Path
+    study: str
+    wrong: list[str]
 
-    def run(*words: str, runs: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            sweeper(*words, runs=runs), cwd=directory, capture_output=True, text=True, check=False
+    def command(self, *words: str, runs: str = "") -> list[str]:
+        options = ["--runs-dir", runs] if runs else []
+        return [str(self.python), "-m", "sweeper", *words, *options]
+
+    def run(self, *words: str, runs: str = "") -> str:
+        """Run a command to its end; return its output."""
+        ended = subprocess.run(
+            self.command(*words, runs=runs),
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-
-    wrong = []
-    if (ended := run("run", "matrix_study.py", runs="whole")).returncode:
-        return [f"run ended with {ended.returncode}: {ended.stderr[-600:]}"]
-    killed = subprocess.Popen(
-        sweeper("run", "matrix_study.py", runs="killed"),
-        cwd=directory,
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    until = time.monotonic() + 120
-    while time.monotonic() < until and not list((directory / "killed").rglob("manifest.json")):
-        time.sleep(0.05)
-    os.killpg(killed.pid, signal.SIGKILL)
-    killed.wait()
-    if (ended := run("resume", "matrix", runs="killed")).returncode:
-        wrong.append(f"resume ended with {ended.returncode}: {ended.stderr[-600:]}")
-    for number in ("0", "1"):
-        shown = [
-            json.loads(run("show", "matrix", number, "--json", runs=runs).stdout)
-            for runs in ("whole", "killed")
-        ]
-        if shown[0]["digest"] != shown[1]["digest"] or shown[0]["epochs"] != shown[1]["epochs"]:
-            wrong.append(f"trial {number} differs after a kill and a resume")
-    for words in (("check", "matrix_study.py"), ("verify", "matrix", "--interrupt")):
-        if words[0] == "check":
-            ended = subprocess.run(
-                [str(python), "-m", "sweeper", *words],
-                cwd=directory,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        else:
-            ended = run(*words, runs="whole")
         if ended.returncode:
-            wrong.append(
-                f"{words[0]} ended with {ended.returncode}: {(ended.stdout + ended.stderr)[-600:]}"
+            said = (ended.stdout + ended.stderr)[-600:]
+            self.wrong.append(f"{' '.join(words)} ended with {ended.returncode}: {said}")
+        return ended.stdout
+
+    def kill_and_resume(self) -> None:
+        """Run the study whole, and killed and resumed; compare its first two trials."""
+        file, runs_of_killed = f"{self.study}_study.py", f"{self.study}-killed"
+        self.run("run", file, runs=f"{self.study}-whole")
+        killed = subprocess.Popen(
+            self.command("run", file, runs=runs_of_killed),
+            cwd=self.directory,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        until = time.monotonic() + 120
+        while time.monotonic() < until and not list(
+            (self.directory / runs_of_killed).rglob("manifest.json")
+        ):
+            time.sleep(0.05)
+        os.killpg(killed.pid, signal.SIGKILL)
+        killed.wait()
+        self.run("resume", self.study, runs=runs_of_killed)
+        for number in ("0", "1"):
+            whole, resumed = (
+                json.loads(self.run("show", self.study, number, "--json", runs=runs) or "{}")
+                for runs in (f"{self.study}-whole", runs_of_killed)
             )
+            if not whole or any(whole[key] != resumed.get(key) for key in ("digest", "epochs")):
+                self.wrong.append(f"trial {number} of {self.study} differs after a resume")
+
+
+def tried(python: Path, directory: Path) -> list[str]:
+    """Try README's study and one of `tf.data` with augmentation; return what does not hold."""
+    wrong: list[str] = []
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (directory / "digits_study.py").write_text(blocks[0])
+    (directory / "matrix_study.py").write_text(_STUDY)
+    Tried(python, directory, "digits", wrong).kill_and_resume()
+    matrix = Tried(python, directory, "matrix", wrong)
+    matrix.kill_and_resume()
+    matrix.run("check", "matrix_study.py")
+    matrix.run("verify", "matrix", "--interrupt", runs="matrix-whole")
     return wrong
 
 
