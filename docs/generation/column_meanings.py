@@ -15,6 +15,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "source": "where the definition came from",
         "created_at": "when it was first run",
         "sweeper_version": "that created it",
+        "stop_requested_at": "when `sweeper stop` asked; a run that begins later clears the request",
         "stop_requested": "how `sweeper stop` asked workers to stop; null where none is asked to",
         "inexact_accepted_at": "when `--accept-inexact` was given; null where it was not",
         "identity": "random, so that another study of this name is told apart",

@@ -81,9 +81,8 @@ def interval_of_mean(values: Iterable[float], level: float = LEVEL) -> tuple[flo
     given = list(values)
     if len(given) < 2 or not all(map(math.isfinite, given)):
         return None
-    from scipy import (
-        special,
-    )  # `scipy.stats` takes longer to import than all else that reads studies
+    # `scipy.stats` takes longer to import than everything else that reads studies.
+    from scipy import special
 
     quantile = -float(special.stdtrit(len(given) - 1, level / 2))
     half = quantile * spread_of(given) / math.sqrt(len(given))

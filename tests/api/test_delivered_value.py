@@ -200,7 +200,7 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"at": "first"}, "at='first'; .* 'end' .* 'last' or 'best'"),
+        ({"at": "first"}, "at='first'; .* 'end', 'last', 'best'"),
         (
             {"at": "best", "objective": ["a", "b"], "direction": ["minimize", "minimize"]},
             "at='best' with the objectives 'a', 'b'",

@@ -13,7 +13,9 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
-tf.config.optimizer.set_experimental_options({"constant_folding": False})
+tf.config.optimizer.set_experimental_options(
+    {"constant_folding": False, "arithmetic_optimization": False}
+)
 tf.config.experimental.enable_op_determinism()
 keras.utils.set_random_seed(0)
 

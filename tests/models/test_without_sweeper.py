@@ -32,13 +32,14 @@ class Left:
 def left(tmp_path_factory):
     """A study of three epochs, whose model leaves after the second; read by another process."""
     directory = tmp_path_factory.mktemp("left")
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
+    unoptimized = {"constant_folding": False, "arithmetic_optimization": False}
+    tf.config.optimizer.set_experimental_options(unoptimized)
     try:
         ran = Runner(directory)(
             network, data=without_validation, objective="loss", epochs=3, keep=Keep(last=9)
         )
     finally:
-        tf.config.optimizer.set_experimental_options({"constant_folding": True})
+        tf.config.optimizer.set_experimental_options(dict.fromkeys(unoptimized, True))
     best = ran.results.best
     for form, name in (
         ("savedmodel", "served"),

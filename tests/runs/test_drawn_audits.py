@@ -18,7 +18,7 @@ def sweep(audit, attempt, *, first="complete", seed=0):
     )
     settings = SimpleNamespace(name="digits", seed=seed)
     study = SimpleNamespace(impatient=repository, settings=settings)
-    return SimpleNamespace(study=study, ask=lambda call: call(False))
+    return SimpleNamespace(study=study, ask=lambda call: call())
 
 
 @pytest.mark.parametrize(("audit", "attempt"), [(3.0, 3.0), (2.0, 10.0), (5.0, 1.0)])

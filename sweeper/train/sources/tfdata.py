@@ -464,7 +464,7 @@ class TfDataSource(DataSource):
                 self._undo += [(part, serialized(iter(part))) for part in self._made_late]
             deserialize(iterator, restored[1], self._name)
         elif step:
-            drop_batches(iterator, step, "dataset", self._name, self._notice)
+            self._skip(iterator, step)
         self._open = TfDataPass(iterator, pass_)
         return self._open
 
@@ -577,6 +577,9 @@ class TfDataSource(DataSource):
             _exhaust(iterator)
         for part in self._made_late:
             iter(part)
+
+    def _skip(self, iterator: Any, step: int) -> None:
+        drop_batches(iterator, step, "dataset", self._name, self._notice)
 
     def _check_batched(self, dataset: Any) -> None:
         for spec in tf.nest.flatten(dataset.element_spec):
