@@ -82,8 +82,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Wait until programs can be forked."""
+    """Make the database that tests copy, and wait until programs can be forked."""
     if _SERVICE in session.config.stash:
+        from databases import empty_database
+
+        empty_database()
         session.config.stash[_SERVICE].wait()
 
 

@@ -1,34 +1,36 @@
-"""Small studies for the tests of models that come back, run in this process."""
+"""Small studies for the tests of models that come back, run in this process.
+
+Their epochs have two steps, so few that most train without a graph, which takes longer to trace.
+"""
 
 from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
+from databases import place_database
 
 from sweeper import Data, Study, StudyResults, Trial
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 
 EPOCHS = 4
-SAMPLES = 64
+SAMPLES = 16
 BATCH = 8
 
 
-def arrays() -> tuple[Any, Any]:
+def arrays():
     """Random floats and labels of 3 classes, the same in every call."""
     numbers = np.random.default_rng(5)
-    x = numbers.normal(size=(SAMPLES + 24, 6)).astype("float32")
-    return x, numbers.integers(0, 3, SAMPLES + 24)
+    x = numbers.normal(size=(SAMPLES + 8, 6)).astype("float32")
+    return x, numbers.integers(0, 3, SAMPLES + 8)
 
 
-def in_order(_trial: Trial) -> Data:
+def in_order(_trial):
     x, y = arrays()
     return Data(
         train=(x[:SAMPLES], y[:SAMPLES]),
@@ -38,11 +40,11 @@ def in_order(_trial: Trial) -> Data:
     )
 
 
-def without_validation(trial: Trial) -> Data:
+def without_validation(trial):
     return replace(in_order(trial), validation=None)
 
 
-def network(trial: Trial, optimizer: Any = None, units: int = 12) -> keras.Model:
+def network(trial, optimizer=None, units=12):
     """Dense and BatchNorm, with a named input, and an optimizer with slots."""
     rate = trial.suggest_float("rate", 0.01, 0.1)
     model = keras.Sequential(
@@ -61,7 +63,7 @@ def network(trial: Trial, optimizer: Any = None, units: int = 12) -> keras.Model
     return model
 
 
-def regression(trial: Trial) -> keras.Model:
+def regression(trial):
     """A layer and no slots: for what no state of the model matters to."""
     del trial
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3, activation="softmax")])
@@ -72,23 +74,14 @@ def regression(trial: Trial) -> keras.Model:
 class Noisy(keras.Model):
     """Built by its first batch, with a generator of its own; its layers bear made-up names."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first = keras.layers.Dense(7, activation="tanh")
         self.noise = keras.layers.Dropout(0.4)
         self.last = keras.layers.Dense(3, activation="softmax")
 
-    def call(self, inputs: Any, training: bool = False) -> Any:
+    def call(self, inputs, training=False):
         return self.last(self.noise(self.first(inputs), training=training))
-
-
-def unbuilt(trial: Trial) -> keras.Model:
-    model = Noisy()
-    model.compile(
-        optimizer=keras.optimizers.Adam(trial.suggest_float("rate", 0.01, 0.1)),
-        loss="sparse_categorical_crossentropy",
-    )
-    return model
 
 
 @dataclass
@@ -96,10 +89,10 @@ class Ran:
     """A study that ran in this process."""
 
     study: Study
-    places: Mapping[str, Any]
+    places: dict[str, object]
     results: StudyResults
 
-    def copy(self, directory: Path) -> Ran:
+    def copy(self, directory):
         """The same below another directory, to be changed."""
         runs = self.places["runs_dir"]
         shutil.copytree(runs, directory / "runs")
@@ -117,7 +110,7 @@ class Runner:
     """Runs studies below one directory, a trial each and without audits unless told otherwise."""
 
     directory: Path
-    defaults: Mapping[str, Any] = field(
+    defaults: dict[str, object] = field(
         default_factory=lambda: {
             "name": "small",
             "data": in_order,
@@ -129,27 +122,23 @@ class Runner:
         }
     )
 
-    def __call__(self, model: Callable[[Trial], keras.Model] = network, **options: Any) -> Ran:
+    def __call__(self, model=network, **options):
         places = {"runs_dir": self.directory / "runs"}
         for name in ("runs_dir", "checkpoints_dir"):
             if name in options:
                 places[name] = options.pop(name)
+        place_database(places["runs_dir"] / "sweeper.db")
         listener = options.pop("listener", lambda _: None)
         study = Study(model=model, **{**self.defaults, **options})
         results = study.run(isolation="inline", listener=listener, **places)
         return Ran(study, places, results)
 
 
-def fitted(
-    model: Callable[[Trial], keras.Model],
-    params: Mapping[str, Any],
-    callbacks: list[keras.callbacks.Callback],
-    epochs: int = EPOCHS,
-) -> keras.Model:
+def fitted(model, params, callbacks, epochs=EPOCHS):
     """What ``model.fit`` itself leaves, on the batches of `in_order` and from a first trial's seeds."""
     seeds = TrialSeeds(0, 0)
 
-    def ask(name: str, distribution: Any) -> Any:
+    def ask(name, distribution):
         del distribution
         return params[name]
 
@@ -171,9 +160,9 @@ def fitted(
     return built
 
 
-def variables(model: keras.Model) -> list[Any]:
+def variables(model):
     return [np.array(variable.value) for variable in model.variables]
 
 
-def same(one: list[Any], other: list[Any]) -> bool:
+def same(one, other):
     return [a.tobytes() for a in one] == [b.tobytes() for b in other]

@@ -8,11 +8,10 @@ import keras
 import numpy as np
 import optuna
 import pytest
-from small_models import BATCH, SAMPLES, Runner, arrays, same, variables
+from small_models import Noisy, Runner, same, variables
 
 from sweeper import (
     CheckpointError,
-    Data,
     DefinitionChangedError,
     Keep,
     RestoreError,
@@ -52,30 +51,27 @@ def eager(trial, units=3):
     return model
 
 
-def two_steps(trial):
-    """Data for two steps an epoch, and for one of validation."""
-    x, y = arrays()
-    train, validation = slice(2 * BATCH), slice(SAMPLES, SAMPLES + BATCH)
-    return Data(
-        train=(x[train], y[train]),
-        validation=(x[validation], y[validation]),
-        batch_size=BATCH,
-        shuffle=False,
-    )
+def unbuilt(trial):
+    model = Noisy()
+    rate = trial.suggest_float("rate", 0.01, 0.1)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy", run_eagerly=True)
+    return model
 
 
-LARGEST = {
-    "objective": "val_loss",
-    "direction": "maximize",
-    "keep": Keep(last=9),
-    "data": two_steps,
-}
+LARGEST = {"objective": "val_loss", "direction": "maximize", "keep": Keep(last=9)}
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory):
     """A study of `eager` whose objective is to be large, with every epoch's checkpoint kept."""
     return Runner(tmp_path_factory.mktemp("plain"))(eager, **LARGEST)
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory):
+    """The same of a model that is built by its first batch and draws random numbers; the smallest is best."""
+    options = {**LARGEST, "direction": "minimize"}
+    return Runner(tmp_path_factory.mktemp("noisy"))(unbuilt, **options)
 
 
 def saved(record, step):
@@ -87,25 +83,25 @@ def saved(record, step):
 # What its first batch builds, and what has a generator; `test_end_model.py` has the other.
 def test_every_variable_of_the_asked_step_comes_back(noisy):
     best = noisy.results.best
-    models = {step: best.load_model(at=step) for step in (8, 32)}
+    models = {step: best.load_model(at=step) for step in (2, 8)}
     for step, model in models.items():
         assert same(variables(model), saved(best, step))
-        assert not same(variables(model), saved(best, 16))
-    assert models[32].compiled
+        assert not same(variables(model), saved(best, 4))
+    assert models[8].compiled
 
 
 def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain, noisy):
-    for ran, choose, steps in ((noisy, min, 8), (plain, max, 2)):
+    for ran, choose in ((noisy, min), (plain, max)):
         best = ran.results.best
         values = [e.metrics["val_loss"] for e in best.epochs]
-        step = steps * (values.index(choose(values)) + 1)
+        step = 2 * (values.index(choose(values)) + 1)
 
         assert same(variables(best.load_model(at="best")), saved(best, step))
 
 
 def test_records_of_every_kind_give_their_model(run, plain):
     objectives = {"objective": ["val_loss", "loss"], "direction": ["minimize", "minimize"]}
-    ran = run(eager, data=two_steps, epochs=1, **objectives)
+    ran = run(eager, epochs=1, **objectives)
     expected = variables(ran.results.trials[0].load_model())
 
     assert same(variables(ran.results.status.pareto[0].load_model()), expected)
@@ -151,7 +147,7 @@ def test_a_trial_that_came_to_no_end_has_its_newest_checkpoint(run):
             if epoch == 2:
                 raising()
 
-    ran = run(eager, data=two_steps, callbacks=lambda _: [Raises()], failing_alike=None)
+    ran = run(eager, callbacks=lambda _: [Raises()], failing_alike=None)
     assert ran.results.trials[0].state == "failed"
     said = error_of(ran, "end")
     assert "trial 0 of study 'small' failed before the end of its training" in said
@@ -165,7 +161,6 @@ def test_a_pruned_trial_has_no_end_and_its_newest_checkpoint(run):
     pruner = optuna.pruners.ThresholdPruner(upper=0.0, n_warmup_steps=1)
     ran = run(
         eager,
-        data=two_steps,
         objective="loss",
         direction="maximize",
         at="best",

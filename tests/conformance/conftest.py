@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import pytest
 import sqlalchemy as sa
+from databases import POSTGRES, empty_database
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
-POSTGRES = "SWEEPER_TEST_POSTGRES"
 PATIENCE = 30.0
 
 
@@ -57,7 +57,7 @@ class OneDatabase:
 def sqlite_template(tmp_path_factory):
     """Give an empty SQLite database to copy, which is faster than creating one a test."""
     path = tmp_path_factory.mktemp("template") / "sweeper.db"
-    Database.open(f"sqlite:///{path}", create=True).close()
+    path.write_bytes(empty_database())
     return path
 
 
@@ -104,9 +104,9 @@ def postgresql():
         server.dispose()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)])
 def database(request):
-    """Give a database without a study."""
+    """Give a database without a study; by default workers of `runs/` and `system/` run on PostgreSQL."""
     kept = request.getfixturevalue(request.param)
     yield kept.opened
     kept.empty()

@@ -174,7 +174,14 @@ class Source:
     has_optimizer: bool
 
 
-@pytest.fixture(scope="module", params=MODELS, ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[
+        "subclassed",
+        *(pytest.param(name, marks=pytest.mark.whole) for name in list(MODELS)[1:]),
+    ],
+    ids=str,
+)
 def written_model(request):
     return written(MODELS[request.param]), MODELS[request.param]
 

@@ -4,15 +4,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from sweeper.db.database import Database
+from databases import empty_database
 
 
 @pytest.fixture(scope="session")
 def empty_file(tmp_path_factory):
     """A database without a study; not to be written to."""
     path = tmp_path_factory.mktemp("empty") / "sweeper.db"
-    Database.open(f"sqlite:///{path}", create=True).close()
+    path.write_bytes(empty_database())
     return path
 
 

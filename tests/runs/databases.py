@@ -20,7 +20,8 @@ POSTGRES = "SWEEPER_TEST_POSTGRES"
 
 
 @functools.cache
-def _empty() -> bytes:
+def empty_database() -> bytes:
+    """Return the content of a file without a study; made once for a whole run, before files are forked."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "empty.db"
         Database.open(f"sqlite:///{file}", create=True).close()
@@ -29,9 +30,15 @@ def _empty() -> bytes:
 
 def opened_database(file: Path) -> Database:
     """Open a database of SQLite's; a new one is a copy, as its migrations take their time."""
-    if not file.exists():
-        file.write_bytes(_empty())
+    place_database(file)
     return Database.open(f"sqlite:///{file}", create=True)
+
+
+def place_database(file: Path) -> None:
+    """Put an empty database where a study is to be run."""
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(empty_database())
 
 
 @dataclass(frozen=True)

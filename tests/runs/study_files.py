@@ -32,7 +32,7 @@ def build_model(trial):
         ]
     )
     rate = {rate}
-    model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse", metrics=[{metrics}])
+    model.compile(optimizer=keras.optimizers.Adam(rate), loss="mse", metrics=[{metrics}]{eager})
     return model
 
 
@@ -65,6 +65,10 @@ PACED = (
 """A callback for a study that trains until it is stopped: it leaves the processor to who stops it."""
 
 
+TWO_STEPS = "return Data(train=(x[:16], y[:16]), validation=(x[16:24], y[16:24]), batch_size=8)"
+"""As data: so few that an ``eager`` study takes less time than its graph takes to trace."""
+
+
 @dataclass(frozen=True)
 class StudyText:
     """A study of a layer on 160 random samples: 20 steps an epoch, a fraction of a second."""
@@ -76,6 +80,7 @@ class StudyText:
     data: str = ""
     rate: str = 'trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)'
     metrics: str = ""
+    eager: bool = False
     callbacks: str = ""
     arguments: str = 'objective="val_loss", epochs=2, trials=2, sampler="random", audit="off"'
     tail: str = ""
@@ -89,6 +94,7 @@ class StudyText:
             data=_indented(self.data),
             rate=self.rate,
             metrics=self.metrics,
+            eager=", run_eagerly=True" if self.eager else "",
             callbacks=self.callbacks,
             arguments=self.arguments,
             tail=textwrap.dedent(self.tail),
@@ -97,6 +103,10 @@ class StudyText:
     def write(self, path: Path) -> Path:
         path.write_text(str(self))
         return path
+
+
+SHORT = StudyText(eager=True, data=TWO_STEPS)
+"""For what is no matter of how a trial trains."""
 
 
 def _indented(text: str) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
 
+from databases import place_database
 from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
 
 from sweeper.db.database import Database
@@ -58,6 +59,7 @@ def sweep(
     accept_inexact: bool = False,
 ) -> Swept:
     """Run a study's file from this process, which imports neither it nor TensorFlow."""
+    place_database(runs / "sweeper.db")
     events: list[Event] = []
     results = run_sweep(
         RunRequest(

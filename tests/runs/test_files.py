@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from file_cases import CASES
-from study_files import StudyText
+from study_files import TWO_STEPS, StudyText
 from sweeps import command, sweep
 
 from sweeper.errors import IndependenceError
@@ -289,14 +289,14 @@ def test_what_the_trial_itself_changes_is_its_own(here: Path) -> None:
 _CALLBACK = "keras.callbacks.CSVLogger({file})"
 
 
-def study(name, *, data="", callbacks="", model=""):
+def study(name, *, callbacks="", before="", built=""):
+    """A study of a layer; ``before`` it is made, and once it is ``built``, its factory does more."""
     return StudyText(
         name=name,
         head="import os",
-        model=model
-        or "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
-        "model.compile('sgd', 'mse')\nreturn model",
-        data=data,
+        model=f"{before}\nmodel = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
+        f"{built}\nmodel.compile('sgd', 'mse', run_eagerly=True)\nreturn model",
+        data=TWO_STEPS,
         callbacks=callbacks,
         arguments='objective="loss", epochs=2, trials=2, sampler="random", audit="off"',
     )
@@ -310,9 +310,7 @@ def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(tmp_pat
     monkeypatch.chdir(tmp_path)
     text = study(
         "weights",
-        model="model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
-        "if os.path.exists('best.weights.h5'): model.load_weights('best.weights.h5')\n"
-        "model.compile('sgd', 'mse')\nreturn model",
+        built="if os.path.exists('best.weights.h5'): model.load_weights('best.weights.h5')",
         callbacks="keras.callbacks.ModelCheckpoint('best.weights.h5', save_weights_only=True)",
     )
     with pytest.raises(
@@ -337,12 +335,7 @@ def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    text = study(
-        "top",
-        model="wait()\npathlib.Path('start.txt').read_text()\n"
-        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
-        "model.compile('sgd', 'mse')\nreturn model",
-    )
+    text = study("top", before="wait()\npathlib.Path('start.txt').read_text()")
     text = replace(text, head=_AT_THE_TOP.format(content=content))
     file, runs = text.write(tmp_path / "top.py"), tmp_path / "runs"
     if content == "'the same'":
@@ -363,7 +356,7 @@ def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
     swept = sweep(shared.write(tmp_path / "shared_log.py"), tmp_path / "runs", workers=1, trials=3)
     assert len([message for message in told(swept) if "trial.directory" in message]) == 1
     own = study("own-log", callbacks=_CALLBACK.format(file="trial.directory / 'log.csv'"))
-    swept = sweep(own.write(tmp_path / "own_log.py"), tmp_path / "runs", workers=1, trials=3)
+    swept = sweep(own.write(tmp_path / "own_log.py"), tmp_path / "runs", workers=1)
     assert [message for message in told(swept) if "trial.directory" in message] == []
     assert swept.trials[0].files == {"read": [], "written": [], "notices": []}
 
@@ -376,9 +369,7 @@ def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(
     (tmp_path / "train.csv").write_text("1")
     text = study(
         "changing",
-        model="open('train.csv').read()\n"
-        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
-        "model.compile('sgd', 'mse')\nreturn model",
+        before="open('train.csv').read()",
         callbacks=_CALLBACK.format(file="f'log-{trial.number}.csv'"),
     )
     file, runs = text.write(tmp_path / "changing.py"), tmp_path / "runs"
@@ -403,10 +394,8 @@ def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independe
     monkeypatch.chdir(tmp_path)
     text = study(
         "sought",
-        model="kept = trial.number == 0 and os.path.exists('seen.txt')\n"
-        "open('seen.txt', 'a').write('x')\n"
-        "model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(1)])\n"
-        "model.compile('sgd', 'mse')\nreturn model",
+        before="kept = trial.number == 0 and os.path.exists('seen.txt')\n"
+        "open('seen.txt', 'a').write('x')",
     )
     runs = tmp_path / "runs"
     sweep(text.write(tmp_path / "sought.py"), runs, workers=1, trials=1)

@@ -1,20 +1,22 @@
 """A mistake of the study's, and not of one trial's parameters, ends the run at the first trial."""
 
+from dataclasses import replace
+
 import pytest
-from study_files import StudyText
+from study_files import SHORT
 from sweeps import sweep, trials_in
 
 from sweeper.errors import DefinitionError
 
-WELL = StudyText(
-    arguments='objective="val_loss", epochs=1, trials=3, sampler="random", audit="off"'
+WELL = replace(
+    SHORT, arguments='objective="val_loss", epochs=1, trials=3, sampler="random", audit="off"'
 )
 
 MISTAKES = {
     "an objective that is misspelt": (
         "'val_loss'",
         WELL.arguments.replace('"val_loss"', '"val_los"'),
-        "the model does not report the objective 'val_los'",
+        "the objective 'val_los' was never reported; the epochs reported 'loss', 'val_loss'",
     ),
     "a choice that cannot be stored": (
         'trial.suggest_categorical("rate", [keras.optimizers.Adam, 0.1])',
@@ -33,7 +35,7 @@ MISTAKES = {
 
 def written(tmp_path, rate, arguments, **more):
     rate = WELL.rate if rate == "'val_loss'" else rate
-    return StudyText(rate=rate, arguments=arguments, **more).write(tmp_path / "small.py")
+    return replace(WELL, rate=rate, arguments=arguments, **more).write(tmp_path / "small.py")
 
 
 @pytest.mark.parametrize(("rate", "arguments", "text"), MISTAKES.values(), ids=MISTAKES)

@@ -181,7 +181,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
-@pytest.mark.parametrize("how", ["returns", "is killed", "is killed while all stand still"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "returns",
+        pytest.param("is killed", marks=pytest.mark.whole),
+        "is killed while all stand still",
+    ],
+)
 def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how):
     driver = subprocess.Popen(
         [sys.executable, "-c", LAST + DRIVER, str(program), str(tmp_path), how],
@@ -209,7 +216,13 @@ def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.whole) for n in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     tmp_path, monkeypatch, number
 ):

@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 
 import optuna
+import pytest
 from databases import opened_database, postgresql_database
 from scripted_trials import ScriptedLauncher, definition, scripted_context
 
@@ -76,7 +77,7 @@ def _sweep(database, directory, settings, scripts, workers=1):
 
 
 def _settings(**given):
-    arguments = {"trials": 24, "repeats": 3, "sampler": "tpe", "concurrency": 3, "audit": "off"}
+    arguments = {"trials": 15, "repeats": 3, "sampler": "tpe", "concurrency": 3, "audit": "off"}
     retries = {"crash": 5, "memory": 0, "error": 0}
     return definition(**{**arguments, "retries": retries, **given}).settings()
 
@@ -89,17 +90,18 @@ def _seen(results):
 
 def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_path):
     seen = []
-    kills = dict.fromkeys((0, 1, 4, 5, 7, 10, 13, 16, 20, 23), _killed_first)
-    for index, (workers, scripts) in enumerate([(1, {}), (2, {}), (3, {}), (2, kills)]):
+    kills = dict.fromkeys((0, 1, 3, 4, 5, 7, 8, 10, 13, 14), _killed_first)
+    for index, (workers, scripts) in enumerate([(1, {}), (3, {}), (2, kills)]):
         directory = tmp_path / str(index)
         directory.mkdir()
         with opened_database(directory / "s.db") as database:
             results = _sweep(database, directory, _settings(), {None: _train, **scripts}, workers)
         assert sum(len(trial.attempts) - 1 for trial in results) == len(scripts)
         seen.append(_seen(results))
-    assert seen[1:] == seen[:1] * 3
+    assert seen[1:] == seen[:1] * 2
 
 
+@pytest.mark.whole
 def test_a_sweep_is_the_same_on_postgresql(tmp_path):
     with opened_database(tmp_path / "s.db") as database:
         alone = _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2))
@@ -119,13 +121,13 @@ def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp
                 study_name="scripted", storage=database.url_from_anywhere
             ).trials
         ]
-    assert len({t.params["x"] for t in results}) == 8
-    for first in range(0, 24, 3):
+    assert len({t.params["x"] for t in results}) == 5
+    for first in range(0, 15, 3):
         group = results.trials[first : first + 3]
         assert len({trial.params["x"] for trial in group}) == 1
         assert [trial.seed for trial in group] == [trial.seed for trial in results.trials[:3]]
     numbered = [(each["configuration"], each["repeat"]) for each in attributes]
-    assert numbered == [(n // 3, n % 3) for n in range(24)]
+    assert numbered == [(n // 3, n % 3) for n in range(15)]
     leader = results.configurations[0]
     assert results.best.value == leader.mean
     assert results.best.number == leader.best_trial
@@ -210,7 +212,7 @@ def _pruned_where(wanted):
 
 def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_path):
     seen = []
-    for workers in (1, 2, 3):
+    for workers in (1, 3):
         directory = tmp_path / str(workers)
         directory.mkdir()
         settings = _settings(trials=18, pruner=optuna.pruners.MedianPruner())
@@ -226,7 +228,7 @@ def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_p
         states = {c.number: c.state for c in results.configurations}
         assert {n for n, state in states.items() if state == "pruned"} == {1, 3}
         seen.append(_seen(results))
-    assert seen[1:] == seen[:1] * 2
+    assert seen[0] == seen[1]
 
 
 def test_the_pruner_is_asked_about_configurations(tmp_path):
@@ -273,7 +275,7 @@ def _confirming(at_most=8, **given):
 def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
     seen = []
     kills = dict.fromkeys((0, 1, 3, 5, 8, 9, 10, 12, 13, 15), _killed_first)
-    for index, (workers, scripts) in enumerate([(1, {}), (2, {}), (3, {}), (2, kills)]):
+    for index, (workers, scripts) in enumerate([(1, {}), (3, {}), (2, kills)]):
         directory = tmp_path / str(index)
         directory.mkdir()
         with opened_database(directory / "s.db") as database:
@@ -281,7 +283,7 @@ def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
             results = _sweep(database, directory, _confirming(), given, workers)
         seen.append(_seen(results))
         assert results.status.finished == results.status.target == len(results)
-    assert seen[1:] == seen[:1] * 3
+    assert seen[1:] == seen[:1] * 2
     found = {c.number: c for c in results.configurations}
     assert set(found) == {4, 8, 11}
     assert found[11].comparison.verdict == "better"
@@ -297,7 +299,7 @@ def test_a_race_that_was_stopped_between_rounds_continues(tmp_path):
     with opened_database(whole / "s.db") as database:
         expected = _seen(_sweep(database, whole, _confirming(), {None: _train}))
     with opened_database(parts / "s.db") as database:
-        for most in range(2, 20, 2):
+        for most in range(3, 18, 5):
 
             def train(trial, most=most):
                 if trial.assignment.number >= most:

@@ -3,6 +3,7 @@
 import sys
 from dataclasses import replace
 
+import forked_programs
 import pytest
 from sweeps import sweep
 
@@ -18,7 +19,7 @@ from sweeper import Data, Study
 
 def model(trial):
     made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    made.compile("sgd", "mse")
+    made.compile("sgd", "mse", run_eagerly=True)
     return made
 
 study = Study(name="small", model=model, data=lambda trial: Data(train=(np.ones((4, 2)), np.ones(4)), batch_size=2),
@@ -67,7 +68,7 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
 
 
 def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypatch):
-    planted = run_self_test(unknown, [sys.executable, "-c", _PLANTED])
+    planted = run_self_test(unknown, [sys.executable, *forked_programs.PROGRAM, "-c", _PLANTED])
     assert not planted.passed
     assert any("drawn" in found for found in planted.differences), planted.differences
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: planted)

@@ -44,7 +44,8 @@ def study(directory, warm_start, *, dies=False, trials=2):
     directory.mkdir()
     text = StudyText(
         head=HEAD,
-        data="return Data(train=(x[:160], y[:160]), batch_size=8)",
+        data="return Data(train=(x[:16], y[:16]), batch_size=8)",
+        eager=True,
         callbacks="DiesOnce(trial)" if dies else "",
         arguments=f"{ARGUMENTS}, trials={trials}, warm_start={warm_start}",
     )
@@ -89,7 +90,7 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert sum(m.startswith("trial 0:") for m in said) == 1
 
     in_runs = ("--runs-dir", str(runs))
-    verified = main(["verify", "small", "--all", "--interrupt", *in_runs])
+    verified = main(["verify", "small", "--trial", "0", "--interrupt", *in_runs])
     assert verified == 0, capsys.readouterr()
     capsys.readouterr()
     assert main(["show", "small", "0", "--json", *in_runs]) == 0

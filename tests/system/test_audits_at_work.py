@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from study_files import StudyText
+from study_files import SHORT
 from sweeps import (
     command,
     database_url,
@@ -25,7 +25,8 @@ from sweeper.run.auditing import IntervalReplay
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=2, sampler="random"'
 
-CLEAN = StudyText(
+CLEAN = replace(
+    SHORT,
     head="""
         import time
 
@@ -53,7 +54,8 @@ CLEAN = StudyText(
 )
 """Everything in it that differs from run to run is measured, or lies in files."""
 
-HOLE = StudyText(
+HOLE = replace(
+    SHORT,
     name="hole",
     head="""
         import math
@@ -96,7 +98,7 @@ def clean(tmp_path_factory):
     try:
         study = replace(CLEAN, arguments=f'{ARGUMENTS}, audit="off"')
         file = study.write(directory / "study.py")
-        return directory, sweep(file, directory / "runs")
+        return directory, sweep(file, directory / "runs", workers=1, isolation="inline")
     finally:
         os.chdir(before)
 
@@ -110,7 +112,7 @@ def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audi
     assert audited(clean[1]) == (0, 0)
     assert without_times(swept) == without_times(clean[1])
     intervals = [(a.from_step, a.to_step, a.outcome) for a in swept.trials[0].audits]
-    assert intervals == [(20, 40, "alike")], "the last one"
+    assert intervals == [(2, 4, "alike")], "the last one"
     kept = [[c.step for c in trial.checkpoints] for trial in swept.trials]
     assert kept == [[c.step for c in trial.checkpoints] for trial in clean[1].trials]
     for number in range(2):
@@ -130,8 +132,8 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
     message = str(raised.value)
     assert raised.value.exit_code == 4
     for words in (
-        "trial 0, resumed from its checkpoint of step 40 in a fresh process, differs at step",
-        "at step 60: model variable 1 (sequential/dense/kernel): differs in ",
+        "trial 0, resumed from its checkpoint of step 4 in a fresh process, differs at step",
+        "at step 6: model variable 1 (sequential/dense/kernel): differs in ",
         "(adam/learning_rate): 0.0025 undisturbed, 0.01 resumed",
         f"look in callback Halving ({file}:",
         "sweeper resume hole --accept-inexact",
@@ -144,7 +146,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
 
     again = command("resume", "hole", "--runs-dir", runs, cwd=tmp_path)
     assert again.code == 4
-    assert "differs at step 60" in again.err
+    assert "differs at step 6" in again.err
     assert "look in callback Halving" in again.err
     assert "attempt 1 started" not in again.err, "no trial was begun"
 
@@ -156,7 +158,7 @@ def test_a_hole_ends_the_run_and_is_named_until_it_is_accepted(tmp_path, here):
         assert "exactness is not promised: an audit found that trial 0" in shown.out, verb
     shown = here("show", "hole", "0", "--json", "--runs-dir", runs, cwd=tmp_path)
     assert json.loads(shown.out)["audits"] == [
-        {"from_step": 40, "to_step": 60, "alike": False},
+        {"from_step": 4, "to_step": 6, "alike": False},
     ]
 
 
@@ -168,7 +170,7 @@ def disturbed(tmp_path_factory):
     calls = []
 
     def outcome(self):
-        if (self.trial.number, self.interval.from_step) != (0, 20):
+        if (self.trial.number, self.interval.from_step) != (0, 2):
             return real(self)
         file = Path(str(self.interval.end.path)) / "tensors.safetensors"
         content = file.read_bytes()
@@ -180,7 +182,7 @@ def disturbed(tmp_path_factory):
             file.write_bytes(content)
 
     def started(self, pid, _isolation):
-        if (self.order.number, self.order.ends_at) == (1, (40, 2)):
+        if (self.order.number, self.order.ends_at) == (1, (4, 2)):
             os.kill(pid, signal.SIGKILL)
 
     def decide(self, *arguments):
@@ -202,11 +204,11 @@ def disturbed(tmp_path_factory):
 
 def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, disturbed):
     outcomes = [[(a.from_step, a.outcome) for a in t.audits] for t in disturbed.trials]
-    assert outcomes == [[(0, "alike"), (20, "dropped")]] * 2
+    assert outcomes == [[(0, "alike"), (2, "dropped")]] * 2
     assert audited(disturbed) == (2, 2), "those without a verdict are not counted"
     said = notices(disturbed)
-    assert "the audit of trial 0 from step 20 to 40 gives no verdict: it could not be" in said
-    assert "the audit of trial 1 from step 20 to 40 gives no verdict" in said
+    assert "the audit of trial 0 from step 2 to 4 gives no verdict: it could not be" in said
+    assert "the audit of trial 1 from step 2 to 4 gives no verdict" in said
     assert "was killed by SIGKILL" in said
     assert "the database is unreachable" in said
     assert without_times(disturbed) == without_times(clean[1])
@@ -223,11 +225,12 @@ def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path):
         "def on_epoch_begin",
         "def __init__(self, late):\n                super().__init__()\n                self.late = late\n\n            def on_epoch_begin",
     )
-    study = StudyText(
+    study = replace(
+        SHORT,
         head=head,
         callbacks="Later(trial.number == 1)",
         arguments='objective="val_loss", epochs=3, trials=2, sampler="random", audit="all"',
     )
-    with pytest.raises(ExactnessError, match="trial 1, resumed from its checkpoint of step 40"):
+    with pytest.raises(ExactnessError, match="trial 1, resumed from its checkpoint of step 4"):
         sweep(study.write(tmp_path / "later.py"), tmp_path / "runs", workers=1)
     assert [a.alike for a in trials_in(tmp_path / "runs")[0].audits] == [True, True]

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from budgeted_study import BUDGETED_STUDY, decisions
+from study_files import SHORT
 from sweeps import (
     RunningCommand,
     database_url,
@@ -14,16 +14,25 @@ from sweeps import (
     sweep,
     trials_in,
 )
+from test_budget_sweeps import decisions_of
 
 from sweeper.records.events import Remark, RungDecided
+
+STUDY = replace(
+    SHORT,
+    name="budgeted",
+    head="from sweeper import Hyperband",
+    arguments="""objective="val_loss", epochs=4, trials=6, concurrency=2, sampler="random",
+    budget=Hyperband(factor=2), checkpoint_every=Every(steps=1), audit="off\"""",
+)
+"""Rungs after 1 and 2 epochs; a round of 4 trials and 2 of the next 3, and 10 attempts."""
 
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
     """A directory with the study's file, and what one worker made of it in ``one``."""
     made = tmp_path_factory.mktemp("budgeted")
-    unaudited = replace(BUDGETED_STUDY, arguments=f'{BUDGETED_STUDY.arguments}, audit="off"')
-    file = unaudited.write(made / "budgeted.py")
+    file = STUDY.write(made / "budgeted.py")
     swept = sweep(file, made / "one", workers=1, isolation="inline")
     (made / "events.json").write_text(
         json.dumps([e.message for e in swept.events if isinstance(e, Remark)])
@@ -40,7 +49,7 @@ def alone(directory):
 def is_the_same_sweep(found, alone):
     return (
         differing(results_of(found), results_of(alone)) == []
-        and decisions(found) == decisions(alone)
+        and decisions_of(found) == decisions_of(alone)
         and all(t.digest for t in found)
     )
 

@@ -1,13 +1,15 @@
 """Studies with repeats, folds and confirmations, and studies whose search changes, as commands."""
 
 import json
+import shutil
+from dataclasses import replace
 
 import pytest
-from study_files import StudyText
-from sweeps import RunningCommand, python, trials_in
+from study_files import SHORT, StudyText
+from sweeps import RunningCommand, python, sweep, trials_in
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=3, sampler="random", audit="off", seed=3'
-STUDY = StudyText(arguments=ARGUMENTS)
+STUDY = replace(SHORT, arguments=ARGUMENTS)
 
 
 def _status(here, cwd, study="small"):
@@ -19,12 +21,14 @@ def _confirm(here, cwd, *words):
 
 
 def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, here):
+    searched = tmp_path / "searched"
+    searched.mkdir()
+    file = STUDY.write(searched / "small.py")
+    sweep(file, searched / "runs", workers=1, isolation="inline")
     seen = []
     for name in ("whole", "killed"):
         cwd = tmp_path / name
-        cwd.mkdir()
-        STUDY.write(cwd / "small.py")
-        assert here("run", "small.py", "-q", cwd=cwd).code == 0
+        shutil.copytree(searched, cwd)
         words = ("--best", 2, "--repeats", 2, "--at-most", 2)
         if name == "killed":
             arguments = ("confirm", "small", *words, "--workers", 1, "-v")
@@ -53,12 +57,12 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
     assert other.code != 0
     assert "are being confirmed" in other.err
     # Its finished trials belong to code that is no longer there.
-    text = (cwd / "small.py").read_text()
-    (cwd / "small.py").write_text(text.replace("Dropout(", "Dropout(0.01 + "))
+    text = file.read_text()
+    file.write_text(text.replace("Dropout(", "Dropout(0.01 + "))
     changed = _confirm(here, cwd, "--repeats", 5)
     assert changed.code == 2
     assert "has changed" in changed.err
-    (cwd / "small.py").write_text(text)
+    file.write_text(text)
     removed = here("rm", "small", "--yes", cwd=cwd)
     assert removed.code == 0, removed.err
     assert json.loads(here("ls", "--json", cwd=cwd).out) == []
@@ -66,10 +70,8 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
 
 
 def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path, here):
-    StudyText(arguments=ARGUMENTS, model='raise ValueError("no layer")').write(
-        tmp_path / "small.py"
-    )
-    here("run", "small.py", "-q", cwd=tmp_path)
+    file = replace(STUDY, model='raise ValueError("no layer")').write(tmp_path / "small.py")
+    sweep(file, tmp_path / "runs", workers=1, isolation="inline")
     ended = _confirm(here, tmp_path)
     assert ended.code == 2, ended.err
     assert "has no complete trial yet" in ended.err
@@ -140,11 +142,10 @@ def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path, here)
 
 
 def test_a_repeat_beyond_the_splits_is_explained(tmp_path, here):
-    arguments = ARGUMENTS.replace("trials=3", "trials=2, repeats=2")
+    arguments = ARGUMENTS.replace("epochs=2, trials=3", "epochs=1, trials=2, repeats=2")
     data = FOLDS.replace("[trial.repeat]", "[2 + trial.repeat]")
-    StudyText(arguments=arguments, data=data).write(tmp_path / "small.py")
-    here("run", "small.py", "-q", "--workers", 1, "--isolation", "inline", cwd=tmp_path)
-    failed = trials_in(tmp_path / "runs")[1]
+    file = replace(STUDY, arguments=arguments, data=data).write(tmp_path / "small.py")
+    failed = sweep(file, tmp_path / "runs", workers=1, isolation="inline").trials[1]
     assert failed.state == "failed"
     assert "list index out of range; here trial.repeat is 1: the study has 2 repeats" in (
         failed.error or ""

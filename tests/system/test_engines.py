@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -11,7 +10,7 @@ import pytest
 import yaml
 from databases import postgresql_database
 from forked_programs import PROGRAM
-from pruned_study import prunings
+from pruned_study import pruned_study, prunings
 from study_files import PACED, StudyText
 from sweeps import (
     LIMIT,
@@ -21,6 +20,7 @@ from sweeps import (
     differing,
     python,
     results_of,
+    sweep,
     trials_in,
 )
 
@@ -35,14 +35,13 @@ def workers_of(url, study):
         return Repository(database).workers(study)
 
 
-@pytest.fixture(scope="session")
-def pruned_study(pruned_study):
-    """With five trials, of which the last two are drawn, and one is pruned, by what others gave."""
-    arguments = pruned_study.arguments
-    for was, now in (("n_startup_trials=2", "n_startup_trials=1"), ("trials=6", "trials=5")):
-        assert was in arguments
-        arguments = arguments.replace(was, now)
-    return replace(pruned_study, arguments=arguments)
+@pytest.fixture(scope="module")
+def pruned(tmp_path_factory):
+    """A directory with the file of the study, and what a single worker made of it in ``one``."""
+    directory = tmp_path_factory.mktemp("pruned")
+    file = pruned_study(5, startup=1).write(directory / "pruned.py")
+    sweep(file, directory / "one", workers=1, isolation="inline")
+    return directory
 
 
 @pytest.fixture

@@ -9,6 +9,9 @@ from sweeps import differing, results_of, sweep, trials_in
 
 from sweeper.checkpoint.reading import load_checkpoint
 
+pytestmark = pytest.mark.whole
+"""By default `train/test_replicas_resume.py` resumes trainings on two replicas, in a process."""
+
 STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
 
 KILLED = """
@@ -89,14 +92,12 @@ def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one
         assert all(np.array_equal(ours[name], theirs[name]) for name in compared)
 
 
-@pytest.mark.whole
 def test_a_study_on_two_replicas_verifies_also_interrupted(whole, here):
     words = ("verify", "two-replicas", "--runs-dir", "runs", "--trial", 0, "--interrupt")
     done = here(*words, cwd=whole)
     assert done.code == 0, done.out + done.err
 
 
-@pytest.mark.whole
 def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
     whole, tmp_path, here
 ):

@@ -1,16 +1,18 @@
 """A trial whose loss is NaN or infinite: it trains on, and fails only where that is its value."""
 
 import math
+from dataclasses import replace
 
 import pytest
-from study_files import StudyText
+from study_files import SHORT
 from sweeps import sweep
 
 from sweeper.records.events import Notice
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
-STUDY = StudyText(
+STUDY = replace(
+    SHORT,
     name="exploding",
     rate='trial.suggest_categorical("rate", [1e30, 0.01, 0.02])',
     arguments="""objective="loss", epochs=2, trials=3, threads=1, audit="off",
@@ -30,9 +32,9 @@ def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path):
 
 
 def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path):
-    study = StudyText(
+    study = replace(
+        STUDY,
         name="beside",
-        rate=STUDY.rate,
         metrics='keras.metrics.MeanMetricWrapper(lambda y, p: keras.ops.zeros_like(p), name="nothing")',
         arguments=STUDY.arguments.replace('objective="loss"', 'objective="nothing"'),
     )
@@ -42,10 +44,10 @@ def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path):
 
 @pytest.mark.whole
 def test_at_a_rung_it_is_left_behind(tmp_path):
-    study = StudyText(
+    study = replace(
+        STUDY,
         name="rungs",
         head="from sweeper import Halving",
-        rate=STUDY.rate,
         arguments=STUDY.arguments + ", budget=Halving(min_epochs=1, factor=2), concurrency=3",
     )
     swept = sweep(study.write(tmp_path / "study.py"), tmp_path, workers=1, isolation="inline")

@@ -7,19 +7,21 @@ from pathlib import Path
 
 import optuna
 import pytest
-from pruned_study import prunings
-from study_files import StudyText
-from sweeps import database_url, differing, results_of, sweep, trials_in
+from pruned_study import pruned_study, prunings
+from study_files import SHORT, StudyText
+from sweeps import database_url, differing, results_of, sweep
 
 from sweeper.search.spec import sampler_seed
 
-UNVALIDATED = "return Data(train=(x, y), batch_size=20)"
-"""For a study of which nothing looks at what validation gives."""
+STUDY = pruned_study(6, startup=2)
 
 
 @pytest.fixture(scope="module")
-def alone(pruned):
-    return trials_in(pruned / "one", "pruned")
+def alone(tmp_path_factory):
+    """The trials of a single worker."""
+    directory = tmp_path_factory.mktemp("alone")
+    file = STUDY.write(directory / "pruned.py")
+    return sweep(file, directory / "runs", workers=1, isolation="inline").trials
 
 
 def test_some_trials_are_pruned_and_others_are_not(alone):
@@ -51,7 +53,7 @@ def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(alone):
         assert (last.epoch, last.digest) == (len(trial.epochs), trial.digest)
         assert Path(last.path).is_dir()
         assert [a.outcome for a in trial.attempts] == ["pruned"]
-        assert trial.attempts[-1].end_step == last.step == 20 * len(trial.epochs)
+        assert trial.attempts[-1].end_step == last.step == 2 * len(trial.epochs)
 
 
 KILLING = """
@@ -83,22 +85,23 @@ KILLING = """
     """
 
 
-def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(pruned_study, alone, tmp_path):
+def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(alone, tmp_path):
     first = min(prunings(alone))
     killing = replace(
-        pruned_study, head=KILLING, model="import keras\nglobal NUMBER\nNUMBER = trial.number"
+        STUDY, head=KILLING, model="import keras\nglobal NUMBER\nNUMBER = trial.number"
     )
     file = killing.write(tmp_path / "killing.py")
     swept = sweep(file, tmp_path / "runs", workers=2, trials=first + 1)
     assert [a.outcome for a in swept.trials[first].attempts] == ["crashed", "crashed", "pruned"]
-    assert swept.trials[first].attempts[-1].start_step == 20 * prunings(alone)[first], (
+    assert swept.trials[first].attempts[-1].start_step == 2 * prunings(alone)[first], (
         "the last attempt found the checkpoint of the decision, and asked again"
     )
     assert differing(results_of(swept.trials), results_of(alone[: first + 1])) == []
 
 
 def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path):
-    study = StudyText(
+    study = replace(
+        SHORT,
         head="""
         import optuna
 
@@ -106,7 +109,6 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path):
             def prune(self, study, trial):
                 raise LookupError("no table")
         """,
-        data=UNVALIDATED,
         arguments="""objective="loss", epochs=2, trials=1, sampler="random", threads=1,
         pruner=Broken()""",
     )

@@ -1,8 +1,10 @@
 """A sweep is the same sweep on any number of workers, its total is exact, and Optuna sees it all."""
 
+from dataclasses import replace
+
 import optuna
 import pytest
-from study_files import StudyText
+from study_files import SHORT
 from sweeps import database_url, differing, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
@@ -14,8 +16,8 @@ def runs(tmp_path_factory):
     """The runs directory of the sweep on so many workers."""
     working_directory = tmp_path_factory.mktemp("workers")
 
-    StudyText(
-        arguments='objective="val_loss", epochs=2, audit="off", trials=3, sampler="random"'
+    replace(
+        SHORT, arguments='objective="val_loss", epochs=2, audit="off", trials=3, sampler="random"'
     ).write(working_directory / "random.py")
 
     def run(workers):
@@ -69,10 +71,11 @@ def test_optuna_sees_exactly_the_studys_trials_all_finished(runs):
 def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs, tmp_path):
     whole = trials_in(runs(2))
     file = runs(2).parent / "random.py"
-    totals = [len(sweep(file, tmp_path, trials=1).trials)]
-    again = sweep(None, tmp_path, study="small")
+    here = {"workers": 1, "isolation": "inline"}
+    totals = [len(sweep(file, tmp_path, trials=1, **here).trials)]
+    again = sweep(None, tmp_path, study="small", **here)
     totals.append(len(again.trials))
-    totals.append(len(sweep(file, tmp_path, trials=3).trials))
+    totals.append(len(sweep(file, tmp_path, trials=3, **here).trials))
     assert totals == [1, 1, 3], "a resume goes on to the total that was asked for"
     assert any("--trials 3 raises it" in e.message for e in again.events if isinstance(e, Notice))
     assert differing(results_of(whole), results_of(trials_in(tmp_path))) == []
@@ -83,8 +86,7 @@ def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs, tmp_path):
 
 def test_more_workers_than_the_search_can_use_is_said(tmp_path):
     arguments = 'objective="loss", epochs=1, audit="off", trials=1, concurrency=2, sampler="tpe"'
-    data = "return Data(train=(x, y), batch_size=20)"
-    file = StudyText(data=data, arguments=arguments).write(tmp_path / "tpe.py")
+    file = replace(SHORT, arguments=arguments).write(tmp_path / "tpe.py")
     swept = sweep(file, tmp_path, workers=5)
     messages = [e.message for e in swept.events if isinstance(e, Notice)]
     assert any("concurrency is 2, so 2 of 5 workers are used" in t for t in messages), messages
