@@ -22,6 +22,10 @@ from sweeper.spec.searching import Objective
 from sweeper.spec.space import FloatRange
 
 STUDY = "digits"
+ON_A_SERVER = pytest.mark.parametrize(
+    "database", [pytest.param("postgresql", marks=pytest.mark.whole)], indirect=True
+)
+"""SQLite has one writer at a time."""
 
 
 def create(repository, budget, *, trials, epochs=9, window=None, concurrency=4):
@@ -213,10 +217,9 @@ def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository
     assert states(repository) == ["complete"] + ["pruned"] * 15
 
 
+@ON_A_SERVER
 def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
     """A claim that decides a rung locks in that order; in another they would wait for each other."""
-    if not url.startswith("postgresql"):
-        pytest.skip("SQLite has one writer at a time")
     create(repository, Halving(min_epochs=3), trials=3)
     claimed = take(repository)
     engine = sa.create_engine(url)
@@ -233,12 +236,11 @@ def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
     assert states(repository) == ["paused"]
 
 
+@ON_A_SERVER
 def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until_a_claim(
     repository, url
 ):
     """What the lock is for: each of two transactions lacks the other's value."""
-    if not url.startswith("postgresql"):
-        pytest.skip("SQLite has one writer at a time")
     create(repository, Halving(min_epochs=3), trials=3)
     claims = [take(repository) for _ in range(3)]
     pause(repository, claims[0], 0.3)
