@@ -2,7 +2,7 @@
 
 from sweeper.inspection.sorts import tells_its_state
 from sweeper.train.codec.decoder import Decoder, decode
-from sweeper.train.codec.encoder import Encoder, encode
+from sweeper.train.codec.encoder import Encoder, encode, encode_own_state
 from sweeper.train.codec.form import (
     TAG,
     Json,
@@ -32,6 +32,7 @@ __all__ = [
     "decode",
     "digest_of",
     "encode",
+    "encode_own_state",
     "held_tensors",
     "hold_replicas",
     "put_array",

@@ -18,6 +18,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from sweeper.errors import UncapturableError
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import class_name, fields_of, is_written_in_python, module_of
 from sweeper.train.codec.form import (
@@ -46,6 +47,28 @@ def encode(value: Any, path: str, tensors: Tensors) -> Json:
         NotPlainError: Something in it has no plain form.
     """
     return Encoder(tensors).encode(value, path)
+
+
+def encode_own_state(encoder: Encoder, thing: Any, shown: str, path: str) -> Json:
+    """Return the result of ``thing.get_state()`` as JSON.
+
+    Args:
+        encoder: Encoder of the capture.
+        thing: An object with a method ``get_state``.
+        shown: The object, for errors.
+        path: See `Encoder.encode`.
+
+    Raises:
+        UncapturableError: Something in the result has no plain form.
+    """
+    try:
+        return encoder.encode(thing.get_state(), path)
+    except NotPlainError as error:
+        msg = (
+            f"{shown}: get_state() returned something that a checkpoint cannot hold: {error}; "
+            "return numbers, strings, arrays and containers of these"
+        )
+        raise UncapturableError(msg) from None
 
 
 class Encoder:

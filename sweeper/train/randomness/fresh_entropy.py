@@ -29,6 +29,7 @@ import numpy as np
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sources import is_users, outward, users_line
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.component import Component
 from sweeper.train.randomness.interception import (
     MODULE_SEED,
     NUMPY_BITS,
@@ -55,7 +56,7 @@ _system_urandom = os.urandom
 _seed_of_python = random.Random.seed
 
 
-class FreshEntropy:
+class FreshEntropy(Component):
     """A stream of entropy, used in the thread that entered it.
 
     Args:
@@ -142,10 +143,6 @@ class FreshEntropy:
             )
             raise UncapturableError(msg)
         return {"drawn": self.drawn}
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
-        return []
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del tensors

@@ -23,13 +23,14 @@ from sweeper.train.codec import (
     replicas_of,
 )
 from sweeper.train.codec.form import form_of
+from sweeper.train.component import Component
 from sweeper.train.randomness.tracing import Trace, TracedFunctions
 
 _WORDS = 624
 """Number of 32-bit words of a Mersenne twister's state in NumPy; Python adds the position."""
 
 
-class GlobalSeedGenerator:
+class GlobalSeedGenerator(Component):
     """Component of Keras's global seed generator, used by ``keras.random`` calls without a seed.
 
     There may be two generators. After ``clear_session()`` or ``set_random_seed()`` in a callback,
@@ -111,7 +112,7 @@ class GlobalSeedGenerator:
         set_global_seed_generator(generator)
 
 
-class PythonRandom:
+class PythonRandom(Component):
     """Component of the state of Python's ``random`` module."""
 
     name = "python_random"
@@ -127,7 +128,7 @@ class PythonRandom:
         random.setstate(_restore_mersenne(saved, f"{self.name}/words", tensors))
 
 
-class NumpyRandom:
+class NumpyRandom(Component):
     """Component of the state of NumPy's legacy global generator, ``numpy.random.*``."""
 
     name = "numpy_random"
@@ -148,7 +149,7 @@ class NumpyRandom:
         )
 
 
-class TensorFlowRandom:
+class TensorFlowRandom(Component):
     """Component of TensorFlow's global seed and generator, and its generator of seeds for eager ops."""
 
     name = "tensorflow_random"
@@ -210,7 +211,7 @@ class TensorFlowRandom:
         ]
 
 
-def process_generators() -> tuple[Any, ...]:
+def process_generators() -> tuple[Component, ...]:
     """Return the components of the process-wide generators."""
     return (GlobalSeedGenerator(), PythonRandom(), NumpyRandom(), TensorFlowRandom())
 
@@ -219,10 +220,10 @@ class RecordedState:
     """State of components at the time of construction.
 
     Args:
-        components: Objects with ``capture`` and ``restore``, in the order in which they are restored.
+        components: In the order in which they are restored.
     """
 
-    def __init__(self, components: Iterable[Any]) -> None:
+    def __init__(self, components: Iterable[Component]) -> None:
         self._saved = []
         for component in components:
             tensors: Tensors = {}

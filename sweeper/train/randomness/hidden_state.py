@@ -27,6 +27,7 @@ import numpy as np
 from tensorflow.python.eager import context, core
 
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.component import Component
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.interception import (
     DRAWN_SEED,
@@ -45,7 +46,7 @@ _SEEDS = 1 << 31
 """Upper bound of derived seeds, the same as for users' seeds in TensorFlow."""
 
 
-class EagerSeeds(Interception):
+class EagerSeeds(Interception, Component):
     """Component of the seeds of eager operations, which are replaced while it is entered."""
 
     name = "eager_operations"

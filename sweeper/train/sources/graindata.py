@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode
+from sweeper.errors import RestoreError
+from sweeper.train.codec import Encoder, Json, Tensors, decode, encode_own_state
 from sweeper.train.data import Batch, DataSource
 from sweeper.train.sources.batches import BatchSpec, drop_batches, spec_of, standardize_batch
 
@@ -96,14 +96,8 @@ class GrainSource(DataSource):
     def capture(self, name: str, tensors: Tensors) -> Json:
         if self._iterator is None:
             return None
-        try:
-            state = encode(self._iterator.get_state(), f"{name}/state", tensors)
-        except NotPlainError as error:
-            msg = (
-                f"Data({self._name}=…): the grain iterator's get_state() returned something that "
-                f"a checkpoint cannot hold: {error}"
-            )
-            raise UncapturableError(msg) from None
+        shown = f"Data({self._name}=…), the grain iterator"
+        state = encode_own_state(Encoder(tensors), self._iterator, shown, f"{name}/state")
         return {"pass": self._pass, "state": state}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:

@@ -22,7 +22,14 @@ import keras
 import numpy as np
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.train.codec import Json, NotPlainError, Tensors, decode, encode, tells_its_state
+from sweeper.train.codec import (
+    Encoder,
+    Json,
+    Tensors,
+    decode,
+    encode_own_state,
+    tells_its_state,
+)
 from sweeper.train.data import Batch, DataSource
 from sweeper.train.sources.arrays import permutation
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
@@ -118,14 +125,8 @@ class PyDatasetSource(DataSource):
             raise UncapturableError(msg)
         if not tells_its_state(self._dataset):
             return None
-        try:
-            return {"state": encode(self._dataset.get_state(), f"{name}/state", tensors)}
-        except NotPlainError as error:
-            msg = (
-                f"{self._shown}: get_state() returned something that a checkpoint cannot hold: "
-                f"{error}; return numbers, strings, arrays and containers of these"
-            )
-            raise UncapturableError(msg) from None
+        path = f"{name}/state"
+        return {"state": encode_own_state(Encoder(tensors), self._dataset, self._shown, path)}
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
         del name

@@ -41,10 +41,11 @@ from sweeper.train.codec import (
     Decoder,
     Encoder,
     Json,
-    NotPlainError,
     Tensors,
+    encode_own_state,
     tells_its_state,
 )
+from sweeper.train.component import Component
 from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
 
 
@@ -155,7 +156,7 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
     return False
 
 
-class CallbackStates:
+class CallbackStates(Component):
     """Component of the callbacks.
 
     Args:
@@ -179,15 +180,9 @@ class CallbackStates:
     def _capture(self, index: int, callback: keras.callbacks.Callback, encoder: Encoder) -> Json:
         saved: dict[str, Json] = {"class": _name(callback)}
         if tells_its_state(callback):
-            try:
-                state = encoder.encode(callback.get_state(), f"{self.name}/{index}/state")
-            except NotPlainError as error:
-                msg = (
-                    f"callback {_name(callback)}: get_state() returned something that a checkpoint "
-                    f"cannot hold: {error}; return numbers, strings, arrays and containers of these"
-                )
-                raise UncapturableError(msg) from None
-            saved["state"] = state
+            saved["state"] = encode_own_state(
+                encoder, callback, f"callback {_name(callback)}", f"{self.name}/{index}/state"
+            )
         if isinstance(callback, keras.callbacks.CSVLogger):
             saved["file_size"] = size_of(callback)
         if isinstance(callback, keras.callbacks.TensorBoard):
@@ -211,11 +206,7 @@ class CallbackStates:
         return found
 
     def before_train_begin(self, saved: Json | None) -> None:
-        """Prepare the files that callbacks write, before ``on_train_begin`` of CSVLogger opens its file.
-
-        Args:
-            saved: Result of `capture`; None for a training from its start.
-        """
+        # Before ``on_train_begin`` of CSVLogger, which opens its file.
         for index, callback in enumerate(self._callbacks):
             if isinstance(callback, keras.callbacks.CSVLogger):
                 if saved is None:
@@ -226,7 +217,6 @@ class CallbackStates:
                 cut_event_files(callback, saved[index].get("event_files", {}))
 
     def after_train_end(self) -> None:
-        """Remove the files that are needed only for a resume."""
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 # The training has ended, so its rows are kept.

@@ -20,11 +20,12 @@ from typing import Any
 import numpy as np
 
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.component import Component
 from sweeper.train.sources.runner import Reader, Runner
 from sweeper.train.userstate import UserState
 
 
-class DataPosition:
+class DataPosition(Component):
     """Component of the state of the data sources besides epoch and step."""
 
     name = "data"
@@ -59,7 +60,7 @@ class DataPosition:
                 runner.restore(f"{self.name}/{use}", saved[use]["state"], tensors)
 
 
-class Reopening:
+class Reopening(Component):
     """Component of the state at the beginning of each pass that a resume reads again.
 
     Args:
@@ -74,7 +75,7 @@ class Reopening:
         self,
         data: Mapping[str, Reader],
         user_state: UserState,
-        generators: Sequence[Any],
+        generators: Sequence[Component],
     ) -> None:
         self._data = dict(data)
         self._user_state = user_state

@@ -18,6 +18,7 @@ import tensorflow as tf
 from sweeper.errors import UncapturableError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.codec import Json, Tensors
+from sweeper.train.component import Component
 from sweeper.train.state.variables import Reach
 
 _ATTRIBUTES = ("global_random_seed", "flash_attention")
@@ -26,7 +27,7 @@ _ATTRIBUTES = ("global_random_seed", "flash_attention")
 _POLICY = "dtype_policy"
 
 
-class KerasSettings:
+class KerasSettings(Component):
     """Component of Keras's number format, epsilon, image layout, dtype policy and last seed."""
 
     name = "keras_settings"
@@ -44,10 +45,6 @@ class KerasSettings:
             _POLICY: None if policy is None else keras.dtype_policies.serialize(policy),
             **{name: global_state.get_global_attribute(name) for name in _ATTRIBUTES},
         }
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        del saved, tensors
-        return []
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         from keras.src.backend.common import global_state
@@ -72,7 +69,7 @@ _TWO_PHASES = (
 )
 
 
-class FixedParts:
+class FixedParts(Component):
     """Component of the classes of parts that must not be replaced during training.
 
     Args:
@@ -90,11 +87,11 @@ class FixedParts:
         self._unbuilt: list[Any] = []
 
     def begin(self) -> None:
-        """Record the start of training: `UserState` captures objects that become reachable later."""
+        # `UserState` captures objects that become reachable later.
         self._reach.begin()
 
     def settle(self) -> None:
-        """Record the parts, which must not be replaced from now on."""
+        # The parts must not be replaced from now on.
         self._reach.settle()
         self._parts, self._lists = self._now(), self._variables()
         self._unbuilt = [o for _, o in self._reach.optimizers() if not o.built]

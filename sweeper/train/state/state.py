@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import keras
 
@@ -17,6 +17,7 @@ from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot
 from sweeper.errors import RestoreError
 from sweeper.records.results import EpochRecord
 from sweeper.train.codec import Json, Tensors, UnplaceableError, decode, encode
+from sweeper.train.component import Component
 from sweeper.train.randomness.generators import (
     GlobalSeedGenerator,
     NumpyRandom,
@@ -32,7 +33,6 @@ from sweeper.train.state.tracked import Tracked
 from sweeper.train.state.variables import Reach, Variables
 from sweeper.train.userstate import Roots, UserState
 
-_Kind = TypeVar("_Kind")
 _DIGESTED = ("model/", "optimizer/", "optimizers/")
 
 
@@ -77,26 +77,7 @@ class Position:
         return replace(self, step=self.step + steps, step_in_epoch=self.step_in_epoch + steps)
 
 
-class Component(Protocol):
-    """One kind of state. Names of its tensors begin with its name."""
-
-    @property
-    def name(self) -> str: ...
-
-    def capture(self, tensors: Tensors) -> Json:
-        """Put arrays into ``tensors`` and return the rest as JSON; change nothing."""
-        ...
-
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        """Return a sentence for each mismatch of ``saved``, without changing anything."""
-        ...
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Restore the captured state."""
-        ...
-
-
-class HistoryRecord:
+class HistoryRecord(Component):
     """Component of ``model.history``, each epoch's logs with the callbacks' additions, and its weights' digest.
 
     The epochs are stored separately, because Keras's history does not show in which epochs a metric
@@ -167,17 +148,17 @@ def default_components(
     given = Roots(model, callbacks) if roots is None else roots
     reach = Reach(model, given.step)
     user_state = UserState(given, reach.covered, notice)
-    generators: list[Any] = [
+    generators: list[Component] = [
         GlobalSeedGenerator(None if hidden is None else hidden.traced_functions),
         KerasSettings(),
         PythonRandom(),
         NumpyRandom(),
         TensorFlowRandom(),
     ]
-    libraries = () if hidden is None else hidden.components
+    libraries: tuple[Component, ...] = () if hidden is None else hidden.components
     if hidden is not None:
         hidden.traced_functions.on_trace(lambda trace: user_state.traced(trace.function))
-    data: list[Any] = []
+    data: list[Component] = []
     if train is not None:
         reopening = Reopening(
             {
@@ -249,7 +230,12 @@ class TrainingState:
             metrics=dict(metrics),
             digest_names=digested,
             history=tuple(history),
-            repeated={k: v for each in self._all(Variables) for k, v in each.repeated.items()},
+            repeated={
+                name: others
+                for component in self.components
+                if isinstance(component, Variables)
+                for name, others in component.repeated.items()
+            },
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
@@ -264,37 +250,34 @@ class TrainingState:
         if loaded is not None:
             self._build(loaded)
             self._check(loaded)
-        for component in self._all(CallbackStates):
-            saved = None if loaded is None else loaded.state[component.name]
-            component.before_train_begin(saved)
+        for component in self.components:
+            component.before_train_begin(None if loaded is None else loaded.state[component.name])
 
     def after_train_end(self) -> None:
         """Clean up after the last snapshot of a training that has ended."""
-        for component in self._all(CallbackStates):
+        for component in self.components:
             component.after_train_end()
 
     def begin(self) -> None:
         """Record the initial state, after the callbacks' ``on_train_begin``."""
-        for parts in self._all(FixedParts):
-            parts.begin()
+        for component in self.components:
+            component.begin()
             if not self._makes_variables_late:
-                parts.settle()
-        for user_state in self._all(UserState):
-            user_state.begin()
+                component.settle()
 
     def first_step_done(self) -> None:
         """Record that all variables exist, after the first step."""
         if self._makes_variables_late:
             self._makes_variables_late = False
-            for parts in self._all(FixedParts):
-                parts.settle()
+            for component in self.components:
+                component.settle()
 
     def prepared(self, prepare: Callable[[], None]) -> None:
         """Run ``prepare``, a step that creates variables, and undo its other effects."""
         self.begin()
         prepare()
-        for user_state in self._all(UserState):
-            user_state.undo()
+        for component in self.components:
+            component.undo()
         self.first_step_done()
 
     def restore(self, loaded: LoadedCheckpoint) -> Position:
@@ -317,12 +300,9 @@ class TrainingState:
         return self._misfits(loaded)
 
     def _build(self, loaded: LoadedCheckpoint) -> None:
-        for parts in self._all(FixedParts):
-            if parts.name in loaded.state:
-                parts.build(loaded.state[parts.name])
-
-    def _all(self, kind: type[_Kind]) -> list[_Kind]:
-        return [component for component in self.components if isinstance(component, kind)]
+        for component in self.components:
+            if component.name in loaded.state:
+                component.build(loaded.state[component.name])
 
     def _misfits(self, loaded: LoadedCheckpoint) -> list[str]:
         found = []

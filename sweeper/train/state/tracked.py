@@ -18,14 +18,15 @@ from sweeper.train.codec import (
     Decoder,
     Encoder,
     Json,
-    NotPlainError,
     Tensors,
     UnplaceableError,
+    encode_own_state,
     tells_its_state,
 )
+from sweeper.train.component import Component
 
 
-class Tracked:
+class Tracked(Component):
     """Component of the objects registered with ``Trial.track``: their names, and results of ``get_state``."""
 
     name = "tracked"
@@ -39,12 +40,10 @@ class Tracked:
         encoder = Encoder(tensors)
         saved: dict[str, Json] = {}
         for name, value in self._objects.items():
-            state = value.get_state() if has_own_state(value) else None
-            try:
-                saved[name] = encoder.encode(state, f"{self.name}/{name}")
-            except NotPlainError as error:
-                msg = f"the tracked object {name!r}: {error}, which cannot be saved"
-                raise UncapturableError(msg) from None
+            saved[name] = None
+            if has_own_state(value):
+                shown, path = f"the tracked object {name!r}", f"{self.name}/{name}"
+                saved[name] = encode_own_state(encoder, value, shown, path)
         return saved
 
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:

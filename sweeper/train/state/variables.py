@@ -30,10 +30,11 @@ from sweeper.inspection.sorts import (
 from sweeper.inspection.walk import Edge, ObjectPath
 from sweeper.train.codec import Json, Tensors, assign_replicas, held_tensors, hold_replicas
 from sweeper.train.codec.form import form_of
+from sweeper.train.component import Component
 from sweeper.train.step import TrainingStep
 
 
-class Variables:
+class Variables(Component):
     """Component of a list of variables by position, because Keras's names differ between processes.
 
     Args:

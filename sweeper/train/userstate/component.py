@@ -27,6 +27,7 @@ from sweeper.inspection.sorts import class_name, fields_of, framework_variables,
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
 from sweeper.train.codec.form import MISSING, same
+from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
 from sweeper.train.userstate.holders import Holder, ModuleVariables, Structure
@@ -45,7 +46,7 @@ _METHODS = (
 _EXEMPT = "; an object that only writes output, such as a log, is exempted by trial.output_only(…)"
 
 
-class UserState:
+class UserState(Component):
     """Component of the state of the user's objects.
 
     Args:
@@ -76,8 +77,10 @@ class UserState:
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
-    def begin(self) -> Walk:
-        """Record the initial state, before training or a restore."""
+    def begin(self) -> None:
+        self._begin()
+
+    def _begin(self) -> Walk:
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
@@ -140,14 +143,13 @@ class UserState:
     @property
     def walk(self) -> Walk:
         """Return the walk at the start of training."""
-        return self.begin() if self._walk is None else self._walk
+        return self._begin() if self._walk is None else self._walk
 
     def changed(self) -> list[str]:
         """Return the paths of changed values."""
         return [holder.path for holder in self.walk.holders if holder.changed()]
 
     def undo(self) -> None:
-        """Undo the changes of a step that was run for its variables; keep layers and variables that it created."""
         covered = self._covered()
         for holder in self._holders:
             if not holder.changed():
