@@ -4,11 +4,8 @@ The thread counts are set by environment variables because TensorFlow takes othe
 first op, and which test runs that is nobody's to say. Trial processes set their own.
 """
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,7 +27,7 @@ _PROCESSES = pytest.StashKey[int]()
 _SERVICE = pytest.StashKey[Service]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser):
     """Add the options of a run."""
     parser.addoption("--all", action="store_true", help="both tiers, with a table of their suites")
     parser.addoption("--measure", action="store_true", help="write tests/durations.json")
@@ -43,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure(config: pytest.Config) -> None:
+def pytest_configure(config):
     """Have each file run in a process of its own; refuse two of one name.
 
     Tests import each other's helpers by it, and so does pytest; a run of one of two files alone would
@@ -58,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FileProcesses(processes, _configure_tensorflow), _FILES)
     if config.option.all:
         config.pluginmanager.register(SuiteTable())
-    seen: dict[str, Path] = {}
+    seen = {}
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         if file.name in {"conftest.py", "__init__.py", "__main__.py"}:
             continue
@@ -68,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
         seen[file.name] = file
 
 
-def pytest_sessionstart(session: pytest.Session) -> None:
+def pytest_sessionstart(session):
     """Import TensorFlow here, and meanwhile where programs of tests are forked from."""
     config = session.config
     if not config.option.collectonly:
@@ -81,7 +78,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         _configure_tensorflow()
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
+def pytest_collection_finish(session):
     """Make the database that tests copy, and wait until programs can be forked."""
     if _SERVICE in session.config.stash:
         from databases import empty_database
@@ -90,23 +87,21 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         session.config.stash[_SERVICE].wait()
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session):
     """End what programs were forked from."""
     if _SERVICE in session.config.stash:
         del os.environ[ADDRESS]
         session.config.stash[_SERVICE].end()
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter, config):
     """Name the files that have become slower, where whole files were run apart."""
     files = config.pluginmanager.getplugin(_FILES)
     if files is not None and not config.option.keyword:
         say_durations(terminalreporter, files.seconds, write=config.option.measure)
 
 
-def _configure_tensorflow() -> None:
+def _configure_tensorflow():
     """Give TensorFlow the one thread that inline trials ask for, before any test runs an op."""
     import tensorflow as tf
 
@@ -117,7 +112,7 @@ def _configure_tensorflow() -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config, items):
     """Leave the nightly tier out unless it is asked for; begin with long files."""
     items[:] = longest_first(items)
     nightly = [item for item in items if any(map(item.get_closest_marker, NIGHTLY))]
@@ -127,9 +122,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _leave_out(config, items, nightly)
 
 
-def _leave_out(
-    config: pytest.Config, items: list[pytest.Item], left_out: list[pytest.Item]
-) -> None:
+def _leave_out(config, items, left_out):
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         gone = set(left_out)
@@ -137,7 +130,7 @@ def _leave_out(
 
 
 @pytest.fixture(scope="session")
-def s3_url() -> Iterator[str]:
+def s3_url():
     """Give the URL of a server of the S3 protocol on loopback; it has the bucket ``sweeps``."""
     from object_faults import s3_server
 
@@ -146,7 +139,7 @@ def s3_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_servers() -> Iterator[tuple[str, ...]]:
+def forked_servers():
     """Have fork servers forked, and commands of `sweeps`; what a real server is, is given."""
     from sweeper.run.launch import server_process
 
@@ -157,7 +150,7 @@ def forked_servers() -> Iterator[tuple[str, ...]]:
 
 
 @pytest.fixture(scope="module")
-def real_servers(forked_servers: tuple[str, ...]) -> Iterator[None]:
+def real_servers(forked_servers):
     """Have fork servers and commands import everything themselves, where they are the subject."""
     from sweeper.run.launch import server_process
 

@@ -19,14 +19,12 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, NoReturn
 
 import pytest
 from forked_programs import SECONDS
@@ -63,17 +61,15 @@ class FileProcesses:
         seconds: Processor seconds of each file that has ended, its own processes included.
     """
 
-    def __init__(self, processes: int, begin: Callable[[], None]) -> None:
+    def __init__(self, processes, begin):
         self._processes = processes
         self._begin = begin
-        self._running: list[_Running] = []
-        self.seconds: dict[Path, float] = {}
-        self._refused: str | None = None
+        self._running = []
+        self.seconds = {}
+        self._refused = None
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_make_collect_report(
-        self, collector: pytest.Collector
-    ) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    def pytest_make_collect_report(self, collector):
         report = yield
         if self._refused is None and isinstance(collector, pytest.Module):
             reason = _why_not_fork()
@@ -81,7 +77,7 @@ class FileProcesses:
         return report
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+    def pytest_runtestloop(self, session):
         config = session.config
         if config.option.collectonly or session.testsfailed:
             return None  # pytest's own says what is wrong
@@ -107,7 +103,7 @@ class FileProcesses:
                 os.waitpid(each.pid, 0)
         return True
 
-    def _listen(self, session: pytest.Session) -> None:
+    def _listen(self, session):
         """Wait until something has come from a file or one has ended, and pass it on."""
         ready = wait(
             [each.ended for each in self._running]
@@ -126,7 +122,7 @@ class FileProcesses:
         if session.shouldstop:
             raise session.Interrupted(session.shouldstop)
 
-    def _pass_on(self, config: pytest.Config, file: _Running, said: tuple[str, Any]) -> None:
+    def _pass_on(self, config, file, said):
         hook = config.hook
         kind, what = said
         if kind == "started":
@@ -144,7 +140,7 @@ class FileProcesses:
         else:
             file.finished = True
 
-    def _conclude(self, config: pytest.Config, file: _Running) -> None:
+    def _conclude(self, config, file):
         """Where a process has not ended well, say so of each test that it was not through with."""
         self._running.remove(file)
         os.close(file.ended)
@@ -174,7 +170,7 @@ class FileProcesses:
             config.hook.pytest_runtest_logreport(report=report)
 
 
-def _why_not_fork() -> str | None:
+def _why_not_fork():
     """Why a process that is forked here would hang sooner or later; None where it would not."""
     others = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
     if others:
@@ -185,9 +181,7 @@ def _why_not_fork() -> str | None:
     return None
 
 
-def _fork(
-    session: pytest.Session, items: list[pytest.Item], directory: Path, begin: Callable[[], None]
-) -> _Running:
+def _fork(session, items, directory, begin):
     """Have a process run the tests of a file."""
     reports, reporting = Pipe(duplex=False)
     sys.stdout.flush()
@@ -200,13 +194,7 @@ def _fork(
     return _Running(items, pid, os.pidfd_open(pid), reports, directory)
 
 
-def _run(
-    config: pytest.Config,
-    items: list[pytest.Item],
-    directory: Path,
-    reporting: Connection,
-    begin: Callable[[], None],
-) -> NoReturn:
+def _run(config, items, directory, reporting, begin):
     """In the forked process: run the tests, and end."""
     code = 1
     try:
@@ -232,7 +220,7 @@ def _run(
         os._exit(code)
 
 
-def _stand_alone(config: pytest.Config, directory: Path) -> None:
+def _stand_alone(config, directory):
     """Share nothing with the process that it was forked from: files, output, what is done at its end."""
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture.is_globally_capturing() or capture._global_capturing is not None:
@@ -251,10 +239,10 @@ def _stand_alone(config: pytest.Config, directory: Path) -> None:
 class _Reporter:
     """Sends what pytest reports in a forked process."""
 
-    def __init__(self, config: pytest.Config, reporting: Connection) -> None:
+    def __init__(self, config, reporting):
         self._config = config
         self._reporting = reporting
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         to_data = self._config.hook.pytest_report_to_serializable
         self._reporting.send(("report", to_data(config=self._config, report=report)))

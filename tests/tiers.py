@@ -14,21 +14,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 NIGHTLY = ("whole", "chaos", "soak", "pages")
 DURATIONS = Path(__file__).with_name("durations.json")
 SLOWER = 10.0
 _ROOT = Path(__file__).parent
 
 
-def read_durations() -> dict[str, float]:
+def read_durations():
     """Return the processor seconds of each file, by its path below this directory."""
-    found: dict[str, float] = json.loads(DURATIONS.read_text())
-    return found
+    return json.loads(DURATIONS.read_text())
 
 
-def suite_of(item: pytest.Item) -> str:
+def suite_of(item):
     """Return the marker of the nightly tier, or the default tier's directory."""
     for name in NIGHTLY:
         if item.get_closest_marker(name):
@@ -36,13 +33,13 @@ def suite_of(item: pytest.Item) -> str:
     return item.path.relative_to(_ROOT).parts[0].removesuffix(".py")
 
 
-def longest_first(items: list[pytest.Item]) -> list[pytest.Item]:
+def longest_first(items):
     """Return the tests of each file together, the files that take long first; new files before all."""
     seconds = read_durations()
     return sorted(items, key=lambda item: -seconds.get(_name(item.path), 1e9))
 
 
-def _name(path: Path) -> str:
+def _name(path):
     return str(path.relative_to(_ROOT)) if path.is_relative_to(_ROOT) else str(path)
 
 
@@ -56,21 +53,21 @@ class _Suite:
 class SuiteTable:
     """Plugin that ends a run with a line for each suite."""
 
-    def __init__(self) -> None:
-        self._suites: dict[str, _Suite] = {}
-        self._of: dict[str, str] = {}
+    def __init__(self):
+        self._suites = {}
+        self._of = {}
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
+    def pytest_collection_finish(self, session):
         self._of = {item.nodeid: suite_of(item) for item in session.items}
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+    def pytest_runtest_logreport(self, report):
         suite = self._suites.setdefault(self._of.get(report.nodeid, "?"), _Suite())
         suite.seconds += report.duration
         suite.tests += report.when == "call" or report.outcome == "skipped"
         if report.outcome != "passed":
             suite.outcomes[report.outcome] += 1
 
-    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+    def pytest_terminal_summary(self, terminalreporter):
         terminalreporter.section("suites")
         terminalreporter.line(f"{'suite':<14}{'tests':>7}{'minutes':>9}  result")
         ordered = sorted(self._suites.items(), key=lambda pair: (pair[0] in NIGHTLY, pair[0]))
@@ -80,9 +77,7 @@ class SuiteTable:
             terminalreporter.line(f"{name:<14}{suite.tests:>7}{minutes:>9.1f}  {bad or 'passed'}")
 
 
-def say_durations(
-    reporter: pytest.TerminalReporter, measured: dict[Path, float], *, write: bool
-) -> None:
+def say_durations(reporter, measured, *, write):
     """Name the files that have become slower; with ``write``, store what was measured."""
     now = {_name(path): round(seconds, 1) for path, seconds in measured.items()}
     if write:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import gc
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from corpus import forget_modules
 from scripted_trials import assignment_in
 
 from sweeper.definition.loading import load_definition
-from sweeper.run.protocol.messages import Failed, Judge, Judged, Message, Replay
+from sweeper.run.protocol.messages import Failed, Judged, Message, Replay
 from sweeper.run.trial.link import failure_of
 from sweeper.run.trial.run import run_trial
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.spec.space import Categorical
 from sweeper.train.randomness.seeds import IMPORT_SEED, seed_everything
 
 PLAIN = """
@@ -23,6 +22,9 @@ model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True
 return model
 """
 """For a study's text whose network is not what is tested: one layer, which is traced soonest."""
+
+EAGER = PLAIN.replace("))\n", "), run_eagerly=True)\n")
+"""The same without a graph, for a few steps."""
 
 UNVALIDATED = "return Data(train=(x, y), batch_size=8)"
 """As data of such a study."""
@@ -34,22 +36,22 @@ class Answering:
 
     messages: list[Message] = field(default_factory=list)
 
-    def send(self, message: Message) -> None:
+    def send(self, message):
         self.messages.append(message)
 
-    def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
+    def suggest(self, name, distribution):
         if isinstance(distribution, Categorical):
             return distribution.choices[0]
         return distribution.low
 
-    def judge(self, question: Judge) -> Judged:
+    def judge(self, question):
         return Judged(False)
 
-    def stop_requested(self) -> bool:
+    def stop_requested(self):
         return False
 
 
-def trained(file: Path, directory: Path) -> list[Message]:
+def trained(file, directory):
     """What a shortened trial of the study in ``file`` reports; its files go below ``directory``."""
     import keras
 
@@ -81,7 +83,7 @@ def trained(file: Path, directory: Path) -> list[Message]:
     return link.messages
 
 
-def failure(file: Path, directory: Path) -> Failed:
+def failure(file, directory):
     """The error that ends a shortened trial of the study in ``file``."""
     last = trained(file, directory)[-1]
     assert isinstance(last, Failed), last

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from corpus import PITFALLS
-from short_trials import PLAIN, UNVALIDATED
-from study_files import StudyText
+from short_trials import EAGER
+from study_files import SHORT, TWO_STEPS, StudyText
 from sweeps import sweep, trials_in
 
 from sweeper.errors import IndependenceError
@@ -48,7 +48,8 @@ def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path):
         head="HEAD = keras.layers.Dense(1, name='head')",
         model="head = HEAD if trial.number else keras.layers.Dense(1)\n"
         "model = keras.Sequential([keras.Input((16,)), head])\n"
-        "model.compile(keras.optimizers.SGD(0.01), 'mse')\nreturn model",
+        "model.compile(keras.optimizers.SGD(0.01), 'mse', run_eagerly=True)\nreturn model",
+        data=TWO_STEPS,
         arguments=ONE_EPOCH,
     )
     swept = sweep(text.write(tmp_path / "other.py"), tmp_path / "runs", workers=1)
@@ -57,10 +58,10 @@ def test_a_later_trial_that_would_be_refused_fails_alone(tmp_path):
 
 
 def test_a_factory_that_fails_for_the_first_trial_alone_ends_no_run(tmp_path):
-    text = StudyText(
+    text = replace(
+        SHORT,
         name="first",
-        model=f"if trial.number == 0: raise KeyError('first')\n{PLAIN}",
-        data=UNVALIDATED,
+        model="if trial.number == 0: raise KeyError('first')",
         arguments=ONE_EPOCH,
     )
     swept = sweep(text.write(tmp_path / "first.py"), tmp_path / "runs")
@@ -97,10 +98,10 @@ def test_what_its_processes_keep_apart_runs_without_a_word(directory, tmp_path):
 
 SPLIT = StudyText(
     name="split",
-    model=PLAIN,
+    model=EAGER,
     data="""
     held_out = {how}
-    return Data(train=(x, y), validation=(x[held_out], y[held_out]), batch_size=8)
+    return Data(train=(x[:16], y[:16]), validation=(x[held_out], y[held_out]), batch_size=8)
     """,
     arguments='objective="val_loss", epochs=1, trials=2, sampler="random", audit="off"',
 )

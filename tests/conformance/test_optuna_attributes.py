@@ -24,28 +24,21 @@ def study(repository):
     repository.create_or_open(StudyRow("digits", more, "val_loss", "minimize", 4, None, 0))
 
 
-def test_an_ended_trial_has_its_attempts_digest_and_reason(repository):
+def test_an_ended_trial_has_its_attempts_digest_and_reason_and_no_sampler_reads_them(repository):
     complete = Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,))
+    failed = Ending("failed", 5, error="Traceback\n  x\nValueError: no such layer\n")
     ended(repository, Ending("crashed", 10, error="killed"), complete)
-    ended(repository, Ending("failed", 5, error="Traceback\n  x\nValueError: no such layer\n"))
+    ended(repository, failed)
+    ended(repository, failed)
+    repository.retry("digits", 2)
+    ended(repository, complete)
     with as_optuna_sees_it(repository.database) as study:
-        first, second = study.get_trials()
         assert study.metric_names == ["val_loss", "seconds"]
-    assert first.user_attrs == {"attempts": 2, "digest": "d" * 32}
-    assert second.user_attrs == {"attempts": 1, "failed because": "ValueError: no such layer"}
-
-
-def test_a_trial_that_succeeds_later_keeps_no_reason(repository):
-    ended(repository, Ending("failed", 5, error="ValueError: once"))
-    repository.retry("digits", 0)
-    ended(repository, Ending("complete", 30, 0.5, "e" * 32, further_values=(1.0,)))
-    with as_optuna_sees_it(repository.database) as study:
-        [trial] = study.get_trials()
-    assert trial.user_attrs == {"attempts": 2, "digest": "e" * 32}
-
-
-def test_no_sampler_reads_them(repository):
-    ended(repository, Ending("complete", 30, 0.5, "d" * 32, further_values=(1.0,)))
-    [seen] = repository.finished_before("digits", 4)
+        assert [trial.user_attrs for trial in study.get_trials()] == [
+            {"attempts": 2, "digest": "d" * 32},
+            {"attempts": 1, "failed because": "ValueError: no such layer"},
+            {"attempts": 2, "digest": "d" * 32},
+        ]
+    seen = repository.finished_before("digits", 4)[0]
     assert (seen.value, seen.params, seen.intermediate) == (0.5, {}, {})
     assert "d" * 32 not in repr(seen)

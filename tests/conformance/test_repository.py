@@ -364,6 +364,33 @@ def test_only_a_worker_known_to_be_gone_is_released(repository, worker, *, relea
     assert repository.status("digits").interrupted == int(released)
 
 
+def test_a_lost_attempt_ended_at_the_newest_of_its_own_checkpoints(repository):
+    """Not at one of another trial's or attempt's; without any, its last step is unknown."""
+    repository.create_or_open(ROW)
+    gone = replace(ME, started=0.0)
+
+    def commit(claimed, *steps):
+        for step in steps:
+            kept = replace(CHECKPOINT, step=step, path=f"{claimed.number}/{step}")
+            repository.record_checkpoint(claimed.token, kept)
+
+    first, other, _without = (take(repository, worker=gone) for _ in range(3))
+    commit(first, 20, 60, 40)
+    commit(other, 900)
+    commit(take(repository), 5)
+    repository.release_lost("digits")
+    commit(take(repository, worker=gone), 50)
+    repository.release_lost("digits")
+    trials = repository.trials("digits")
+    assert [[(a.outcome, a.end_step) for a in trial.attempts] for trial in trials] == [
+        [("lost", 60), ("lost", 50)],
+        [("lost", 900)],
+        [("lost", None)],
+        [(None, None)],
+    ]
+    assert trials[2].attempts[0].error.startswith("its worker was killed")
+
+
 def test_an_attempt_released_by_two_workers_at_once_is_released_once(repository):
     repository.create_or_open(replace(ROW, target=20))
     for _ in range(20):
@@ -992,6 +1019,9 @@ def test_two_studies_in_one_database_know_nothing_of_each_other(repository):
     assert isinstance(repository.claim("mnist", ME, seed), Waiting)
     assert take(repository).number == 1
     assert [s.running for s in repository.statuses()] == [2, 1]
+    assert repository.study_names() == ("digits", "mnist")
+    assert repository.trial_numbers("digits") == (0, 1)
+    assert repository.trial_numbers("none") == ()
 
 
 def test_the_largest_seeds_come_back_exactly(repository):

@@ -13,7 +13,7 @@ import numpy as np
 from sweeper.checkpoint.format import Snapshot
 from sweeper.checkpoint.store import CheckpointStore
 
-STATE: dict[str, Any] = {
+STATE = {
     "position": {
         "step": 8,
         "epoch": 1,
@@ -58,7 +58,7 @@ STATE: dict[str, Any] = {
     ],
     "eager_operations": {"counter": 5},
 }
-TENSORS: dict[str, Any] = {
+TENSORS = {
     "model/00000": np.arange(6, dtype=np.float32),
     "model/00001": np.zeros(2, np.float32),
     "optimizer/00000": np.array(8),
@@ -85,22 +85,18 @@ class Planted:
 
     where: Sequence[Any]
 
-    def write(
-        self, directory: Path, value: Any, *, also: tuple[Sequence[Any], Any] | None = None
-    ) -> Path:
+    def write(self, directory, value, *, also=None):
         """Commit a checkpoint with ``value`` there, and ``also`` another one at another path."""
         state, tensors = copy.deepcopy(STATE), {n: each.copy() for n, each in TENSORS.items()}
         for where, planted in ((self.where, value), *(() if also is None else (also,))):
-            inside: Any = tensors if where[0] in tensors else state
+            inside = tensors if where[0] in tensors else state
             for part in where[:-1]:
                 inside = inside[part]
             inside[where[-1]] = planted
         return write(directory, state, tensors)
 
 
-def write(
-    directory: Path, state: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None
-) -> Path:
+def write(directory, state=None, tensors=None):
     """Commit a checkpoint with these, or the usual ones."""
     given = TENSORS if tensors is None else tensors
     taken = Snapshot(

@@ -54,12 +54,7 @@ def compared(tmp_path, monkeypatch):
     """Compares a trial of two equal checkpoints with replays that end as is given."""
     whole = write(tmp_path / "whole")
 
-    def run(
-        *replays,
-        metrics=({}, {}),
-        stored=None,
-        measured=frozenset(),
-    ):
+    def run(*replays, metrics=({}, {}), stored=None, measured=frozenset()):
         authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
         ran = Ran([[each or whole for each in replay] for replay in replays], metrics, authors)
         monkeypatch.setattr(compared_replays, "run_again", ran)

@@ -7,7 +7,6 @@ import functools
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ POSTGRES = "SWEEPER_TEST_POSTGRES"
 
 
 @functools.cache
-def empty_database() -> bytes:
+def empty_database():
     """Return the content of a file without a study; made once for a whole run, before files are forked."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "empty.db"
@@ -28,13 +27,13 @@ def empty_database() -> bytes:
         return file.read_bytes()
 
 
-def opened_database(file: Path) -> Database:
+def opened_database(file):
     """Open a database of SQLite's; a new one is a copy, as its migrations take their time."""
     place_database(file)
     return Database.open(f"sqlite:///{file}", create=True)
 
 
-def place_database(file: Path) -> None:
+def place_database(file):
     """Put an empty database where a study is to be run."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -49,15 +48,15 @@ class Server:
     name: str
 
     @property
-    def url(self) -> str:
+    def url(self):
         url = self.engine.url.set(database=self.name)
         return url.render_as_string(hide_password=False)
 
-    def run(self, statement: str) -> None:
+    def run(self, statement):
         with self.engine.connect() as connection:
             connection.exec_driver_sql(statement)
 
-    def end_connections(self) -> int:
+    def end_connections(self):
         """Have the server end every connection to the database; how many there were."""
         with self.engine.connect() as connection:
             ended = connection.exec_driver_sql(
@@ -67,7 +66,7 @@ class Server:
         return int(ended or 0)
 
     @contextlib.contextmanager
-    def shut(self) -> Iterator[None]:
+    def shut(self):
         """Refuse every connection: as near to a restart as a server comes that others use too."""
         self.run(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false")
         try:
@@ -78,7 +77,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def postgresql_database() -> Iterator[Server]:
+def postgresql_database():
     """Make a database and drop it; skip the test where there is no server."""
     url = os.environ.get(POSTGRES)
     if not url:

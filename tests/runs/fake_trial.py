@@ -6,8 +6,6 @@ nothing of sweeper's, and nothing of `multiprocessing`, so that it starts in som
 second.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import json
@@ -18,40 +16,38 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 STEPS = 7
 
 
-def chained(digest: str, epoch: int, x: float) -> str:
+def chained(digest, epoch, x):
     return hashlib.sha256(f"{digest} {epoch} {x!r}".encode()).hexdigest()
 
 
-def value_of(digest: str) -> float:
+def value_of(digest):
     return int(digest[:8], 16) / 2**32
 
 
 class Connection:
     """As that of `multiprocessing`, whose import takes as long as all others."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor):
         self.descriptor = descriptor
 
-    def send_bytes(self, data: bytes) -> None:
+    def send_bytes(self, data):
         left = memoryview(struct.pack("!i", len(data)) + data)
         while left:
             left = left[os.write(self.descriptor, left) :]
 
-    def recv_bytes(self) -> bytes:
+    def recv_bytes(self):
         [size] = struct.unpack("!i", self._read(4))
         return self._read(size)
 
-    def poll(self, seconds: float) -> bool:
+    def poll(self, seconds):
         return bool(select.select([self.descriptor], [], [], seconds)[0])
 
-    def _read(self, size: int) -> bytes:
+    def _read(self, size):
         read = b""
         while len(read) < size:
             more = os.read(self.descriptor, size - len(read))
@@ -66,29 +62,29 @@ class Stopped(Exception):  # noqa: N818 - an outcome
 
 
 class Trial:
-    def __init__(self, connection: Connection, assignment: dict[str, Any]) -> None:
+    def __init__(self, connection, assignment):
         self.connection = connection
         self.assignment = assignment
         self.directory = Path(assignment["checkpoints"][-1])
         self.pace = float(sys.argv[2])
 
-    def send(self, kind: str, **fields: Any) -> None:
+    def send(self, kind, **fields):
         self.connection.send_bytes(json.dumps({"kind": kind, **fields}).encode())
 
-    def receive(self) -> dict[str, Any]:
-        received: dict[str, Any] = json.loads(self.connection.recv_bytes())
+    def receive(self):
+        received = json.loads(self.connection.recv_bytes())
         if received["kind"] == "stop":
             raise Stopped
         return received
 
-    def ask(self, name: str, low: float, high: float) -> float:
+    def ask(self, name, low, high):
         distribution = {
             "kind": "FloatRange", "low": low, "high": high, "log": False, "step": None
         }  # fmt: skip
         self.send("suggest", name=name, distribution=distribution)
         return float(self.receive()["value"])
 
-    def newest(self) -> tuple[list[float], str, Path | None]:
+    def newest(self):
         """The losses so far and the digest after them, from whichever attempt came furthest.
 
         And where that is kept; None where it is not the trial's own.
@@ -101,7 +97,7 @@ class Trial:
         best = max(found, key=lambda c: len(c["losses"]), default={"losses": [], "digest": ""})
         return best["losses"], best["digest"], best.get("own")
 
-    def keep(self, losses: list[float], digest: str) -> None:
+    def keep(self, losses, digest):
         epoch = len(losses)
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f"epoch-{epoch}.json"
@@ -110,20 +106,20 @@ class Trial:
         writing.rename(path)
         self.tell_checkpoint(path, epoch, digest)
 
-    def tell_checkpoint(self, path: Path, epoch: int, digest: str) -> None:
+    def tell_checkpoint(self, path, epoch, digest):
         self.send(
             "checkpoint_committed",
             step=epoch * STEPS, epoch=epoch, digest=digest[:32], bytes=1, path=str(path),
         )  # fmt: skip
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds):
         """Train; the end of the pipe means that the worker is gone."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if self.connection.poll(left):
                 self.receive()
 
-    def run(self) -> None:
+    def run(self):
         losses, digest, resumed_from = self.newest()
         epochs = self.assignment["settings"]["epochs"]
         pause = self.assignment.get("pause_after")
@@ -154,13 +150,13 @@ class Trial:
             return
         self.send("finished", step=epochs * STEPS, value=losses[-1], digest=digest[:32])
 
-    def tell_epochs(self, losses: list[float], which: Iterable[int], seconds: float | None) -> None:
+    def tell_epochs(self, losses, which, seconds):
         records = [{"epoch": epoch, "metrics": {"loss": losses[epoch]}} for epoch in which]
         if records:
             self.send("epochs_ended", epochs=records, step=len(losses) * STEPS, seconds=seconds)
 
 
-def main() -> None:
+def main():
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     connection = Connection(int(sys.argv[1]))

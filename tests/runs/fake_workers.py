@@ -12,11 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
 
 from scripted_trials import definition, row_of
 
@@ -24,18 +21,14 @@ from sweeper.db import rungs
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository, WorkerIdentity
 from sweeper.definition.definition import StudySettings
-from sweeper.records.events import Event
-from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import Assignment
 from sweeper.run.serving import run_side_by_side
 from sweeper.run.worker import context as context_module
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.leases import WorkerRow
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec
-from sweeper.spec.budgets import Budget
 from sweeper.support.paths import RunPaths
 
 FAKE_TRIAL = Path(__file__).with_name("fake_trial.py")
@@ -56,10 +49,10 @@ class FakeLauncher:
 
     isolation = "spawn"
 
-    def __init__(self, pace: float, first_pace: float | None) -> None:
+    def __init__(self, pace, first_pace):
         self._paces = [pace] if first_pace is None else [pace, first_pace]
 
-    def launch(self, assignment: Assignment) -> FakeTrialProcess:
+    def launch(self, assignment):
         pace = self._paces.pop() if len(self._paces) > 1 else self._paces[0]
         channel, theirs = Channel.pair()
         with Path(assignment.log).open("ab") as log:
@@ -75,35 +68,27 @@ class FakeLauncher:
             channel.send(assignment)
         return FakeTrialProcess(channel, process)
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
 class FakeTrialProcess:
-    def __init__(self, channel: Channel, process: subprocess.Popen[bytes]) -> None:
+    def __init__(self, channel, process):
         self.channel = channel
         self.pid = process.pid
         self._process = process
 
-    def wait(self, timeout: float) -> ExitStatus | None:
+    def wait(self, timeout):
         try:
             return ExitStatus(self._process.wait(timeout))
         except subprocess.TimeoutExpired:
             return None
 
-    def kill(self) -> None:
+    def kill(self):
         self._process.kill()
 
 
-def settings_of(
-    study: str,
-    *,
-    trials: int,
-    epochs: int,
-    budget: Budget | None = None,
-    sampler: str = "random",
-    concurrency: int = 4,
-) -> StudySettings:
+def settings_of(study, *, trials, epochs, budget=None, sampler="random", concurrency=4):
     return definition(
         name=study,
         epochs=epochs,
@@ -115,7 +100,7 @@ def settings_of(
     ).settings()
 
 
-def create(repository: Repository, settings: StudySettings, window: int | None = None) -> None:
+def create(repository, settings, window=None):
     repository.create_or_open(row_of(settings, window))
 
 
@@ -135,7 +120,7 @@ class WorkerOptions:
     decides_at: int | None = None
 
 
-def decide_early(members: int) -> None:
+def decide_early(members):
     """Take a rung for full once it has so many members."""
     all_members = rungs._members
     rungs._members = lambda *which: [
@@ -144,14 +129,14 @@ def decide_early(members: int) -> None:
     rungs._is_full = lambda rows, _expected: len(rows) >= members
 
 
-def work(options: WorkerOptions, events: Connection) -> None:
+def work(options, events):
     """What a worker process runs."""
     os.setsid()
     context_module.LONGEST_ABSENCE = options.longest_absence
     if options.decides_at is not None:
         decide_early(options.decides_at)
 
-    def tell(event: Event) -> None:
+    def tell(event):
         # A test that has seen enough does not read on.
         with contextlib.suppress(OSError):
             events.send_bytes(json.dumps([type(event).__name__, asdict(event)]).encode())
@@ -184,37 +169,37 @@ def work(options: WorkerOptions, events: Connection) -> None:
 class FakeWorker:
     """A worker process, and what it tells."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options):
         ours, theirs = _server.Pipe(duplex=False)
         self.options = options
         self.process = _server.Process(target=work, args=(options, theirs), daemon=False)
         self.process.start()
         theirs.close()
         self._events = ours
-        self.events: list[tuple[str, dict[str, Any]]] = []
-        self._news: queue.SimpleQueue[tuple[str, dict[str, Any]] | None] = queue.SimpleQueue()
+        self.events = []
+        self._news = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         self.kill()
         self._reader.join(LIMIT)
         self.process.close()
         self._events.close()
 
     @property
-    def pid(self) -> int:
+    def pid(self):
         assert self.process.pid is not None
         return self.process.pid
 
     @property
-    def notices(self) -> list[str]:
+    def notices(self):
         return [fields["message"] for kind, fields in self.events if kind in ("Notice", "Error")]
 
-    def wait_for(self, kind: str, text: str = "") -> dict[str, Any]:
+    def wait_for(self, kind, text=""):
         """The next event of this kind whose fields hold ``text``."""
         deadline = time.monotonic() + LIMIT
         while True:
@@ -223,24 +208,24 @@ class FakeWorker:
             if news[0] == kind and text in json.dumps(news[1]):
                 return news[1]
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         os.kill(self.pid, number)
 
-    def kill(self) -> None:
+    def kill(self):
         """SIGKILL to its whole session, trial processes included."""
         if self.process.is_alive():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self.process.join(LIMIT)
 
-    def end(self) -> int:
+    def end(self):
         """Wait for its end; the exit code."""
         self.process.join(LIMIT)
         assert self.process.exitcode is not None, f"it hangs: {self.events[-5:]}"
         self._reader.join(LIMIT)
         return self.process.exitcode
 
-    def _read(self) -> None:
+    def _read(self):
         with contextlib.suppress(EOFError, OSError):
             while True:
                 kind, fields = json.loads(self._events.recv_bytes())
@@ -260,7 +245,7 @@ class Result:
     epochs: tuple[float, ...]
 
 
-def results_of(trials: Sequence[TrialRecord]) -> dict[int, Result]:
+def results_of(trials):
     return {
         t.number: Result(
             t.state,
@@ -273,7 +258,7 @@ def results_of(trials: Sequence[TrialRecord]) -> dict[int, Result]:
     }
 
 
-def faults_of(trials: Sequence[TrialRecord], expected: dict[int, Result]) -> list[str]:
+def faults_of(trials, expected):
     """How the trials differ from "each exactly one result, as in the undisturbed run"."""
     faults = []
     for trial in trials:

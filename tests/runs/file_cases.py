@@ -1,7 +1,5 @@
 """Ways in which a trial leaves a file for the next one; each with a twin whose content is the same for all."""
 
-from __future__ import annotations
-
 import dbm
 import os
 import shelve
@@ -18,28 +16,28 @@ Case = Callable[[float], object]
 """Factory of one trial, whose parameter decides the content; the current directory is the study's."""
 
 
-def statistics(scale: float) -> object:
+def statistics(scale):
     if os.path.exists("stats.npz"):  # noqa: PTH110 - as scripts do it
         return np.load("stats.npz")["mean"]
     np.savez("stats.npz", mean=np.arange(4) * scale)
     return np.arange(4) * scale
 
 
-def memory(scale: float) -> object:
+def memory(scale):
     cached = joblib.Memory("memory", verbose=0)
     # The parameter is no argument, so the cache does not know it.
     return cached.cache(_Prepared(scale).prepare, ignore=["self"])(3)
 
 
 class _Prepared:
-    def __init__(self, scale: float) -> None:
+    def __init__(self, scale):
         self.scale = scale
 
-    def prepare(self, count: int) -> object:
+    def prepare(self, count):
         return np.ones(count) * self.scale
 
 
-def mapped(scale: float) -> object:
+def mapped(scale):
     file = Path("features.mmap")
     if not file.exists():
         made = np.memmap(file, "float32", "w+", shape=(8,))
@@ -48,7 +46,7 @@ def mapped(scale: float) -> object:
     return np.array(np.memmap(file, "float32", "r", shape=(8,)))
 
 
-def database(scale: float) -> object:
+def database(scale):
     with sqlite3.connect("features.db") as opened:
         opened.execute("create table if not exists scale (value real)")
         if opened.execute("select count(*) from scale").fetchone() == (0,):
@@ -58,7 +56,7 @@ def database(scale: float) -> object:
     return value
 
 
-def hdf5(scale: float) -> object:
+def hdf5(scale):
     if not os.path.isfile("features.h5"):  # noqa: PTH113
         with h5py.File("features.h5", "w") as made:
             made["x"] = np.ones(4) * scale
@@ -66,24 +64,24 @@ def hdf5(scale: float) -> object:
         return read["x"][:]
 
 
-def shelf(scale: float) -> object:
+def shelf(scale):
     with shelve.open("shelf") as opened:
         return opened.setdefault("scale", scale)
 
 
-def cache(scale: float) -> object:
+def cache(scale):
     data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
     return list(data.cache("cached").as_numpy_iterator())
 
 
-def snapshot(scale: float) -> object:
+def snapshot(scale):
     """Have a variable in the pipeline, whose value is not in a snapshot's name."""
     held = tf.Variable(scale)
     data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * held)
     return list(data.snapshot("snapshots").as_numpy_iterator())
 
 
-def saved_model(scale: float) -> object:
+def saved_model(scale):
     if not Path("exported/saved_model.pb").exists():
         module = tf.Module()
         module.weight = tf.Variable(np.ones(4) * scale)
@@ -91,7 +89,7 @@ def saved_model(scale: float) -> object:
     return tf.saved_model.load("exported").weight.numpy()
 
 
-def tf_checkpoint(scale: float) -> object:
+def tf_checkpoint(scale):
     variable = tf.Variable(scale)
     checkpoint = tf.train.Checkpoint(v=variable)
     if tf.io.gfile.exists("start.index"):
@@ -101,7 +99,7 @@ def tf_checkpoint(scale: float) -> object:
     return variable.numpy()
 
 
-def tf_file(scale: float) -> object:
+def tf_file(scale):
     if tf.io.gfile.exists("scale.txt"):
         with tf.io.gfile.GFile("scale.txt") as file:
             return file.read()
@@ -110,7 +108,7 @@ def tf_file(scale: float) -> object:
     return str(scale)
 
 
-def replaced(scale: float) -> object:
+def replaced(scale):
     """Write beside, and rename: as careful code does."""
     if not Path("scale.txt").is_file():
         Path("scale.tmp").write_text(str(scale))
@@ -118,7 +116,7 @@ def replaced(scale: float) -> object:
     return Path("scale.txt").read_text()
 
 
-CASES: dict[str, Case] = {
+CASES = {
     case.__name__: case
     for case in (
         *(statistics, memory, mapped, database, hdf5, shelf, cache, snapshot),

@@ -1,13 +1,10 @@
 """The study that the kill and signal tests interrupt, and what it gives when nobody does."""
 
-from __future__ import annotations
-
 import textwrap
 import time
-from pathlib import Path
 
 from study_files import StudyText
-from sweeps import Result, RunningCommand, results_of, trials_in
+from sweeps import RunningCommand, results_of, trials_in
 
 KILL_ALL = """
 def kill_all():
@@ -57,7 +54,7 @@ INTERRUPTED_STUDY = StudyText(
 class WholeRun:
     """A study run from its start to its end without a disturbance."""
 
-    def __init__(self, file: Path, runs: Path, study: str = "small") -> None:
+    def __init__(self, file, runs, study="small"):
         words = ("run", file, "--workers", 2, "--runs-dir", runs)
         with RunningCommand(*words, cwd=file.parent) as run:
             run.wait_for("attempt 1 started")
@@ -66,4 +63,4 @@ class WholeRun:
             self.seconds = time.monotonic() - begun
         self.file = file
         self.runs = runs
-        self.results: dict[int, Result] = results_of(trials_in(runs, study))
+        self.results = results_of(trials_in(runs, study))

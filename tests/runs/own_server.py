@@ -1,7 +1,5 @@
 """A PostgreSQL server of a test's own, from the machine's binaries, to be killed and started again."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pwd
@@ -9,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +21,7 @@ DEBIAN = Path("/usr/lib/postgresql")
 class OwnServer:
     """A server in a directory of its own, on a free port of 127.0.0.1."""
 
-    def __init__(self, binaries: Path, directory: Path) -> None:
+    def __init__(self, binaries, directory):
         self._binaries = binaries
         self._data = directory / "data"
         # PostgreSQL refuses to run as root; Debian's package brings this user.
@@ -41,23 +38,23 @@ class OwnServer:
         )
         self.engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
 
-    def start(self) -> None:
+    def start(self):
         """Start it, and wait until it answers."""
         options = f"-h 127.0.0.1 -p {self._port} -k {self._data.parent} -F"
         self._run("pg_ctl", "--wait", f"--log={self._data.parent / 'log'}", "start", "-o", options)
         self._running = True
 
-    def kill(self) -> None:
+    def kill(self):
         """End it without a word to anybody: what it does next is recover."""
         self._run("pg_ctl", "--wait", "--mode=immediate", "stop")
         self._running = False
 
-    def close(self) -> None:
+    def close(self):
         self.engine.dispose()
         if self._running:
             self.kill()
 
-    def _run(self, program: str, *arguments: str) -> None:
+    def _run(self, program, *arguments):
         subprocess.run(
             [str(self._binaries / program), f"--pgdata={self._data}", *arguments],
             check=True,
@@ -70,7 +67,7 @@ class OwnServer:
 
 
 @contextlib.contextmanager
-def own_server() -> Iterator[tuple[OwnServer, Server]]:
+def own_server():
     """Make a server with a database of sweeper's; skip where PostgreSQL is not tested at all."""
     if not os.environ.get(POSTGRES):
         pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
@@ -95,7 +92,7 @@ def own_server() -> Iterator[tuple[OwnServer, Server]]:
         shutil.rmtree(directory)
 
 
-def _binaries() -> Path | None:
+def _binaries():
     found = shutil.which("initdb")
     if found is not None:
         return Path(found).parent

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
 
@@ -32,25 +30,21 @@ class RecordedReplays:
     known: list[_Recorded] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def run(
-        self, order: ReplayOrder, launchers: Sequence[Launcher], directory: Path, *more: Any
-    ) -> Replayed:
+    def run(self, order, launchers, directory, *more):
         asked = replace(order, seen=_nobody)
         found = next((each for each in self.known if each.order == asked), None)
         if found is None:
             return self.run_anew(order, launchers, directory, *more)
         return self._given(found, order, directory)
 
-    def run_anew(
-        self, order: ReplayOrder, launchers: Sequence[Launcher], directory: Path, *more: Any
-    ) -> Replayed:
+    def run_anew(self, order, launchers, directory, *more):
         """The same, and run whatever was recorded."""
         asked = replace(order, seen=_nobody)
-        committed: list[CheckpointCommitted] = []
+        committed = []
         kept = self.directory / str(next(self._numbers))
         saved = self.directory / f"{kept.name}-saved"
 
-        def save(message: CheckpointCommitted) -> None:
+        def save(message):
             shutil.copytree(message.path, saved / str(len(committed)))
             committed.append(message)
 
@@ -63,7 +57,7 @@ class RecordedReplays:
         return self._given(found, order, directory)
 
     @staticmethod
-    def _given(found: _Recorded, order: ReplayOrder, directory: Path) -> Replayed:
+    def _given(found, order, directory):
         shutil.copytree(found.directory, directory, dirs_exist_ok=True)
         for each in found.committed:
             path = directory / Path(each.path).relative_to(found.directory)
@@ -71,5 +65,5 @@ class RecordedReplays:
         return found.replayed
 
 
-def _nobody(_committed: CheckpointCommitted) -> None:
+def _nobody(_committed):
     """Stand where an order needs somebody to tell."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any
 
 from databases import opened_database
@@ -16,20 +15,18 @@ from plain_settings import plain_settings
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.records.events import Event
-from sweeper.records.results import TrialRecord
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
     Assignment,
     Failed,
     Finished,
-    Message,
     Started,
     Stop,
     StoppedHere,
 )
 from sweeper.run.worker.context import SlotContext, StudyAccess
-from sweeper.search.spec import SamplerSpec, search_spec
+from sweeper.search.spec import search_spec
 from sweeper.support.paths import RunPaths
 
 Script = Callable[["ScriptedTrial"], int]
@@ -41,78 +38,78 @@ class ScriptedTrial:
 
     pid = 2**22 + 1
 
-    def __init__(self, assignment: Assignment, script: Script) -> None:
+    def __init__(self, assignment, script):
         self.assignment = assignment
         self.killed = threading.Event()
         self.channel, theirs = Channel.pair()
         self._own = Channel.on(theirs.detach())
-        self._status: int | None = None
+        self._status = None
         self._over = threading.Event()
         threading.Thread(target=self._run, args=(script,), daemon=True).start()
 
     @property
-    def key(self) -> tuple[int, int]:
+    def key(self):
         return self.assignment.number, self.assignment.attempt
 
-    def say(self, message: Message) -> None:
+    def say(self, message):
         self._own.send(message)
 
-    def write(self, raw: bytes) -> None:
+    def write(self, raw):
         """What the trial's own code might write into the pipe."""
         os.write(self._own.connection.fileno(), raw)
 
-    def wait_for_stop(self) -> None:
+    def wait_for_stop(self):
         while not self.killed.is_set():
             if isinstance(self._own.receive(0.05), Stop):
                 return
 
-    def wait(self, timeout: float) -> ExitStatus | None:
+    def wait(self, timeout):
         return ExitStatus(self._status) if self._over.wait(timeout) else None
 
-    def kill(self) -> None:
+    def kill(self):
         self.killed.set()
 
-    def _run(self, script: Script) -> None:
+    def _run(self, script):
         code = script(self)
         self._status = -9 if self.killed.is_set() else code
         self._over.set()
         self._own.close()
 
 
-def finish(trial: ScriptedTrial) -> int:
+def finish(trial):
     trial.say(Started(0, 0, 1))
     trial.say(Finished(step=1, value=float(trial.assignment.number), digest="d" * 32))
     return 0
 
 
-def crash(trial: ScriptedTrial) -> int:
+def crash(trial):
     del trial
     return -11
 
 
-def run_out_of_memory(trial: ScriptedTrial) -> int:
+def run_out_of_memory(trial):
     trial.say(Failed("MemoryError: 65 GB", fault="memory"))
     return 0
 
 
-def raise_error(trial: ScriptedTrial) -> int:
+def raise_error(trial):
     trial.say(Failed("ValueError: no such layer", traceback="Traceback\n"))
     return 0
 
 
-def stop_by_itself(trial: ScriptedTrial) -> int:
+def stop_by_itself(trial):
     """As after a SIGTERM to the trial's own process."""
     trial.say(StoppedHere(step=3))
     return 0
 
 
-def hang(trial: ScriptedTrial) -> int:
+def hang(trial):
     trial.say(Started(0, 0, 1))
     trial.killed.wait(30)
     return 0
 
 
-def train_until_stopped(trial: ScriptedTrial) -> int:
+def train_until_stopped(trial):
     trial.say(Started(0, 0, 1))
     trial.wait_for_stop()
     trial.say(StoppedHere(step=5))
@@ -127,7 +124,7 @@ class ScriptedLauncher:
     launched: list[Assignment] = field(default_factory=list)
     isolation = "spawn"
 
-    def launch(self, assignment: Assignment) -> ScriptedTrial:
+    def launch(self, assignment):
         self.launched.append(assignment)
         number, attempt = assignment.number, assignment.attempt
         script = (
@@ -137,11 +134,11 @@ class ScriptedLauncher:
         )
         return ScriptedTrial(assignment, script)
 
-    def close(self) -> None:
+    def close(self):
         pass
 
 
-def assignment_in(directory: Path, **changes: Any) -> Assignment:
+def assignment_in(directory, **changes):
     """An assignment whose files are in a directory; some changes are of the study's settings."""
     names = {each.name for each in fields(StudySettings)} & changes.keys()
     values = {
@@ -155,13 +152,13 @@ def assignment_in(directory: Path, **changes: Any) -> Assignment:
     return Assignment(**{**values, **changes})
 
 
-def never(_trial: Any) -> Any:
+def never(_trial):
     """Stand where a definition needs a factory; a scripted trial builds nothing."""
     msg = "a scripted trial called its study's factory"
     raise AssertionError(msg)
 
 
-def definition(**arguments: Any) -> StudyDefinition:
+def definition(**arguments):
     given = {
         "name": "scripted",
         "epochs": 1,
@@ -173,7 +170,7 @@ def definition(**arguments: Any) -> StudyDefinition:
     return StudyDefinition(model=never, data=never, **{**given, **arguments})
 
 
-def row_of(settings: StudySettings, window: int | None = None, **changes: Any) -> StudyRow:
+def row_of(settings, window=None, **changes):
     """The row of a study with these settings."""
     row = StudyRow(
         name=settings.name,
@@ -188,16 +185,16 @@ def row_of(settings: StudySettings, window: int | None = None, **changes: Any) -
 
 
 def scripted_context(
-    repository: Repository,
-    directory: Path,
-    settings: StudySettings,
-    launcher: ScriptedLauncher,
-    listener: Callable[[Event], object] = lambda _event: None,
+    repository,
+    directory,
+    settings,
+    launcher,
+    listener=lambda _event: None,
     *,
-    search: SamplerSpec | None = None,
-    window: int | None = None,
-    **of_context: Any,
-) -> SlotContext:
+    search=None,
+    window=None,
+    **of_context,
+):
     """Store the study, and return what slots that run its trials share."""
     repository.create_or_open(row_of(settings, window))
     study = StudyAccess(
@@ -221,21 +218,19 @@ class ScriptedSweep:
     events: list[Event]
 
     @property
-    def trials(self) -> tuple[TrialRecord, ...]:
+    def trials(self):
         return self.repository.trials("scripted")
 
-    def outcomes(self, number: int = 0) -> list[str | None]:
+    def outcomes(self, number=0):
         return [attempt.outcome for attempt in self.trials[number].attempts]
 
 
 @contextmanager
-def scripted_sweep(
-    directory: Path, scripts: dict[Any, Script], **arguments: Any
-) -> Iterator[ScriptedSweep]:
+def scripted_sweep(directory, scripts, **arguments):
     """Make the study; ``arguments`` are its definition's, or its slots' context's by ``context=``."""
     of_context = arguments.pop("context", {})
     settings = definition(**arguments).settings()
-    events: list[Event] = []
+    events = []
     with opened_database(directory / "scripted.db") as database:
         repository = Repository(database)
         launcher = ScriptedLauncher(scripts)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from pathlib import Path
 
 _FILE = """\
 from __future__ import annotations
@@ -85,7 +84,7 @@ class StudyText:
     arguments: str = 'objective="val_loss", epochs=2, trials=2, sampler="random", audit="off"'
     tail: str = ""
 
-    def __str__(self) -> str:
+    def __str__(self):
         return _FILE.format(
             name=self.name,
             keras=self.keras,
@@ -100,7 +99,7 @@ class StudyText:
             tail=textwrap.dedent(self.tail),
         )
 
-    def write(self, path: Path) -> Path:
+    def write(self, path):
         path.write_text(str(self))
         return path
 
@@ -109,5 +108,5 @@ SHORT = StudyText(eager=True, data=TWO_STEPS)
 """For what is no matter of how a trial trains."""
 
 
-def _indented(text: str) -> str:
+def _indented(text):
     return textwrap.indent(textwrap.dedent(text).strip("\n"), "    ")

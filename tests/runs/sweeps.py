@@ -9,10 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Self
 
 from databases import place_database
 from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
@@ -20,8 +19,7 @@ from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.records.events import Event
-from sweeper.records.lengths import Extension
-from sweeper.records.results import StudyResults, TrialRecord
+from sweeper.records.results import StudyResults
 from sweeper.run.launch import server_process
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.run import run_sweep
@@ -39,28 +37,28 @@ class Swept:
     events: list[Event] = field(default_factory=list)
 
     @property
-    def trials(self) -> tuple[TrialRecord, ...]:
+    def trials(self):
         return self.results.trials
 
 
-def database_url(runs: Path) -> str:
+def database_url(runs):
     return f"sqlite:///{runs / 'sweeper.db'}"
 
 
 def sweep(
-    source: Path | str | None,
-    runs: Path,
+    source,
+    runs,
     *,
-    study: str | None = None,
-    workers: int = 2,
-    trials: int | None = None,
-    isolation: str = "auto",
-    extension: Extension | None = None,
-    accept_inexact: bool = False,
-) -> Swept:
+    study=None,
+    workers=2,
+    trials=None,
+    isolation="auto",
+    extension=None,
+    accept_inexact=False,
+):
     """Run a study's file from this process, which imports neither it nor TensorFlow."""
     place_database(runs / "sweeper.db")
-    events: list[Event] = []
+    events = []
     results = run_sweep(
         RunRequest(
             WorkerOptions(
@@ -87,13 +85,13 @@ class Ended:
     err: str
 
 
-def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
+def _environment(extra):
     kept = {n: v for n, v in os.environ.items() if not n.startswith("SWEEPER_")}
     kept |= {name: os.environ[name] for name in (ADDRESS,) if name in os.environ}
     return {**kept, "PYTHONPATH": str(Path(__file__).parents[2]), **(extra or {})}
 
 
-def command(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
+def command(*words, cwd, env=None):
     """Run ``sweeper WORDS`` to its end; its fork servers are those of this process' tests."""
     process = _begun(words, cwd, env, session=False)
     out, err = _Reading(process.stdout), _Reading(process.stderr)
@@ -105,7 +103,7 @@ def command(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> 
     return Ended(code, out.all(), err.all())
 
 
-def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> Ended:
+def python(*words, cwd, env=None):
     done = subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=cwd,
@@ -118,9 +116,7 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> E
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def _begun(
-    words: Sequence[object], cwd: Path, extra: Mapping[str, str] | None, *, session: bool
-) -> subprocess.Popen[str] | ForkedProgram:
+def _begun(words, cwd, extra, *, session):
     """``sweeper WORDS``: forked where its environment is the run's, and so are servers; else a real one."""
     environment = _environment(extra)
     program = ["-m", "sweeper", *map(str, words)]
@@ -142,16 +138,16 @@ def _begun(
 class _Reading:
     """What comes out of a pipe, while something else is waited for."""
 
-    def __init__(self, stream: IO[str]) -> None:
+    def __init__(self, stream):
         self._text = ""
         self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
         self._thread.start()
 
-    def all(self) -> str:
+    def all(self):
         self._thread.join(LIMIT)
         return self._text
 
-    def _read(self, stream: IO[str]) -> None:
+    def _read(self, stream):
         with stream:
             self._text = stream.read()
 
@@ -159,27 +155,27 @@ class _Reading:
 class RunningCommand:
     """``sweeper WORDS`` in a process group of its own, its progress read as it comes."""
 
-    def __init__(self, *words: object, cwd: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *words, cwd, env=None):
         self.process = _begun(words, cwd, env, session=True)
-        self.lines: list[str] = []
-        self._news: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.lines = []
+        self._news = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_exception: object) -> None:
+    def __exit__(self, *_exception):
         if self.process.poll() is None:
             self.kill_group()
         if self.process.stdout is not None:
             self.process.stdout.close()
 
     @property
-    def err(self) -> str:
+    def err(self):
         return "".join(self.lines)
 
-    def wait_for(self, *texts: str) -> str | None:
+    def wait_for(self, *texts):
         """The next line of progress that holds every one of ``texts``; None if it ends before."""
         deadline = time.monotonic() + LIMIT
         while True:
@@ -187,10 +183,10 @@ class RunningCommand:
             if line is None or all(text in line for text in texts):
                 return line
 
-    def signal(self, number: int) -> None:
+    def signal(self, number):
         self.process.send_signal(number)
 
-    def kill_group(self) -> None:
+    def kill_group(self):
         """SIGKILL to the whole process group, and wait until it is gone."""
         try:
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -198,13 +194,13 @@ class RunningCommand:
             self.process.wait(LIMIT)
         self.end()
 
-    def end(self) -> int:
+    def end(self):
         """Wait for the end; the exit code."""
         code = self.process.wait(LIMIT)
         self._reader.join(LIMIT)
         return code
 
-    def _read(self) -> None:
+    def _read(self):
         stream = self.process.stderr
         if stream is not None:
             with stream:
@@ -214,7 +210,7 @@ class RunningCommand:
         self._news.put(None)
 
 
-def trials_in(runs: Path, study: str = "small") -> tuple[TrialRecord, ...]:
+def trials_in(runs, study="small"):
     with Database.open(database_url(runs), create=False) as database:
         return Repository(database).trials(study)
 
@@ -231,7 +227,7 @@ class Result:
     epochs: tuple[tuple[int, Mapping[str, float]], ...]
 
 
-def results_of(trials: Sequence[TrialRecord]) -> dict[int, Result]:
+def results_of(trials):
     return {
         t.number: Result(
             t.state,
@@ -245,6 +241,6 @@ def results_of(trials: Sequence[TrialRecord]) -> dict[int, Result]:
     }
 
 
-def differing(one: dict[int, Result], other: dict[int, Result]) -> list[int]:
+def differing(one, other):
     """The numbers of the trials whose results are not the same, bit for bit."""
     return sorted(n for n in one.keys() | other.keys() if one.get(n) != other.get(n))

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 from databases import opened_database
+from plain_settings import plain_settings
 
 from sweeper.api.study import asked_extension
 from sweeper.db.attempts import Ending
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
-from sweeper.definition.definition import StudySettings
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
@@ -22,11 +22,7 @@ from sweeper.run.worker.messages import TrialSearch
 from sweeper.support.paths import RunPaths
 
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
-SETTINGS = StudySettings(
-    name="digits", objective="loss", direction="minimize", epochs=3, trials=4, sampler="random",
-    grid=None, pruner={"name": "MedianPruner"}, concurrency=1, seed=0, checkpoint_every="epoch",
-    keep={}, deterministic=True, threads=1,
-)  # fmt: skip
+SETTINGS = plain_settings(name="digits", epochs=3, trials=4, pruner={"name": "MedianPruner"})
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """Trials that meet in a file: found by the rules, by `run` and by `check`; harmless files go without a word."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +19,7 @@ from sweeps import command, sweep
 from sweeper.errors import IndependenceError
 from sweeper.files import recorder
 from sweeper.files.recorder import MOST, RECORDER, install
-from sweeper.files.rules import FileFinding, TrialUses, in_a_check, in_a_run
+from sweeper.files.rules import TrialUses, in_a_check, in_a_run
 from sweeper.files.uses import FileUse, set_aside, uses_from_json, uses_to_json
 from sweeper.records.events import Notice
 
@@ -171,29 +168,29 @@ def test_a_tree_with_links_is_copied_while_files_are_recorded(here):
     assert os.stat in os.supports_follow_symlinks
 
 
-def test_only_so_many_files_are_recorded(here: Path) -> None:
+def test_only_so_many_files_are_recorded(here):
     RECORDER.begin([])
     for number in range(MOST + 7):
         (here / str(number)).write_text("")
     assert len(RECORDER.uses()) == MOST
 
 
-def _with_open(value: float) -> None:
+def _with_open(value):
     with open("start", "w") as file:  # noqa: PTH123 - as scripts do it
         file.write(str(value))
 
 
-def _with_hdf5(value: float) -> None:
+def _with_hdf5(value):
     with h5py.File("start", "w") as made:
         made["x"] = np.full(4, value)
 
 
-def _with_tensorflow(value: float) -> None:
+def _with_tensorflow(value):
     with tf.io.gfile.GFile("start", "w") as file:
         file.write(str(value))
 
 
-def _by_renaming(value: float) -> None:
+def _by_renaming(value):
     Path("start.tmp").write_text(str(value))
     Path("start.tmp").replace("start")
 
@@ -201,7 +198,7 @@ def _by_renaming(value: float) -> None:
 WRITERS = [_with_open, _with_hdf5, _with_tensorflow, _by_renaming]
 
 
-def met(write: Callable[[float], None], value: float) -> list[FileFinding]:
+def met(write, value):
     """Findings about trial 1, which writes 1.0 and reads it after another trial has written ``value``."""
     RECORDER.begin([])
     write(1.0)
@@ -217,9 +214,7 @@ def met(write: Callable[[float], None], value: float) -> list[FileFinding]:
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_a_trial_that_reads_another_ones_content_in_its_own_file_is_not_independent(
-    write: Callable[[float], None], here: Path
-) -> None:
+def test_a_trial_that_reads_another_ones_content_in_its_own_file_is_not_independent(write, here):
     [error] = met(write, 2.0)
     assert error.level == "error"
     assert "trial 1 is not independent: `met` test_files.py:" in error.message
@@ -227,7 +222,7 @@ def test_a_trial_that_reads_another_ones_content_in_its_own_file_is_not_independ
     assert "in a factory, write it below `trial.directory`" in error.message
 
 
-def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here: Path) -> None:
+def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here):
     path = str(here / "start")
     reader = TrialUses("trial 0", (FileUse(path, wrote=True, changed=True),))
     [warning] = in_a_run(reader, [])
@@ -242,13 +237,11 @@ def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here: 
 
 
 @pytest.mark.parametrize("write", WRITERS)
-def test_the_same_bytes_in_its_own_file_are_harmless(
-    write: Callable[[float], None], here: Path
-) -> None:
+def test_the_same_bytes_in_its_own_file_are_harmless(write, here):
     assert met(write, 1.0) == []
 
 
-def test_a_file_that_changes_while_it_is_read_is_found(here: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_found(here):
     RECORDER.begin([])
     _with_hdf5(1.0)
     with h5py.File("start", locking=False):
@@ -259,7 +252,7 @@ def test_a_file_that_changes_while_it_is_read_is_found(here: Path) -> None:
     assert RECORDER.uses()[0].changed
 
 
-def test_a_file_that_another_process_holds_is_found(here: Path) -> None:
+def test_a_file_that_another_process_holds_is_found(here):
     RECORDER.begin([])
     _with_hdf5(1.0)
     with Path("start").open("rb") as held:
@@ -269,7 +262,7 @@ def test_a_file_that_another_process_holds_is_found(here: Path) -> None:
     assert RECORDER.uses()[0].changed
 
 
-def test_what_the_trial_itself_changes_is_its_own(here: Path) -> None:
+def test_what_the_trial_itself_changes_is_its_own(here):
     """Mapped into memory, written again, appended to, and read while it is open."""
     RECORDER.begin([])
     mapped = np.memmap("mapped", "float32", "w+", shape=(8,))
@@ -332,8 +325,8 @@ def wait():
 
 @pytest.mark.parametrize("content", ["str(os.getpid())", "'the same'"])
 def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(
-    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    content, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     text = study("top", before="wait()\npathlib.Path('start.txt').read_text()")
     text = replace(text, head=_AT_THE_TOP.format(content=content))
@@ -348,9 +341,7 @@ def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(
         sweep(file, runs, workers=2)
 
 
-def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     shared = study("shared-log", callbacks=_CALLBACK.format(file="'log.csv'"))
     swept = sweep(shared.write(tmp_path / "shared_log.py"), tmp_path / "runs", workers=1, trials=3)

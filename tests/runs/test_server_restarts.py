@@ -4,30 +4,24 @@ The server is the test's own, and recovers from its log as after a crash. The tr
 `fake_trial`s, as in `test_worker_faults`.
 """
 
-from __future__ import annotations
-
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fake_workers import (
     FakeWorker,
-    Result,
     WorkerOptions,
     create,
     faults_of,
     results_of,
     settings_of,
 )
-from own_server import OwnServer, own_server
+from own_server import own_server
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.records.results import TrialRecord
 
 TRIALS, EPOCHS = 6, 5
 RESTARTS = 2
@@ -38,38 +32,31 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[tuple[OwnServer, str]]:
+def own():
     with own_server() as (server, database):
         yield server, database.url
 
 
-def run(url: str, runs: Path, study: str) -> WorkerOptions:
+def run(url, runs, study):
     with Database.open(url, create=False) as database:
         create(Repository(database), settings_of(study, trials=TRIALS, epochs=EPOCHS))
     return WorkerOptions(url, str(runs), study, slots=2)
 
 
-def trials_of(options: WorkerOptions) -> tuple[TrialRecord, ...]:
+def trials_of(options):
     with Database.open(options.url, create=False) as database:
         return Repository(database).trials(options.study)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(
-    own: tuple[OwnServer, str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, Result]:
+def undisturbed(own, tmp_path_factory):
     options = run(own[1], tmp_path_factory.mktemp("undisturbed"), "undisturbed")
     with FakeWorker(replace(options, slots=TRIALS)) as worker:
         assert worker.end() == 0
     return results_of(trials_of(options))
 
 
-def test_a_server_that_crashes_and_starts_again_costs_no_result(
-    own: tuple[OwnServer, str],
-    undisturbed: dict[int, Result],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed, tmp_path, capsys):
     server, url = own
     options = replace(run(url, tmp_path, "restarted"), pace=0.15, slots=1)
     with ExitStack() as stack:
@@ -96,11 +83,8 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(
 
 @pytest.mark.soak
 def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
-    own: tuple[OwnServer, str],
-    undisturbed: dict[int, Result],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    own, undisturbed, tmp_path, capsys
+):
     server, url = own
     options = replace(run(url, tmp_path, "nine-minutes"), pace=0.02, first_pace=70.0, slots=1)
     with FakeWorker(options) as worker:

@@ -98,12 +98,6 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     assert back.startswith("the database is reachable again after")
 
 
-def test_a_question_is_answered_in_its_turn(database, queue):
-    queue.write(database.entry("before"), patiently)
-    assert queue.ask(lambda: database.write("question"), patiently) == "question"
-    assert database.written == ["before", "question"]
-
-
 def test_whoever_waits_looks_around_and_may_leave(database, queue):
     class KilledError(Exception):
         pass
@@ -194,16 +188,6 @@ def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_i
     assert len(database.written) <= 4, "one that was on its way, and hundred at a time"
 
 
-def test_a_closed_queue_writes_nothing_more(database, queue):
-    database.away = True
-    queue.write(database.entry("never"), patiently)
-    until(lambda: database.tries)
-    queue.close()
-    database.away = False
-    queue._executor.shutdown(wait=True)
-    assert database.written == []
-
-
 # Contact
 
 
@@ -220,24 +204,3 @@ def test_an_absence_is_too_long_after_its_limit_and_not_before(events):
     assert health.given_up
     assert "for 101 s (no answer)" in str(health.error())
     assert len(messages(events)) == 3
-
-
-def test_calling_goes_on_until_an_answer_or_until_asked_to_give_up(database, events):
-    health = DatabaseHealth(events.append)
-    database.away = True
-    pauses = []
-
-    def sleep(seconds):
-        pauses.append(seconds)
-        if len(pauses) == 8:
-            database.away = False
-
-    assert health.retrying(lambda: database.write("x"), lambda: False, sleep) == "x"
-    assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
-    database.away = True
-    with pytest.raises(DatabaseUnavailableError):
-        health.retrying(lambda: database.write("x"), lambda: True, sleep)
-    database.passing = False
-    with pytest.raises(DatabaseUnavailableError):
-        health.retrying(lambda: database.write("x"), lambda: False, sleep)
-    assert len(pauses) == 8

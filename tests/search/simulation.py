@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.sampling import SearchSession, open_search
@@ -17,12 +16,12 @@ from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, Flo
 Point = dict[str, CategoricalChoice]
 Space = Callable[[SearchSession], tuple[Point, dict[str, Distribution]]]
 
-FLAT: dict[str, Distribution] = {
+FLAT = {
     "rate": FloatRange(1e-4, 1e-1, log=True),
     "units": IntRange(8, 128, step=8),
     "momentum": FloatRange(0.0, 0.9),
 }
-BRANCHES: dict[str, Distribution] = {
+BRANCHES = {
     "optimizer": Categorical(("sgd", "adam")),
     "rate": FloatRange(1e-4, 1e-1, log=True),
     "momentum": FloatRange(0.0, 0.9),
@@ -31,21 +30,21 @@ BRANCHES: dict[str, Distribution] = {
     "units_1": IntRange(8, 64),
     "units_2": IntRange(8, 64),
 }
-SMALL: dict[str, Distribution] = {
+SMALL = {
     "kind": Categorical(("a", "b", None)),
     "depth": IntRange(1, 4),
 }
 
 
-def flat(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
+def flat(session):
     return {n: session.suggest(n, d) for n, d in FLAT.items()}, FLAT
 
 
-def small(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
+def small(session):
     return {n: session.suggest(n, d) for n, d in SMALL.items()}, SMALL
 
 
-def branching(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
+def branching(session):
     """Parameters that only some trials ask for, as a model with optional parts has them."""
     point = {n: session.suggest(n, BRANCHES[n]) for n in ("optimizer", "rate")}
     if point["optimizer"] == "sgd":
@@ -57,7 +56,7 @@ def branching(session: SearchSession) -> tuple[Point, dict[str, Distribution]]:
     return point, {n: BRANCHES[n] for n in point}
 
 
-def loss(point: Point, epoch: int) -> float:
+def loss(point, epoch):
     """What a trial reports: falls with the epochs, to a level that its parameters decide."""
     level = sum(
         abs(hash_free(f"{name}={value!r}")) if isinstance(value, str | None) else abs(float(value))
@@ -66,7 +65,7 @@ def loss(point: Point, epoch: int) -> float:
     return math.log1p(level) + 2.0 / (1 + epoch) + 0.3 * math.sin(7.0 * level + epoch)
 
 
-def hash_free(text: str) -> float:
+def hash_free(text):
     return sum(map(ord, text)) % 17 / 17.0
 
 
@@ -82,11 +81,11 @@ class Sweep:
     blind: bool = False
     newcomers: bool = False
 
-    def run(self, workers: int, seed: int = 0) -> list[Observation]:
+    def run(self, workers, seed=0):
         """Whichever of the busy workers is drawn finishes next."""
         shuffle = random.Random(1000 * workers + seed)
         replayed, done = ReplayedAttributes(), dict[int, Observation]()
-        running: dict[int, tuple[Observation, ...]] = {}
+        running = {}
         started = 0
         while len(done) < self.trials:
             oldest = min(running, default=started)
@@ -100,10 +99,8 @@ class Sweep:
             done[number] = self._trial(number, running.pop(number), replayed)
         return [done[number] for number in range(self.trials)]
 
-    def _trial(
-        self, number: int, seen: tuple[Observation, ...], replayed: ReplayedAttributes
-    ) -> Observation:
-        def session() -> SearchSession:
+    def _trial(self, number, seen, replayed):
+        def session():
             spec, shown = self.spec, seen
             if self.blind:
                 shown = tuple(replace(o, number=n) for n, o in enumerate(seen))
@@ -113,8 +110,8 @@ class Sweep:
 
         asked = session()
         point, distributions = self.space(asked)
-        values: list[tuple[int, float]] = []
-        state: Any = "complete"
+        values = []
+        state = "complete"
         for epoch in range(self.epochs):
             values.append((epoch, loss(point, epoch)))
             if epoch == self.epochs - 1:
