@@ -32,7 +32,7 @@ from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
-from sweeper.spec.repeating import Numbering
+from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import (
@@ -373,7 +373,7 @@ class StudyModels:
             return found.value_of(name)
 
         with _directory(found.directory) as directory:
-            position = Numbering.of(found.row.definition).seed_position(found.trial.number)
+            position = Repeating.of(found.row.definition).seed_position(found.trial.number)
             identity = TrialIdentity(
                 self.study,
                 found.trial.number,

@@ -79,7 +79,7 @@ class Study(StudyDefinition):
             fail_fast: Stop with an error as soon as a trial fails; the others checkpoint.
             gpus: ``"all"``, or ids such as ``"0,1"``: every slot is bound to one of them.
             trials_per_gpu: Parallel trials on one GPU, which share its memory; 1 by default.
-            checkpoints_dir: Repeat of checkpoints, a directory or ``"s3://bucket/prefix"``; below
+            checkpoints_dir: Copy of checkpoints, a directory or ``"s3://bucket/prefix"``; below
                 ``runs_dir`` by default.
             accept_inexact: Run although an audit found a difference; it is recorded, and every
                 command that reads the study says so.
@@ -223,7 +223,7 @@ class Study(StudyDefinition):
         """
         from sweeper.spec.repeating import ConfirmRequest
 
-        asked = ConfirmRequest(best, tuple(trials or ()), repeats, at_most).checked()
+        asked = ConfirmRequest(best, tuple(trials or ()), repeats, at_most)
         return self.run(confirm=asked, **options)
 
     def results(

@@ -226,7 +226,7 @@ class _Check:
         """Return the order of a shortened trial."""
         return ReplayOrder(
             settings=self._short,
-            number=self._settings.numbering.number(number, 0),
+            number=self._settings.repeating.number(number, 0),
             answers=Drawn(self._opened.search, number),
             checkpoints=None,
             short=True,

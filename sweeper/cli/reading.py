@@ -23,6 +23,7 @@ from sweeper.cli.options import (
 )
 from sweeper.cli.output import print_csv, print_json, print_table
 from sweeper.errors import DefinitionError, Interrupted, SweeperError, UsageError
+from sweeper.spec.repeating import confirmation_name
 from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
@@ -191,6 +192,9 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
         refused = found.difference is not None and not found.accepted
         words = ["--accept-inexact"] if refused else []
         commands.append(settings.command("resume", status.study, *words))
+    standing = {each.state for each in status.confirmed}
+    if standing & {"interrupted", "waiting"} and "running" not in standing:
+        commands.append(settings.command("resume", confirmation_name(status.study)))
     if status.failed and not again:
         commands.append(settings.command("retry", status.study, "--failed"))
     if status.best is not None:

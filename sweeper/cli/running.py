@@ -131,7 +131,7 @@ def confirm(
     """Train the leading configurations again, with new seeds, and rank them by the new values."""
     from sweeper.spec.repeating import ConfirmRequest
 
-    asked = ConfirmRequest(best, tuple(trial or ()), repeats, at_most).checked()
+    asked = ConfirmRequest(best, tuple(trial or ()), repeats, at_most)
     _sweep(flags, study=study, confirm=asked)
 
 

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.repeats import NextTrial, next_repeat, numbering_of, shown_repeat
+from sweeper.db.repeats import NextTrial, next_repeat, repeating_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
@@ -34,7 +34,7 @@ from sweeper.spec.space import CategoricalChoice
 from sweeper.support.processes import ProcessIdentity
 
 TrialSeed = Callable[[int], int]
-"""``position -> seed`` of a new trial, from 0 to 2**63 - 1; see `Numbering.seed_position`."""
+"""``position -> seed`` of a new trial, from 0 to 2**63 - 1; see `Repeating.seed_position`."""
 
 _LARGEST_SEED = 2**63 - 1
 
@@ -213,7 +213,7 @@ def _new_trial(
 ) -> AnyRow | Waiting | None:
     """Begin a new trial, or return the reason to wait; None if all have ended."""
     found: NextTrial | str | None
-    if numbering_of(study).is_plain:
+    if repeating_of(study).is_plain:
         found = _next_trial(connection, study)
     else:
         found = next_repeat(connection, study)
@@ -297,7 +297,7 @@ def _begin(connection: Connection, study: AnyRow, following: NextTrial, seed: Tr
             "add trials"
         )
         raise StorageError(msg)
-    value = seed(numbering_of(study).seed_position(number))
+    value = seed(repeating_of(study).seed_position(number))
     if not 0 <= value <= _LARGEST_SEED:
         msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
         raise DefinitionError(msg)

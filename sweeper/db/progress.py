@@ -14,7 +14,6 @@ from sweeper.db import optuna_rows
 from sweeper.db.studies import trials_of
 from sweeper.db.tables import AnyRow, Attempt, Epoch, Trial, UtcNow
 from sweeper.records.code import CodeGroup, short_code
-from sweeper.records.configurations import ConfigurationRecord, configurations_of
 from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialStatus
 from sweeper.spec.searching import Objective
 
@@ -93,23 +92,6 @@ def _complete_ids(study: AnyRow) -> sa.Select[int]:
 def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tuple[int, int]]:
     """Return the numbers and Optuna's ids of the trials that have values."""
     return [(t.number, t.optuna_trial_id) for t in trials if t.optuna_trial_id in values]
-
-
-def stored_configurations(
-    study: AnyRow, trials: Sequence[AnyRow], known: Sequence[TrialStatus], *, compared: bool
-) -> tuple[ConfigurationRecord, ...]:
-    """Return the configurations of some of the study's trials, by rank; ``known`` has all trials."""
-    chosen = {trial.number for trial in trials}
-    found = [each for each in known if each.number in chosen]
-    return configurations_of(found, study.direction, study.definition, compared=compared)
-
-
-def leading_configuration(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:
-    """Return the best trial of the leading configuration, with the mean as its value."""
-    for each in configurations[:1]:
-        if each.state == "complete" and each.best_trial is not None and each.mean is not None:
-            return BestTrial(each.best_trial, each.mean, each.params)
-    return None
 
 
 _RECENT_TRIALS = 64

@@ -7,6 +7,7 @@ A confirmation is trained in rounds, of which `sweeper.records.comparisons.race`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from sweeper.db import optuna_rows
 from sweeper.db.tables import AnyRow, Study, Trial
 from sweeper.records.comparisons import race
 from sweeper.records.status import are
-from sweeper.spec.repeating import Confirmation, Numbering
+from sweeper.spec.repeating import Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 
 
@@ -29,27 +30,22 @@ class NextTrial:
     newest: int
 
 
-def numbering_of(study: AnyRow) -> Numbering:
-    """Return the numbering of a study's trials."""
-    return Numbering.of(study.definition)
+def repeating_of(study: AnyRow) -> Repeating:
+    """Return the repeats of a study's configurations."""
+    return Repeating.of(study.definition)
 
 
 def next_repeat(connection: Connection, study: AnyRow) -> NextTrial | str | None:
     """Return the next trial of a study with repeats, or the reason to wait; None if all have ended."""
-    definition = study.definition
     results = _results(connection, study)
-    newest = max((row.optuna_trial_id for row in results.values()), default=-1)
-    open_trials = sorted(n for n, row in results.items() if row.result is None)
-    found: int | str | None
-    if definition.get("confirm"):
-        found = _next_of_race(
-            connection, study, Confirmation.from_json(definition["confirm"]), results
-        )
+    if repeating_of(study).confirmed:
+        found = _next_of_race(connection, study, results)
     else:
-        found = _next_of_search(study, results, open_trials)
-    if found is None and open_trials:
-        count = len(open_trials)
-        return f"all {len(results)} trials have begun, and {count} {are(count)} still running"
+        found = _next_of_search(study, results)
+    unfinished = sum(row.result is None for row in results.values())
+    if found is None and unfinished:
+        return f"all {len(results)} trials have begun, and {unfinished} {are(unfinished)} still running"
+    newest = max((row.optuna_trial_id for row in results.values()), default=-1)
     return NextTrial(found, newest) if isinstance(found, int) else found
 
 
@@ -62,115 +58,78 @@ def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
     return {row.number: row for row in rows}
 
 
-def _next_of_search(
-    study: AnyRow, results: Mapping[int, AnyRow], open_trials: list[int]
-) -> int | str | None:
-    definition, numbering = study.definition, numbering_of(study)
-    total = study.target // numbering.repeats
+def _next_of_search(study: AnyRow, results: Mapping[int, AnyRow]) -> int | str | None:
+    definition, repeating = study.definition, repeating_of(study)
     one_by_one = definition.get("pruner") is not None
-    lowest = numbering.repeat_of(open_trials[0]).configuration if open_trials else None
+    unfinished = [number for number, row in results.items() if row.result is None]
+    lowest = repeating.index_of(min(unfinished)) if unfinished else study.target
+    limit = math.inf
+    if study.window is not None:
+        limit = definition.get("concurrency", study.window)
     waiting: str | None = None
-    for configuration in range(total):
-        if (
-            study.window is not None
-            and lowest is not None
-            and lowest <= configuration - study.window
-        ):
-            waiting = (
+    for configuration in range(study.target // repeating.repeats):
+        if study.window is not None and lowest <= configuration - study.window:
+            return (
                 f"configuration {configuration} uses the result of configuration {lowest}, which is "
                 "still running"
             )
-            break
-        numbers = [numbering.number(configuration, r) for r in range(numbering.repeats)]
+        numbers = [repeating.number(configuration, r) for r in range(repeating.repeats)]
         missing = next((number for number in numbers if number not in results), None)
         if missing is None:
             continue
-        if one_by_one and any(n in results and results[n].result is None for n in numbers):
+        if one_by_one and any(number in unfinished for number in numbers):
             waiting = (
                 f"the next repeat of configuration {configuration} waits for the one before it"
             )
             continue
-        limit = definition.get("concurrency", study.window)
-        if study.window is not None and len(open_trials) >= limit:
-            return f"{len(open_trials)} trials are running (concurrency={limit})"
+        if len(unfinished) >= limit:
+            return f"{len(unfinished)} trials are running (concurrency={limit})"
         return missing
     return waiting
 
 
 def _next_of_race(
-    connection: Connection,
-    study: AnyRow,
-    confirmation: Confirmation,
-    results: Mapping[int, AnyRow],
+    connection: Connection, study: AnyRow, results: Mapping[int, AnyRow]
 ) -> int | str | None:
-    numbering = Numbering(confirmed=len(confirmation.configurations))
-    for number in range(numbering.number(0, confirmation.repeats)):
+    repeating = repeating_of(study)
+    for number in range(len(repeating.confirmed) * repeating.repeats):
         if number not in results:
             return number
-    unfinished = sum(row.result is None for row in results.values())
-    if unfinished:
-        return f"the next round waits for {unfinished} running trial{'s' * (unfinished > 1)}"
-    values = race_values(connection, study, numbering)
-    latest = numbering.repeat_of(max(results)).repeat
-    before = {c: {r: v for r, v in own.items() if r < latest} for c, own in values.items()}
-    limits = {"repeats": confirmation.repeats, "at_most": confirmation.at_most}
-    # The members of the latest round are decided by the rounds before it.
-    members = race(before, study.direction, **limits).running
-    if latest >= confirmation.repeats:
-        for configuration in members:
-            if numbering.number(configuration, latest) not in results:
-                return numbering.number(configuration, latest)
-    standing = race(values, study.direction, **limits)
-    if standing.round is None or standing.round <= latest:
-        # Without a value of the latest round, all of its trainings have failed.
+    ended = {number: row.optuna_trial_id for number, row in results.items() if row.result}
+    values = optuna_rows.values(connection, [*ended.values()])
+    standing = race({n: values.get(ended[n]) for n in ended}, study.direction, repeating)
+    if standing.round is None:
         return None
+    members = [repeating.number(number, standing.round) for number in standing.running]
+    missing = [number for number in members if number not in results]
+    if not missing:
+        return "the next round waits for the running trials of this one"
     connection.execute(
-        sa.update(Study)
-        .where(Study.id == study.id)
-        .values(target=len(results) + len(standing.running))
+        sa.update(Study).where(Study.id == study.id).values(target=len(results) + len(missing))
     )
-    return numbering.number(standing.running[0], standing.round)
-
-
-def race_values(
-    connection: Connection, study: AnyRow, numbering: Numbering
-) -> dict[int, dict[int, float]]:
-    """Return the values of complete trials by configuration (its index) and repeat."""
-    rows = connection.execute(
-        sa.select(Trial.number, Trial.optuna_trial_id)
-        .where(Trial.study_id == study.id, Trial.result == "complete")
-        .order_by(Trial.number)
-    ).all()
-    values = optuna_rows.values(connection, [row.optuna_trial_id for row in rows])
-    found: dict[int, dict[int, float]] = {c: {} for c in range(numbering.confirmed)}
-    for row in rows:
-        trained = numbering.repeat_of(row.number)
-        found[trained.configuration][trained.repeat] = values[row.optuna_trial_id]
-    return found
+    return missing[0]
 
 
 def shown_repeat(study: AnyRow, number: int) -> dict[str, int]:
     """Return the trial's configuration and repeat for Optuna's tools; empty without repeats."""
-    definition = study.definition
-    numbering = Numbering.of(definition)
-    if numbering.is_plain:
+    repeating = repeating_of(study)
+    if repeating.is_plain:
         return {}
-    trained = numbering.repeat_of(number)
-    confirm = definition.get("confirm")
-    shown = confirm["configurations"][trained.configuration] if confirm else trained.configuration
-    return {"configuration": shown, "repeat": trained.repeat}
+    return {
+        "configuration": repeating.configuration_of(number),
+        "repeat": repeating.repeat_of(number),
+    }
 
 
 def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
     """Store the repeats after a pruned one as pruned, without an attempt."""
     study = connection.execute(sa.select(Study).where(Study.id == study_id)).one()
-    numbering = numbering_of(study)
-    if numbering.repeats == 1 or numbering.confirmed:
+    repeating = repeating_of(study)
+    if repeating.is_plain or repeating.confirmed:
         return
-    trained = numbering.repeat_of(number)
     results = _results(connection, study)
-    for repeat in range(trained.repeat + 1, numbering.repeats):
-        skipped = numbering.number(trained.configuration, repeat)
+    # The numbers of a configuration's repeats follow each other.
+    for skipped in range(number + 1, repeating.number(repeating.index_of(number) + 1, 0)):
         if skipped in results:
             continue
         optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, skipped)
@@ -181,7 +140,7 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
                 study_id=study_id,
                 number=skipped,
                 optuna_trial_id=optuna_id,
-                seed=TrialSeeds(study.seed, numbering.seed_position(skipped)).root,
+                seed=TrialSeeds(study.seed, repeating.seed_position(skipped)).root,
                 current_attempt=0,
                 crashes=0,
                 result="pruned",
@@ -192,31 +151,27 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
 def other_parameters(connection: Connection, study_id: int, number: int) -> str | None:
     """Return how the trial's parameters differ from those of its configuration's complete repeats, or None."""
     study = connection.execute(sa.select(Study).where(Study.id == study_id)).one()
-    numbering = numbering_of(study)
-    if numbering.is_plain:
-        return None
-    trained = numbering.repeat_of(number)
-    rows = connection.execute(
-        sa.select(Trial.number, Trial.optuna_trial_id)
-        .where(
-            Trial.study_id == study_id, sa.or_(Trial.result == "complete", Trial.number == number)
+    repeating = repeating_of(study)
+    alike = {
+        row.number: row.optuna_trial_id
+        for row in _results(connection, study).values()
+        if row.number == number
+        or (
+            row.result == "complete"
+            and repeating.index_of(row.number) == repeating.index_of(number)
         )
-        .order_by(Trial.number)
-    ).all()
-    alike = [
-        r for r in rows if numbering.repeat_of(r.number).configuration == trained.configuration
-    ]
-    params = optuna_rows.drawn_values(connection, [row.optuna_trial_id for row in alike])
-    own = next(params.get(row.optuna_trial_id, {}) for row in alike if row.number == number)
-    for row in alike:
-        other = params.get(row.optuna_trial_id, {})
-        names = sorted({*own} ^ {*other})
+    }
+    params = optuna_rows.drawn_values(connection, [*alike.values()])
+    own = params.get(alike[number], {})
+    for other, optuna_id in sorted(alike.items()):
+        theirs = params.get(optuna_id, {})
+        names = {*own} ^ {*theirs}
         if names:
-            shown = ", ".join(map(repr, names))
-            missing = "and does not ask" if set(names) <= set(other) else "asks"
+            missing = "and does not ask" if names <= {*theirs} else "asks"
             return (
-                f"trial {number} is repeat {trained.repeat} of the same configuration as trial "
-                f"{row.number}, {missing} for {shown}, unlike that trial; a configuration's repeats "
-                "have the same parameters: do not let a parameter depend on trial.repeat"
+                f"trial {number} is repeat {repeating.repeat_of(number)} of the same configuration as "
+                f"trial {other}, {missing} for {', '.join(map(repr, sorted(names)))}, unlike that trial; "
+                "a configuration's repeats have the same parameters: do not let a parameter depend on "
+                "trial.repeat"
             )
     return None

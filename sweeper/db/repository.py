@@ -83,11 +83,11 @@ class Repository:
     """
 
     accept_definition = writing(studies.accept_definition)
+    accept_search = writing(studies.accept_search)
     study_names = reading(studies.study_names)
     trial_numbers = reading(studies.trial_numbers)
     optuna_ids = reading(studies.optuna_ids)
     stamps = reading(read_stamps)
-    raise_target = writing(studies.raise_target)
     set_target = writing(studies.set_target)
 
     join = writing(leases.join)
@@ -152,26 +152,21 @@ class Repository:
         """Return the same repository for a caller that waits at most ``seconds`` for the database."""
         return Repository(self.database.with_patience(seconds))
 
-    def create_or_open(self, row: StudyRow, *, keep_search: bool = False) -> StudyRow:
+    def create_or_open(self, row: StudyRow) -> StudyRow:
         """Create the study in Optuna's and sweeper's tables, or open it; return the stored row.
 
-        The stored total may differ from ``row.target``; `set_target` changes it. A changed search is
-        stored, or refused with ``keep_search``.
+        The stored total may differ from ``row.target``; `set_target` changes it.
 
         Raises:
             DefinitionChangedError: It is stored with another definition; each differing key is
                 named with both values.
             DefinitionError: Optuna has a study of this name that sweeper did not make.
         """
-
-        def open_it(connection: Connection) -> StudyRow:
-            return studies.create_or_open(connection, row, keep_search=keep_search)
-
         try:
-            return self.database.write(open_it)
+            return self.database.write(lambda c: studies.create_or_open(c, row))
         except IntegrityError:
             # Another process has created it meanwhile.
-            return self.database.write(open_it)
+            return self.database.write(lambda c: studies.create_or_open(c, row))
 
     def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
         """Return the changes of a study's definition that were accepted, the oldest first."""

@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.leases import is_lost, open_attempts, read_workers
-from sweeper.db.repeats import numbering_of
+from sweeper.db.repeats import repeating_of
 from sweeper.db.studies import find_study, number_of_changes
 from sweeper.db.tables import (
     Attempt,
@@ -72,7 +72,7 @@ def read_stamps(connection: Connection, name: str) -> Stamps:
         workers,
         None if beside is None else tuple(_trials(connection, beside.id).items()),
     )
-    repeated = beside is not None or not numbering_of(study).is_plain
+    repeated = beside is not None or not repeating_of(study).is_plain
     return Stamps(study.identity, known, _trials(connection, study.id), repeated)
 
 

@@ -24,17 +24,15 @@ from sweeper.db.progress import (
     code_groups,
     codes_of_trials,
     is_mixed,
-    leading_configuration,
     leading_trials,
     objectives_of,
     pareto_front,
     seconds_left,
-    stored_configurations,
     trial_state,
     trial_statuses,
     values_by_name,
 )
-from sweeper.db.repeats import numbering_of
+from sweeper.db.repeats import repeating_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
 from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial
@@ -46,7 +44,7 @@ from sweeper.db.verdicts import (
 )
 from sweeper.files.uses import shown_files
 from sweeper.records.code import CodeGroup, Environment
-from sweeper.records.configurations import ConfigurationRecord
+from sweeper.records.configurations import ConfigurationRecord, configurations_of
 from sweeper.records.results import (
     AttemptRecord,
     BestTrial,
@@ -57,6 +55,7 @@ from sweeper.records.results import (
     TrialRecord,
     TrialStatus,
 )
+from sweeper.records.status import leader_of
 from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import confirmation_name
 
@@ -89,31 +88,31 @@ def read_status(
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
-    repeated = not numbering_of(study).is_plain
+    repeated = not repeating_of(study).is_plain
     stands: tuple[TrialStatus, ...] = ()
     if each or repeated:
         stands = trial_statuses(connection, study, trials, live, objectives)
+
+    def configured(group: Sequence[AnyRow]) -> tuple[ConfigurationRecord, ...]:
+        if not repeated:
+            return ()
+        chosen = {trial.number for trial in group}
+        found = [trial for trial in stands if trial.number in chosen]
+        return configurations_of(found, study.direction, study.definition)
+
+    def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
+        if several:
+            return None
+        return leader_of(configured(group)) if repeated else best_trial(connection, study, group)
+
     codes: tuple[CodeGroup, ...] = ()
     ranked = trials
     if is_mixed(connection, study):
-
-        def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
-            if repeated:
-                return leading_configuration(
-                    stored_configurations(study, group, stands, compared=False)
-                )
-            return None if several else best_trial(connection, study, group)
-
         codes = code_groups(connection, study, trials, best_of)
         if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
             ranked = [trial for trial in trials if trial.number in current]
     counts = Counter(trial_state(trial, running=trial.id in live) for trial in trials)
-    configurations: tuple[ConfigurationRecord, ...] = ()
-    best = None if several else best_trial(connection, study, ranked)
-    if repeated:
-        configurations = stored_configurations(study, ranked, stands, compared=each)
-        best = leading_configuration(configurations)
     return StudyStatus(
         study=study.name,
         target=study.target,
@@ -124,8 +123,8 @@ def read_status(
         pruned=counts["pruned"],
         failed=counts["failed"],
         waiting=max(study.target - len(trials), 0) + counts["waiting"],
-        best=best,
-        configurations=configurations if each else (),
+        best=best_of(ranked),
+        configurations=configured(ranked) if each else (),
         confirmed=_confirmed(connection, study) if each else (),
         objectives=objectives if several else (),
         pareto=pareto_front(connection, study, ranked, objectives) if several else (),

@@ -24,7 +24,7 @@ from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
 from sweeper.search.spaces import grid_point
-from sweeper.spec.repeating import Numbering
+from sweeper.spec.repeating import Repeating
 from sweeper.spec.searching import Direction, check_whole_configurations
 from sweeper.support.installation import VERSION
 
@@ -50,7 +50,6 @@ class StudyRow:
             version until it is opened again.
         identity: 32 random characters, set when the study is created; empty in a row to be stored.
         changes: Number of its changes so far, in a row that `create_or_open` returns.
-        searched: The latest changes of the search, which `create_or_open` has just stored.
     """
 
     name: str
@@ -64,7 +63,6 @@ class StudyRow:
     code: CodeFingerprint | None = None
     identity: str = field(default="", compare=False, repr=False)
     changes: int | None = field(default=None, compare=False, repr=False)
-    searched: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -179,21 +177,15 @@ class AcceptedChange:
     replaced: str | None = field(default=None, compare=False)
 
 
-def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool = False) -> StudyRow:
-    """Insert the study, or check it against the stored one; return the stored study.
-
-    A changed search is stored, or refused with ``keep_search``.
-    """
+def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
+    """Insert the study, or check it against the stored one; return the stored study."""
     # Optuna's names are read first. Both parts of a study are committed at once, so a new study of
     # another process that is seen here is also seen below, and not taken for Optuna's alone.
     taken = row.name in optuna_rows.study_names(connection)
     found = connection.execute(sa.select(Study).where(Study.name == row.name)).first()
     if found is not None:
-        if keep_search:
-            _check_unchanged(row_of(found), row)
-        searched = _accept_search(connection, row)
-        found = connection.execute(sa.select(Study).where(Study.name == row.name)).one()
         stored = row_of(found)
+        _check_unchanged(stored, row)
         changed: dict[str, Any] = {}
         if row.source is not None and plain_json(row.source) != stored.source:
             changed["source"] = plain_json(row.source)
@@ -206,7 +198,7 @@ def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool =
             connection.execute(sa.update(Study).where(Study.id == found.id).values(**changed))
             found = connection.execute(sa.select(Study).where(Study.id == found.id)).one()
         changes = number_of_changes(connection, found.id)
-        return replace(row_of(found), changes=changes, searched=searched)
+        return replace(row_of(found), changes=changes)
     _check_numbers(row)
     if taken:
         msg = (
@@ -236,36 +228,21 @@ def create_or_open(connection: Connection, row: StudyRow, *, keep_search: bool =
     return replace(row_of(find_study(connection, row.name)), changes=0)
 
 
-def _accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
     """Store changed settings of the search, which no trial's result depends on; return the changes.
 
     Raises:
         DefinitionChangedError: Anything else has changed, too, or a trial that has begun has another
             point of the grid.
     """
-    stored = row_of(find_study(connection, row.name))
-    changes = changes_between(stored, row)
-    if not changes:
-        return ()
-    if changes != changes_between(stored, row, of_search=True):
-        _check_unchanged(stored, row)
     study = lock_study(connection, row.name)
     stored = row_of(study)
-    _check_same_points(connection, study, stored, row)
-    return _replace_definition(connection, study, stored, row)
-
-
-def _check_same_points(
-    connection: Connection, study: AnyRow, stored: StudyRow, row: StudyRow
-) -> None:
-    before, now = stored.definition.get("grid"), row.definition.get("grid")
-    if not before or not now or before == now:
-        return
-    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
-    if last is None:
-        return
-    numbering = Numbering.of(stored.definition)
-    for number in range(numbering.repeat_of(last).configuration + 1):
+    changes = changes_between(stored, row)
+    if changes != changes_between(stored, row, of_search=True):
+        _check_unchanged(stored, row)
+    before, now = (each.definition.get("grid") or {} for each in (stored, row))
+    begun = _begun_configurations(connection, study) if before and now else 0
+    for number in range(begun):
         if list(before) != list(now) or grid_point(before, number) != grid_point(now, number):
             msg = (
                 f"the grid of study {row.name!r} has changed, and its point {number}, which has been "
@@ -274,6 +251,12 @@ def _check_same_points(
                 "another name"
             )
             raise DefinitionChangedError(msg)
+    return _replace_definition(connection, study, row) if changes else ()
+
+
+def _begun_configurations(connection: Connection, study: AnyRow) -> int:
+    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
+    return 0 if last is None else Repeating.of(study.definition).index_of(last) + 1
 
 
 def find_study(connection: Connection, name: str) -> AnyRow:
@@ -323,16 +306,10 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     """Change the exact total of trials; return the changed study."""
     study = lock_study(connection, name)
     begun = begun_trials(connection, study.id)
-    numbering = Numbering.of(study.definition)
-    if numbering.confirmed:
-        msg = f"study {name!r} confirms configurations in rounds, so it has no total to change"
-        raise DefinitionError(msg)
-    check_whole_configurations(target, numbering.repeats)
-    if numbering.repeats > 1 and begun:
-        last = connection.scalar(
-            sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
-        )
-        begun = numbering.number(numbering.repeat_of(last or 0).configuration + 1, 0)
+    repeating = Repeating.of(study.definition)
+    if repeating.repeats > 1 and not repeating.confirmed:
+        check_whole_configurations(target, repeating.repeats)
+        begun = repeating.repeats * _begun_configurations(connection, study)
     if target < max(begun, 1):
         msg = (
             f"trials={target}, but {begun} trials of study {name!r} have begun; raise the total, "
@@ -342,13 +319,6 @@ def set_target(connection: Connection, name: str, target: int) -> StudyRow:
     change_total(connection, study, target, begun)
     connection.execute(sa.update(Study).where(Study.id == study.id).values(target=target))
     return row_of(find_study(connection, name))
-
-
-def raise_target(connection: Connection, name: str, target: int) -> None:
-    """Raise the total of a study that confirms another one, whose rounds have raised it before."""
-    study = lock_study(connection, name)
-    if target > study.target:
-        connection.execute(sa.update(Study).where(Study.id == study.id).values(target=target))
 
 
 def accept_definition(
@@ -377,22 +347,19 @@ def accept_definition(
         )
         raise DefinitionError(msg)
     check_same_rungs(connection, study, plain_json(row.definition))
-    if Numbering.of(stored.definition) != Numbering.of(row.definition) and begun_trials(
-        connection, study.id
-    ):
+    was, now = (each.definition.get("repeats", 1) for each in (stored, row))
+    if was != now and begun_trials(connection, study.id):
         msg = (
-            f"study {row.name!r} has {stored.definition.get('repeats', 1)} repeats, and its definition "
-            f"now says {row.definition.get('repeats', 1)}: the trials that have begun would belong to "
-            "other configurations. Give it another name, or train its leading configurations again "
-            f"with `sweeper confirm {row.name}`"
+            f"study {row.name!r} has {was} repeats, and its definition now says {now}: the trials that "
+            "have begun would belong to other configurations. Give it another name, or train its "
+            f"leading configurations again with `sweeper confirm {row.name}`"
         )
         raise DefinitionError(msg)
-    return _replace_definition(connection, study, stored, row)
+    return _replace_definition(connection, study, row)
 
 
-def _replace_definition(
-    connection: Connection, study: AnyRow, stored: StudyRow, row: StudyRow
-) -> tuple[str, ...]:
+def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) -> tuple[str, ...]:
+    stored = row_of(study)
     changes = tuple(changes_between(stored, row))
     connection.execute(
         sa.update(Study)

@@ -25,7 +25,7 @@ from sweeper.spec.arguments import (
 )
 from sweeper.spec.budgets import Budget, describe_budget
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_every, parse_every
-from sweeper.spec.repeating import Numbering
+from sweeper.spec.repeating import Repeating
 from sweeper.spec.retries import Retries, checked_retries, checked_seconds
 from sweeper.spec.searching import (
     SAMPLERS,
@@ -137,10 +137,9 @@ class StudySettings:
         return (Objective(self.objective, self.direction), *self.further_objectives)
 
     @property
-    def numbering(self) -> Numbering:
+    def repeating(self) -> Repeating:
         """Return which trial is which repeat of which configuration."""
-        confirmed = len(self.confirm["configurations"]) if self.confirm else 0
-        return Numbering(self.repeats, confirmed)
+        return Repeating.of({"repeats": self.repeats, "confirm": self.confirm})
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as JSON values, by field name.

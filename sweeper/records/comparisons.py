@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Final, Literal
 
 from sweeper.records.printing import JsonRecord
+from sweeper.spec.repeating import Repeating
 
 LEVEL: Final = 0.05
 """Probability of calling a leader better than an equal configuration, over all comparisons."""
@@ -68,6 +69,11 @@ class Comparison(JsonRecord):
     verdict: Verdict
     needed: int | None = None
 
+    @property
+    def is_apart(self) -> bool:
+        """Return whether 0 is outside of the interval."""
+        return self.interval is not None and self.interval[0] * self.interval[1] > 0
+
 
 def spread_of(values: Sequence[float]) -> float:
     """Return the standard deviation of at least two values, with n - 1."""
@@ -91,7 +97,7 @@ def interval_of_mean(values: Iterable[float], level: float = LEVEL) -> tuple[flo
 
 
 def leading(values: Mapping[int, Values], direction: str, among: Collection[int]) -> int:
-    """Return the configuration of ``among`` with the best mean; the first of equal ones."""
+    """Return the configuration of ``among`` with the best mean; the lowest number of equal ones."""
     sign = -1.0 if direction == "maximize" else 1.0
     return min(among, key=lambda number: (sign * fmean(values[number].values()), number))
 
@@ -102,7 +108,6 @@ def compare(
     *,
     leader: int | None = None,
     level: float = LEVEL,
-    planned: bool = True,
 ) -> dict[int, Comparison]:
     """Return the comparison of the leader with each other configuration, by its number.
 
@@ -111,7 +116,6 @@ def compare(
         direction: ``"maximize"`` or ``"minimize"``.
         leader: The leader; None for the best mean.
         level: Level of all comparisons together.
-        planned: Whether to compute `Comparison.interval` and `needed`, which take most of the time.
     """
     if len(values) < 2:
         return {}
@@ -126,19 +130,20 @@ def compare(
     corrected = _holm(ps, len(values) * (len(values) - 1) // 2)
     found = {}
     for number, pairs in differences.items():
-        p = corrected[number]
+        raw, p = ps[number], corrected[number]
         mean = fmean(pairs) if pairs else math.nan
         better = p is not None and p <= level and sign * mean > 0
         found[number] = Comparison(
             leader=first,
             pairs=len(pairs),
             difference=mean,
-            interval=interval_of_mean(pairs) if planned else None,
+            interval=interval_of_mean(pairs),
             p=p,
             verdict="better" if better else "not distinguishable",
+            # At the level of this comparison, at which its correction stays what it is.
             needed=None
-            if better or not planned
-            else needed_repeats(pairs, _share(p, ps[number], level)),
+            if better
+            else needed_repeats(pairs, level * raw / p if raw and p else level),
         )
     return found
 
@@ -165,11 +170,6 @@ def _holm(ps: Mapping[int, float | None], hypotheses: int) -> dict[int, float | 
         corrected[number] = largest
         left -= 1
     return corrected
-
-
-def _share(corrected: float | None, p: float | None, level: float) -> float:
-    """Return the level of one comparison, at which its correction stays what it is."""
-    return level if not p or not corrected else level * p / corrected
 
 
 def needed_repeats(differences: Sequence[float], level: float = LEVEL) -> int | None:
@@ -207,10 +207,9 @@ class Race:
     """Standing of a race after its whole rounds.
 
     Attributes:
-        running: The configurations that still race, in the order given.
+        running: The configurations that still race, in the order of the confirmation.
         leader: The one with the best mean among them; None before the first test.
-        round: The repeat that the running configurations are trained with next; None if the race has
-            ended.
+        round: The first repeat that one of them has not ended; None if the race has ended.
         level: Level of one test.
     """
 
@@ -220,34 +219,39 @@ class Race:
     level: float
 
 
-def race(values: Mapping[int, Values], direction: str, *, repeats: int, at_most: int) -> Race:
-    """Return the standing of a race from all values so far; values of a round in progress do not count.
+def race(ended: Mapping[int, float | None], direction: str, repeating: Repeating) -> Race:
+    """Return the standing of a confirmation's race.
 
-    After ``repeats`` repeats of each configuration, those that are distinguishable from the leader
-    stop, and the others get further repeats, up to ``at_most``. The level is divided among the tests.
+    After the first repeats of each configuration, those that are distinguishable from the leader stop,
+    and the others get further repeats. The level is divided among the tests. A configuration of which
+    a training fails stops, too.
 
     Args:
-        values: Values of each configuration by repeat, from 0 without a gap; a configuration without
-            the next value while others have it has failed or has stopped.
+        ended: Values of the ended trials by number; None for a failed one. Those of a round in
+            progress do not count.
         direction: ``"maximize"`` or ``"minimize"``.
-        repeats: Repeats of each configuration before the first test.
-        at_most: Most repeats of one configuration.
+        repeating: The configurations and their numbers of repeats.
     """
-    tests = looks(repeats, max(repeats, at_most))
+    values: dict[int, dict[int, float | None]] = {number: {} for number in repeating.confirmed}
+    for number, value in ended.items():
+        values[repeating.configuration_of(number)][repeating.repeat_of(number)] = value
+    tests = looks(repeating.repeats, repeating.at_most)
     level = LEVEL / len(tests)
-    running = tuple(values)
+    running = repeating.confirmed
     leader: int | None = None
-    for repeat in range(max(repeats, at_most)):
-        if not any(repeat in values[number] for number in running):
+    for repeat in range(tests[-1]):
+        if any(repeat not in values[number] for number in running):
             return Race(running, leader, repeat, level)
-        # A configuration whose training failed has no value of this round.
-        running = tuple(number for number in running if repeat in values[number])
-        if repeat + 1 in tests:
-            seen = {n: {r: v for r, v in own.items() if r <= repeat} for n, own in values.items()}
-            seen = {n: own for n, own in seen.items() if len(own) >= min(repeats, 2)}
+        running = tuple(number for number in running if values[number][repeat] is not None)
+        if running and repeat + 1 in tests:
+            known = {
+                number: {r: v for r, v in own.items() if r <= repeat and v is not None}
+                for number, own in values.items()
+            }
+            seen = {number: own for number, own in known.items() if len(own) > 1}
             leader = leading(seen, direction, running)
-            found = compare(seen, direction, leader=leader, level=level, planned=False)
+            found = compare(seen, direction, leader=leader, level=level)
             running = tuple(n for n in running if n == leader or found[n].verdict != "better")
-            if len(running) == 1 and repeat + 1 >= repeats:
-                return Race(running, leader, None, level)
+            if len(running) == 1:
+                break
     return Race(running, leader, None, level)

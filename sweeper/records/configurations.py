@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Literal, Protocol
 
 from sweeper.records.comparisons import (
     LEVEL,
     Comparison,
-    Values,
+    Race,
     compare,
     interval_of_mean,
     leading,
@@ -19,7 +19,7 @@ from sweeper.records.comparisons import (
     spread_of,
 )
 from sweeper.records.printing import JsonRecord, counted
-from sweeper.spec.repeating import Confirmation, Numbering
+from sweeper.spec.repeating import Repeating
 from sweeper.spec.space import CategoricalChoice
 
 TrialState = Literal["waiting", "running", "interrupted", "paused", "complete", "pruned", "failed"]
@@ -105,11 +105,7 @@ def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
 
 
 def configurations_of(
-    trials: Iterable[_Training],
-    direction: str,
-    definition: Mapping[str, Any],
-    *,
-    compared: bool = True,
+    trials: Iterable[_Training], direction: str, definition: Mapping[str, Any]
 ) -> tuple[ConfigurationRecord, ...]:
     """Return the configurations of these trials: complete ones by rank, then the others by number.
 
@@ -117,74 +113,63 @@ def configurations_of(
         trials: Trials that ran under the same definition.
         direction: ``"maximize"`` or ``"minimize"``.
         definition: Stored definition of the study.
-        compared: Whether to compute intervals, and to compare the leading configuration with the others.
     """
-    numbering = Numbering.of(definition)
-    confirm = definition.get("confirm")
-    confirmation = Confirmation.from_json(confirm) if confirm else None
+    repeating = Repeating.of(definition)
+    trained = sorted(trials, key=lambda each: each.number)
+    standing = None
+    if repeating.confirmed:
+        ended = {t.number: t.value for t in trained if t.state in ("complete", "failed")}
+        standing = race(ended, direction, repeating)
+        if standing.leader is not None and standing.round is not None:
+            # Whole rounds decide, so a training of the round in progress changes nothing yet.
+            trained = [t for t in trained if repeating.repeat_of(t.number) < standing.round]
     groups: dict[int, list[_Training]] = {}
-    for trial in sorted(trials, key=lambda each: each.number):
-        groups.setdefault(numbering.repeat_of(trial.number).configuration, []).append(trial)
-    least = numbering.repeats if confirmation is None else confirmation.repeats
-    states = {c: _state(group, least) for c, group in groups.items()}
-    values = {
-        c: {
-            numbering.repeat_of(t.number).repeat: t.value
-            for t in group
-            if t.state == "complete" and t.value is not None
-        }
-        for c, group in groups.items()
-    }
-    complete = {c: values[c] for c in groups if states[c] == "complete"}
-    level, running = LEVEL, tuple(complete)
-    leader = None
-    if confirmation is not None:
-        standing = race(
-            _whole_rounds(groups, values, numbering),
-            direction,
-            repeats=confirmation.repeats,
-            at_most=confirmation.at_most,
-        )
-        leader, level = standing.leader, standing.level
-        running = tuple(c for c in standing.running if c in complete)
-    elif complete:
-        leader = leading(complete, direction, complete)
+    for trial in trained:
+        groups.setdefault(repeating.configuration_of(trial.number), []).append(trial)
+    values = {number: _values(group, repeating) for number, group in groups.items()}
+    states = {number: _state(group, repeating.repeats) for number, group in groups.items()}
+    if standing is not None and standing.leader is None:
+        # It waits for the first repeats of the others.
+        states |= {number: "waiting" for number, state in states.items() if state == "complete"}
+    complete = {number: values[number] for number in groups if states[number] == "complete"}
+    if standing is None:
+        leader = leading(complete, direction, complete) if complete else None
+        standing = Race(tuple(complete), leader, None, LEVEL)
+    leader = standing.leader
     comparisons: Mapping[int, Comparison] = {}
-    if compared and leader in complete and len(complete) > 1 and not numbering.is_plain:
-        comparisons = compare(complete, direction, leader=leader, level=level)
+    if leader in complete and not repeating.is_plain:
+        comparisons = compare(complete, direction, leader=leader, level=standing.level)
+    sign = -1.0 if direction == "maximize" else 1.0
 
-    def shown(configuration: int) -> int:
-        return configuration if confirmation is None else confirmation.configurations[configuration]
-
-    def rank(configuration: int) -> tuple[Any, ...]:
-        if configuration not in complete:
-            return (3, 0.0, shown(configuration))
-        mean = fmean(complete[configuration].values())
-        order = 0 if configuration == leader else 1 if configuration in running else 2
-        return (order, -mean if direction == "maximize" else mean, shown(configuration))
+    def rank(number: int) -> tuple[Any, ...]:
+        if number not in complete:
+            return (3, 0.0, number)
+        order = 0 if number == leader else 1 if number in standing.running else 2
+        return (order, sign * fmean(complete[number].values()), number)
 
     found = []
-    for c in sorted(groups, key=rank):
-        comparison = comparisons.get(c)
-        if comparison is not None:
-            comparison = replace(comparison, leader=shown(comparison.leader))
-        own = values[c]
-        best = leading({r: {0: value} for r, value in own.items()}, direction, own) if own else None
+    for number in sorted(groups, key=rank):
+        own = values[number]
+        best = min(((sign * value, repeat) for repeat, value in own.items()), default=None)
         record = ConfigurationRecord(
-            number=shown(c),
-            state=states[c],
-            params=groups[c][0].params,
+            number=number,
+            state=states[number],
+            params=groups[number][0].params,
             values=own,
             mean=fmean(own.values()) if own else None,
             std=spread_of(list(own.values())) if len(own) > 1 else None,
-            # SciPy takes longer to import than everything else that lists studies.
-            interval=interval_of_mean(own.values()) if compared else None,
-            trials=tuple(trial.number for trial in groups[c]),
-            best_trial=None if best is None else numbering.number(c, best),
-            comparison=comparison,
+            interval=interval_of_mean(own.values()),
+            trials=tuple(trial.number for trial in groups[number]),
+            best_trial=None if best is None else repeating.number(number, best[1]),
+            comparison=comparisons.get(number),
         )
         found.append(record)
     return tuple(found)
+
+
+def _values(trials: Sequence[_Training], repeating: Repeating) -> dict[int, float]:
+    complete = [trial for trial in trials if trial.state == "complete"]
+    return {repeating.repeat_of(t.number): t.value for t in complete if t.value is not None}
 
 
 def _state(trials: Sequence[_Training], least: int) -> TrialState:
@@ -197,19 +182,6 @@ def _state(trials: Sequence[_Training], least: int) -> TrialState:
         # A repeat with other parameters is no training of the same configuration.
         return "failed"
     return "complete" if states == {"complete"} and len(trials) >= least else "waiting"
-
-
-def _whole_rounds(
-    groups: Mapping[int, Sequence[_Training]], values: Mapping[int, Values], numbering: Numbering
-) -> dict[int, Values]:
-    """Return the values of the rounds of a confirmation in which every begun training has ended."""
-    begun = [trial for group in groups.values() for trial in group]
-    open_trials = [t.number for t in begun if t.state not in ("complete", "failed")]
-    end = min((numbering.repeat_of(number).repeat for number in open_trials), default=math.inf)
-    return {
-        c: {r: v for r, v in values.get(c, {}).items() if r < end}
-        for c in range(numbering.confirmed)
-    }
 
 
 def leader_sentence(configurations: Sequence[ConfigurationRecord]) -> str | None:

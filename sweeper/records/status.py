@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
@@ -308,6 +308,14 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
         return (False, sign * trial.value, trial.number)
 
     return sorted(trials, key=rank)
+
+
+def leader_of(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:
+    """Return the best trial of the leading configuration, with the mean as its value; None for none."""
+    for each in configurations[:1]:
+        if each.state == "complete" and each.best_trial is not None and each.mean is not None:
+            return BestTrial(each.best_trial, each.mean, each.params)
+    return None
 
 
 def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:

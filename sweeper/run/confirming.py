@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sweeper.db.repository import Repository, StudyRow
+from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import UnknownStudyError, UsageError
+from sweeper.records.printing import counted
 from sweeper.records.results import ConfigurationRecord, Params, StudyResults
 from sweeper.records.status import none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.options import RunRequest
 from sweeper.run.stored_study import as_stored, confirming_settings, unchanged_settings
-from sweeper.spec.repeating import (
-    Confirmation,
-    ConfirmRequest,
-    Numbering,
-    confirmation_name,
-    is_confirmation,
-)
+from sweeper.spec.repeating import CONFIRMING, ConfirmRequest, Repeating, confirmation_name
+
+_BEST = 5
+"""Number of configurations that are confirmed if none is named."""
 
 
 def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequest) -> Loaded:
@@ -35,48 +33,36 @@ def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequ
         DefinitionChangedError: Its definition or code has changed since its trials ran.
     """
     study = request.study or ""
-    if request.confirm is None:
-        if not is_confirmation(study) or repository is None:
+    asked = request.confirm
+    if asked is None:
+        if not study.endswith(CONFIRMING) or repository is None:
             return loaded
         return as_stored(loaded, repository.study(study))
     name = loaded.settings.name
     if repository is None:
         msg = f"study {name!r} has not been run, so it has no leading configurations to confirm"
         raise UnknownStudyError(msg)
-    stored = repository.study(name)
-    unchanged_settings(repository, stored, loaded, "confirm its configurations")
-    return _confirming(repository, loaded, stored, request.confirm.checked())
-
-
-def _confirming(
-    repository: Repository, loaded: Loaded, stored: StudyRow, asked: ConfirmRequest
-) -> Loaded:
+    unchanged_settings(repository, repository.study(name), loaded, "confirm its configurations")
+    results = repository.results(name)
+    at_most = max(asked.repeats, asked.at_most or 0)
+    beside = confirmation_name(name)
     try:
-        known = repository.study(confirmation_name(stored.name))
+        known = repository.study(beside)
     except UnknownStudyError:
-        known = None
-    results = repository.results(stored.name)
-    at_most = asked.at_most or asked.repeats
-    if known is None:
         chosen = _chosen(results, asked)
-        confirmation = Confirmation(
-            tuple(each.number for each in chosen), asked.repeats, max(at_most, asked.repeats)
-        )
+        repeating = Repeating(asked.repeats, tuple(each.number for each in chosen), at_most)
         given: tuple[Params, ...] = tuple(each.params for each in chosen)
     else:
-        before = Confirmation.from_json(known.definition["confirm"])
-        _check_same(results, asked, before, known.name)
-        repeats = max(before.repeats, asked.repeats)
-        confirmation = replace(
-            before, repeats=repeats, at_most=max(before.at_most, at_most, repeats)
-        )
-        given = StudySettings.from_json(known.definition).enqueue
-    settings = confirming_settings(
-        loaded.settings, confirmation_name(stored.name), confirmation, given
-    )
-    begun = {} if known is None else {t.number for t in repository.trials(known.name)}
-    first = Numbering(confirmed=len(confirmation.configurations)).number(0, confirmation.repeats)
-    return replace(loaded, settings=replace(settings, trials=len({*begun, *range(first)})))
+        before = StudySettings.from_json(known.definition)
+        repeating, given = before.repeating, before.enqueue
+        _check_same(results, asked, repeating.confirmed)
+        repeats = max(repeating.repeats, asked.repeats)
+        at_most = max(repeating.at_most, at_most, repeats)
+        repeating = replace(repeating, repeats=repeats, at_most=at_most)
+    settings = confirming_settings(loaded.settings, beside, repeating, given)
+    first = range(len(repeating.confirmed) * repeating.repeats)
+    begun = repository.trial_numbers(beside)
+    return replace(loaded, settings=replace(settings, trials=len({*begun, *first})))
 
 
 def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[ConfigurationRecord, ...]:
@@ -89,49 +75,43 @@ def _chosen(results: StudyResults, asked: ConfirmRequest) -> tuple[Configuration
         )
         raise UsageError(msg)
     complete = [each for each in results.configurations if each.state == "complete"]
-    chosen = _of_trials(results, asked.trials) or tuple(complete[: asked.best])
+    chosen = _of_trials(results, asked.trials) or tuple(complete[: asked.best or _BEST])
     if len(chosen) < 2:
+        reason = (
+            f"study {status.study!r} has {counted(len(complete), 'complete configuration')} under its "
+            f"present code, and {len(chosen)} to confirm"
+        )
         if not complete:
             errors = [trial.error for trial in results.trials if trial.state == "failed"]
             reason = none_complete(status.study, status.target, errors)
-        else:
-            reason = (
-                f"study {status.study!r} has {len(complete)} complete configuration under its present "
-                f"code, and {len(chosen)} to confirm"
-            )
         msg = f"{reason}; a confirmation compares at least two"
         raise UsageError(msg)
     return chosen
 
 
 def _of_trials(results: StudyResults, trials: tuple[int, ...]) -> tuple[ConfigurationRecord, ...]:
-    found: dict[int, ConfigurationRecord] = {}
+    known = {number: each for each in results.configurations for number in each.trials}
     for number in trials:
-        record = next((c for c in results.configurations if number in c.trials), None)
-        if record is None or record.state != "complete":
-            state = "not complete under the present code" if record is None else record.state
+        state = known[number].state if number in known else "not complete under the present code"
+        if state != "complete":
             msg = (
                 f"--trial {number}: its configuration is {state}; name trials of complete "
                 "configurations"
             )
             raise UsageError(msg)
-        found[record.number] = record
-    return tuple(each for each in results.configurations if each.number in found)
+    return tuple(each for each in results.configurations if {*each.trials} & {*trials})
 
 
-def _check_same(
-    results: StudyResults, asked: ConfirmRequest, before: Confirmation, name: str
-) -> None:
+def _check_same(results: StudyResults, asked: ConfirmRequest, confirmed: tuple[int, ...]) -> None:
     """Check that a repeated request names no other configurations than those being confirmed."""
+    same = asked.best in (None, len(confirmed))
     if asked.trials:
-        wanted = {each.number for each in _of_trials(results, asked.trials)}
-        same = wanted == {*before.configurations}
-    else:
-        same = not asked.chosen or asked.best == len(before.configurations)
+        same = {each.number for each in _of_trials(results, asked.trials)} == {*confirmed}
     if not same:
-        shown = ", ".join(map(str, sorted(before.configurations)))
+        name, shown = results.status.study, ", ".join(map(str, sorted(confirmed)))
         msg = (
-            f"the configurations {shown} of study {results.status.study!r} are being confirmed; "
-            f"leave out --best and --trial to continue with them, or begin again: sweeper rm {name}"
+            f"the configurations {shown} of study {name!r} are being confirmed; "
+            "leave out --best and --trial to continue with them, or begin again: sweeper rm "
+            f"{confirmation_name(name)}"
         )
         raise UsageError(msg)

@@ -29,7 +29,7 @@ from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.devices import import_tensorflow
-from sweeper.spec.repeating import confirmed_name
+from sweeper.spec.repeating import CONFIRMING
 from sweeper.support.tensorflow_start import look_for_gpus
 
 if TYPE_CHECKING:
@@ -233,7 +233,7 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
     described = repository.study(spec.study).source
     if spec.source is None:
         return recall_source(spec.study, described, _NOT_HERE)
-    source = target_source(spec.source, confirmed_name(spec.study))
+    source = target_source(spec.source, spec.study.removesuffix(CONFIRMING))
     check_unchanged(spec.study, described, source)
     return source
 

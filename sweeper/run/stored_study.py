@@ -41,7 +41,7 @@ from sweeper.run.worker.checkpoints import (
     locate,
 )
 from sweeper.search.spec import search_window
-from sweeper.spec.repeating import Confirmation, Numbering, confirmation_name
+from sweeper.spec.repeating import Repeating, confirmation_name
 from sweeper.support.paths import (
     END_MODEL,
     RemotePath,
@@ -239,7 +239,7 @@ def unchanged_settings(
 def confirming_settings(
     settings: StudySettings,
     name: str,
-    confirmation: Confirmation,
+    repeating: Repeating,
     given: tuple[Params, ...],
 ) -> StudySettings:
     """Return the settings of the study that confirms these configurations of another one."""
@@ -252,19 +252,16 @@ def confirming_settings(
         budget=None,
         enqueue=given,
         repeats=1,
-        confirm=confirmation.to_json(),
+        confirm=repeating.to_confirm(),
     )
 
 
 def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
     """Return the loaded study, or, if ``row`` confirms it, with the settings of that study."""
-    confirm = row.definition.get("confirm")
-    if not confirm:
+    stored = StudySettings.from_json({**row.definition, "trials": row.target})
+    if stored.confirm is None:
         return loaded
-    given = StudySettings.from_json({**row.definition, "trials": row.target})
-    settings = confirming_settings(
-        loaded.settings, row.name, Confirmation.from_json(confirm), given.enqueue
-    )
+    settings = confirming_settings(loaded.settings, row.name, stored.repeating, stored.enqueue)
     return replace(loaded, settings=replace(settings, trials=row.target))
 
 
@@ -282,7 +279,10 @@ def store_study(
     paths = request.options.paths(settings.name)
     known = _known(repository, paths, request)
     target = request.trials or settings.trials
-    if request.trials is None and request.study is not None and known is not None:
+    if settings.confirm is not None and request.trials is not None:
+        msg = f"study {settings.name!r} confirms configurations in rounds, so it has no total to change"
+        raise UsageError(msg)
+    if settings.confirm is None and request.trials is None and request.study and known is not None:
         # A resume keeps the stored total, whatever the file says now.
         if settings.trials > known.target:
             request.listener(
@@ -295,11 +295,11 @@ def store_study(
     row = replace(_row(loaded, known, target), source=describe_source(source))
     if known is not None and request.accept_changes:
         _accept(repository, row, request.listener)
-    stored = _create_or_open(repository, row, request.listener, known)
+    stored = _create_or_open(repository, row, request.listener)
     claim_directories(paths, stored, begun=repository.has_begun(row.name))
     if settings.confirm is not None:
-        repository.raise_target(row.name, target)
-        return replace(stored, target=max(stored.target, target))
+        # Its rounds have raised it, too.
+        target = max(target, stored.target)
     if request.trials is not None or target > stored.target:
         stored = replace(repository.set_target(row.name, target), changes=stored.changes)
     elif target < stored.target:
@@ -321,7 +321,7 @@ def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -
         ForeignCheckpointError: Its directories belong to another study.
     """
     known = repository.study(loaded.settings.name)
-    stored = repository.create_or_open(_row(loaded, known, known.target), keep_search=True)
+    stored = repository.create_or_open(_row(loaded, known, known.target))
     claim_directories(options.paths(stored.name), stored, begun=repository.has_begun(stored.name))
     return stored
 
@@ -373,49 +373,36 @@ def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
         )
 
 
-def _create_or_open(
-    repository: Repository, row: StudyRow, listener: Listener, known: StudyRow | None
-) -> StudyRow:
+def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:
     """Return the stored study; replace a changed definition if no trial has a value yet.
 
-    A changed search is replaced at any time, because no trial's result depends on it.
+    A changed search is replaced at any time, because no trial's result depends on it. But if no trial has
+    a value, those that have begun start again under it, too.
     """
     try:
-        # If no trial has a value, those that have begun start again under a changed search, too.
-        stored = repository.create_or_open(row, keep_search=known is not None)
+        return repository.create_or_open(row)
     except DefinitionChangedError:
         repository.release_lost(row.name)
-        numbering = Numbering.of(row.definition)
+        repeating = Repeating.of(row.definition)
         changes, anew = repository.accept_while_nothing_has_a_value(
             row,
-            lambda number: TrialSeeds(row.seed, numbering.seed_position(number)).root,
+            lambda number: TrialSeeds(row.seed, repeating.seed_position(number)).root,
         )
-        if not changes:
-            stored = repository.create_or_open(row)
-            listener(Notice(_search_text(row.name, stored.searched, repository)))
-            return stored
-    else:
-        return stored
-    begun = f", and the {anew} trials that have begun start again" if anew else ""
-    listener(
-        Notice(
+    if changes:
+        begun = f", and the {anew} trials that have begun start again" if anew else ""
+        text = (
             f"the definition of {row.name!r} has changed: {'; '.join(changes)}. No trial has a "
             f"value yet, so nothing is mixed{begun}"
         )
-    )
+        listener(Notice(text))
+    elif changes := repository.accept_search(row):
+        begun = f"the {len(repository.trial_numbers(row.name))} trials that have begun"
+        text = (
+            f"the search of {row.name!r} has changed: {'; '.join(changes)}. No trial's result depends on "
+            f"it: {begun} keep their parameters, and all trials are ranked together"
+        )
+        listener(Notice(text))
     return repository.create_or_open(row)
-
-
-def _search_text(study: str, changes: tuple[str, ...], repository: Repository) -> str:
-    begun = repository.status(study, each=False)
-    count = begun.finished + begun.running + begun.interrupted + begun.paused
-    kept = (
-        f"the {count} trials that have begun keep their parameters" if count else "none has begun"
-    )
-    return (
-        f"the search of {study!r} has changed: {'; '.join(changes)}. No trial's result depends on it: "
-        f"{kept}, and all trials are ranked together"
-    )
 
 
 def _window(settings: StudySettings, known: StudyRow | None) -> int | None:

@@ -7,11 +7,11 @@ from statistics import fmean
 from typing import Literal
 
 from sweeper.search.spaces import Observation
-from sweeper.spec.repeating import Numbering
+from sweeper.spec.repeating import Repeating
 
 
 def of_configurations(
-    observations: Sequence[Observation], numbering: Numbering
+    observations: Sequence[Observation], repeating: Repeating
 ) -> tuple[Observation, ...]:
     """Return one observation for each configuration, from those of its trials, in order.
 
@@ -19,12 +19,11 @@ def of_configurations(
     has, and was pruned if a repeat was; then its value is the mean at the last epoch that all of its
     trained repeats have.
     """
-    if numbering.is_plain:
+    if repeating.is_plain:
         return tuple(observations)
     groups: dict[int, list[Observation]] = {}
     for observation in observations:
-        trained = numbering.repeat_of(observation.number)
-        groups.setdefault(trained.configuration, []).append(observation)
+        groups.setdefault(repeating.index_of(observation.number), []).append(observation)
     return tuple(_configuration(groups[number], number) for number in sorted(groups))
 
 

@@ -25,100 +25,68 @@ def confirmation_name(study: str) -> str:
     return f"{study}{CONFIRMING}"
 
 
-def is_confirmation(study: str) -> bool:
-    """Return whether this is the name of a study that confirms another one."""
-    return study.endswith(CONFIRMING)
-
-
-def confirmed_name(study: str) -> str:
-    """Return the name of the study that is confirmed, or ``study`` itself."""
-    return study.removesuffix(CONFIRMING)
-
-
 @dataclass(frozen=True, slots=True)
-class Repeat:
-    """Repeat of a trial in its study.
+class Repeating:
+    """How often a study trains each configuration, and which trial is which repeat of which.
 
     Attributes:
-        configuration: Number of its configuration; in a confirmation, its index among those confirmed.
-        repeat: Which repeat of the configuration it is, from 0.
-    """
-
-    configuration: int
-    repeat: int
-
-
-@dataclass(frozen=True, slots=True)
-class Numbering:
-    """Numbers of a study's trials, by configuration and repeat.
-
-    Attributes:
-        repeats: Repeats of each configuration of a search.
-        confirmed: Number of confirmed configurations; 0 for a search. Their trials are numbered round
-            by round, with gaps where a configuration is not trained again.
+        repeats: Repeats of each configuration; in a confirmation, those before its first test.
+        confirmed: Numbers of the confirmed configurations in their own study, the leading one first;
+            empty for a search. Their trials are numbered round by round, with gaps where a
+            configuration is not trained again.
+        at_most: Most repeats of a confirmed configuration: further rounds train those that are not
+            yet distinguishable from the leader. Equal to ``repeats`` for no further rounds.
     """
 
     repeats: int = 1
-    confirmed: int = 0
+    confirmed: tuple[int, ...] = ()
+    at_most: int = 1
 
     @classmethod
-    def of(cls, definition: Mapping[str, Any]) -> Numbering:
-        """Return the numbering of a stored definition."""
+    def of(cls, definition: Mapping[str, Any]) -> Repeating:
+        """Return the repeats of a stored definition."""
         confirm = definition.get("confirm")
-        return cls(definition.get("repeats", 1), len(confirm["configurations"]) if confirm else 0)
+        if confirm:
+            return cls(confirm["repeats"], tuple(confirm["configurations"]), confirm["at_most"])
+        return cls(definition.get("repeats", 1))
+
+    def to_confirm(self) -> dict[str, Any]:
+        """Return the stored form of a confirmation, which `of` reads."""
+        return {
+            "configurations": list(self.confirmed),
+            "repeats": self.repeats,
+            "at_most": self.at_most,
+        }
 
     @property
     def is_plain(self) -> bool:
         """Return whether each configuration is trained once."""
         return self.repeats == 1 and not self.confirmed
 
-    def repeat_of(self, number: int) -> Repeat:
-        """Return the configuration and repeat of trial ``number``."""
-        if self.confirmed:
-            repeat, configuration = divmod(number, self.confirmed)
-            return Repeat(configuration, repeat)
-        return Repeat(*divmod(number, self.repeats))
+    def index_of(self, number: int) -> int:
+        """Return the index of a trial's configuration among those of this study."""
+        return number % len(self.confirmed) if self.confirmed else number // self.repeats
+
+    def configuration_of(self, number: int) -> int:
+        """Return the number of a trial's configuration; in a confirmation, that in the other study."""
+        index = self.index_of(number)
+        return self.confirmed[index] if self.confirmed else index
+
+    def repeat_of(self, number: int) -> int:
+        """Return which repeat of its configuration a trial is, from 0."""
+        return number // len(self.confirmed) if self.confirmed else number % self.repeats
 
     def number(self, configuration: int, repeat: int) -> int:
         """Return the number of the trial of a configuration and repeat."""
         if self.confirmed:
-            return repeat * self.confirmed + configuration
+            return repeat * len(self.confirmed) + self.confirmed.index(configuration)
         return configuration * self.repeats + repeat
 
     def seed_position(self, number: int) -> int:
         """Return the position of the trial's seed among those of its study's seed."""
         if self.confirmed:
-            return _CONFIRMING_SEEDS + self.repeat_of(number).repeat
-        return number if self.repeats == 1 else self.repeat_of(number).repeat
-
-
-@dataclass(frozen=True, slots=True)
-class Confirmation:
-    """Configurations to train again, and how often.
-
-    Attributes:
-        configurations: Their numbers in the confirmed study, the leading one first.
-        repeats: Repeats of each of them.
-        at_most: Most repeats of one of them: further rounds train those that are not yet
-            distinguishable from the leader. Equal to ``repeats`` for no further rounds.
-    """
-
-    configurations: tuple[int, ...]
-    repeats: int
-    at_most: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the stored form."""
-        return {
-            "configurations": list(self.configurations),
-            "repeats": self.repeats,
-            "at_most": self.at_most,
-        }
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Confirmation:
-        """Return the inverse of `to_json`."""
-        return cls(tuple(values["configurations"]), values["repeats"], values["at_most"])
+            return _CONFIRMING_SEEDS + self.repeat_of(number)
+        return number if self.repeats == 1 else self.repeat_of(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,38 +94,29 @@ class ConfirmRequest:
     """Request to confirm the leading configurations of a study.
 
     Attributes:
-        best: How many of the leading configurations.
+        best: How many of the leading configurations; None for those that are being confirmed, or 5.
         trials: Numbers of trials whose configurations are confirmed, instead of ``best``.
         repeats: Repeats of each configuration.
         at_most: Most repeats of one configuration; None for ``repeats``.
-        chosen: Whether the configurations were chosen, so that ``best`` is not the default.
+
+    Raises:
+        UsageError: ``best`` and ``trials`` are given, or a number is too small.
     """
 
     best: int | None = None
     trials: tuple[int, ...] = ()
     repeats: int = 5
     at_most: int | None = None
-    chosen: bool = True
 
-    def checked(self) -> ConfirmRequest:
-        """Return the request, with ``best=5`` if neither it nor trials are given.
-
-        Raises:
-            UsageError: Both are given, a number is too small, or ``at_most`` is below ``repeats``.
-        """
+    def __post_init__(self) -> None:
+        msg = None
         if self.best is not None and self.trials:
             msg = "--best and --trial were both given; give one of them"
-            raise UsageError(msg)
-        if self.repeats < 2:
+        elif self.repeats < 2:
             msg = f"repeats={self.repeats}; a confirmation takes at least 2, by which it knows the spread"
+        elif self.at_most is not None and self.at_most < self.repeats:
+            msg = f"at_most={self.at_most} is below repeats={self.repeats}; give at least {self.repeats}"
+        elif self.best is not None and self.best < 2:
+            msg = f"best={self.best}; a confirmation compares at least 2 configurations"
+        if msg is not None:
             raise UsageError(msg)
-        at_most = self.repeats if self.at_most is None else self.at_most
-        if at_most < self.repeats:
-            msg = f"at_most={at_most} is below repeats={self.repeats}; give at least {self.repeats}"
-            raise UsageError(msg)
-        chosen = self.best is not None or bool(self.trials)
-        best = self.best if chosen else 5
-        if best is not None and best < 2:
-            msg = f"best={best}; a confirmation compares at least 2 configurations"
-            raise UsageError(msg)
-        return ConfirmRequest(best, self.trials, self.repeats, at_most, chosen)

@@ -157,30 +157,36 @@ def _standing(configuration: ConfigurationRecord, *, leads: bool) -> str:
     return f"{comparison.verdict}{needed}"
 
 
-def configurations_lines(
-    configurations: Sequence[ConfigurationRecord], title: str = ""
-) -> list[RenderableType]:
-    """Return a table of configurations and the sentence about the leader; empty without any."""
-    if not configurations:
-        return []
-    lines: list[RenderableType] = [Text(title, style="bold")] if title else []
-    lines.append(_configurations_table(configurations[:SHOWN_CONFIGURATIONS]))
-    if len(configurations) > SHOWN_CONFIGURATIONS:
-        hidden = len(configurations) - SHOWN_CONFIGURATIONS
-        lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
-    sentence = leader_sentence(configurations)
-    return lines if sentence is None else [*lines, Text(sentence, style="bold cyan")]
+def configurations_lines(status: StudyStatus) -> list[RenderableType]:
+    """Return tables of the configurations of a study and of its confirmation, with their leaders."""
+    confirmed = f"confirmed by new trainings ({confirmation_name(status.study)}):"
+    lines: list[RenderableType] = []
+    for title, found in (("", status.configurations), (confirmed, status.confirmed)):
+        if not found:
+            continue
+        lines += [Text(title, style="bold")] * bool(title)
+        lines.append(_configurations_table(found[:SHOWN_CONFIGURATIONS]))
+        if len(found) > SHOWN_CONFIGURATIONS:
+            hidden = len(found) - SHOWN_CONFIGURATIONS
+            lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
+        sentence = leader_sentence(found)
+        lines += [] if sentence is None else [Text(sentence, style="bold cyan")]
+        compared = [each.comparison for each in found if each.comparison]
+        if any(each.verdict != "better" and each.is_apart for each in compared):
+            lines.append(Text(_CORRECTED, style="dim"))
+    return lines
+
+
+_CORRECTED = (
+    "each difference has its own 95% interval; a verdict is corrected for all comparisons, so an interval "
+    "without 0 is not enough"
+)
 
 
 def comparison_lines(status: StudyStatus, command: str) -> list[RenderableType]:
-    """Return the configurations of a study and of its confirmation, or the advice to confirm them."""
-    title = f"confirmed by new trainings ({confirmation_name(status.study)}):"
+    """Return the tables of configurations, or the advice to confirm single trainings."""
     hint = confirmation_hint(status, command)
-    return [
-        *configurations_lines(status.configurations),
-        *configurations_lines(status.confirmed, title),
-        *([] if hint is None else [hint]),
-    ]
+    return [*configurations_lines(status), *([] if hint is None else [hint])]
 
 
 def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
@@ -284,10 +290,8 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     unfinished = [trial for trial in status.trials if trial.state in _UNFINISHED]
     finished = [trial for trial in status.trials if trial.state not in _UNFINISHED]
     names = [each.name for each in status_objectives(status)]
-    confirmed = f"confirmed by new trainings ({confirmation_name(status.study)}):"
     for lines in (
-        configurations_lines(status.configurations),
-        configurations_lines(status.confirmed, confirmed),
+        configurations_lines(status),
         [TrialsTable(unfinished, latest=names)] if unfinished else [],
         [TrialsTable(ranked(finished, status), codes=_codes(status.codes), most=SHOWN_TRIALS)]
         if finished
@@ -303,7 +307,7 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     if status.best is not None and not status.configurations:
         parts.append(
             Text.assemble(
-                f"best: trial {status.best.number}  ",
+                f"best{' single training' * bool(status.confirmed)}: trial {status.best.number}  ",
                 (value_text(status.best.value, 6), "bold cyan"),
                 f"  {params_text(status.best.params)}",
             )

@@ -902,31 +902,29 @@ def test_a_changed_definition_is_refused_with_each_key_and_both_values(
     assert repository.study("digits") == ROW
 
 
-def test_a_changed_search_is_stored_and_named_unless_the_caller_keeps_it(repository):
+def test_a_changed_search_is_refused_until_it_is_accepted_and_then_named(repository):
     repository.create_or_open(ROW)
     other = {**ROW.definition, "sampler": {"name": "tpe"}, "concurrency": 2}
     changed = replace(ROW, definition=other, window=3)
     with pytest.raises(
         DefinitionChangedError, match=r"sampler\.name was 'random' and is now 'tpe'"
     ):
-        repository.create_or_open(changed, keep_search=True)
-    stored = repository.create_or_open(changed)
-    assert stored == changed
-    assert stored.changes == 1
-    assert stored.searched == (
+        repository.create_or_open(changed)
+    accepted = repository.accept_search(changed)
+    assert accepted == (
         "sampler.name was 'random' and is now 'tpe'",
         "concurrency was absent and is now 2",
     )
-    assert [change.changes for change in repository.definition_changes("digits")] == [
-        stored.searched
-    ]
-    again = repository.create_or_open(changed)
-    assert (again.changes, again.searched) == (1, ())
+    assert [change.changes for change in repository.definition_changes("digits")] == [accepted]
+    assert repository.accept_search(changed) == ()
+    stored = repository.create_or_open(changed)
+    assert (stored, stored.changes) == (changed, 1)
 
 
 def test_a_worker_that_knows_the_search_as_it_was_begins_no_trial(repository):
     known = repository.create_or_open(ROW).changes
     changed = replace(ROW, definition={**ROW.definition, "sampler": {"name": "tpe"}})
+    repository.accept_search(changed)
     present = repository.create_or_open(changed).changes
     with pytest.raises(DefinitionChangedError, match="another run has changed the search"):
         repository.claim("digits", ME, lambda number: number, changes=known)
@@ -940,10 +938,10 @@ def test_a_grid_may_grow_only_where_its_trained_points_stay(repository):
     for _ in range(3):
         take(repository)
     grown = {"a": [1, 2, 9], "b": [3, 4]}
-    assert repository.create_or_open(replace(row, definition={**ROW.definition, "grid": grown}))
+    assert repository.accept_search(replace(row, definition={**ROW.definition, "grid": grown}))
     moved = {"a": [1, 2, 9], "b": [3, 4, 5]}
     with pytest.raises(DefinitionChangedError, match=r"point 2, which has been trained"):
-        repository.create_or_open(replace(row, definition={**ROW.definition, "grid": moved}))
+        repository.accept_search(replace(row, definition={**ROW.definition, "grid": moved}))
 
 
 def test_repeats_cannot_change_once_a_trial_has_begun(repository):

@@ -17,7 +17,7 @@ from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.code import CodeFingerprint, CodePart
 from sweeper.search.spec import look_back
 from sweeper.spec.budgets import Halving
-from sweeper.spec.repeating import ConfirmRequest, Numbering
+from sweeper.spec.repeating import ConfirmRequest, Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 
 
@@ -224,32 +224,32 @@ def test_one_repeat_changes_neither_the_stored_definition_nor_its_fingerprint():
     repeated = _study(repeats=3).settings().to_json()
     assert repeated["repeats"] == 3
     assert definition_fingerprint(settings, None) != definition_fingerprint(repeated, None)
-    assert StudySettings.from_json(repeated).numbering == Numbering(3)
+    assert StudySettings.from_json(repeated).repeating == Repeating(3)
 
 
 def test_one_repeat_keeps_every_trials_seed():
-    assert [Numbering().seed_position(n) for n in (0, 1, 17)] == [0, 1, 17]
+    assert [Repeating().seed_position(n) for n in (0, 1, 17)] == [0, 1, 17]
 
 
 def test_repeats_are_paired_by_seed():
-    numbering = Numbering(3)
-    found = [numbering.repeat_of(n) for n in range(6)]
-    assert [(p.configuration, p.repeat) for p in found] == [
+    repeating = Repeating(3)
+    found = [(repeating.configuration_of(n), repeating.repeat_of(n)) for n in range(6)]
+    assert found == [
         *((0, 0), (0, 1), (0, 2)),
         *((1, 0), (1, 1), (1, 2)),
     ]
-    seeds = [TrialSeeds(7, numbering.seed_position(n)).root for n in range(6)]
+    seeds = [TrialSeeds(7, repeating.seed_position(n)).root for n in range(6)]
     assert seeds[:3] == seeds[3:]
     assert len(set(seeds)) == 3
 
 
 def test_a_confirmations_seeds_are_paired_and_shared_with_no_trial_of_the_search():
-    numbering = Numbering(confirmed=2)
-    seeds = [TrialSeeds(0, numbering.seed_position(n)).root for n in range(6)]
+    repeating = Repeating(2, (4, 8), 5)
+    seeds = [TrialSeeds(0, repeating.seed_position(n)).root for n in range(6)]
     assert seeds[0::2] == seeds[1::2]
     searched = {TrialSeeds(0, number).root for number in range(1000)}
     assert not searched & set(seeds)
-    assert [numbering.number(1, r) for r in range(3)] == [1, 3, 5]
+    assert [repeating.number(8, r) for r in range(3)] == [1, 3, 5]
 
 
 @pytest.mark.parametrize(
@@ -261,17 +261,17 @@ def test_the_window_counts_configurations(concurrency, repeats, window):
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("given", "said"),
     [
-        (ConfirmRequest(repeats=1), "repeats=1"),
-        (ConfirmRequest(best=1), "best=1"),
-        (ConfirmRequest(best=3, trials=(1, 2)), "both given"),
-        (ConfirmRequest(repeats=5, at_most=4), "at_most=4 is below repeats=5"),
+        ({"repeats": 1}, "repeats=1"),
+        ({"best": 1}, "best=1"),
+        ({"best": 3, "trials": (1, 2)}, "both given"),
+        ({"repeats": 5, "at_most": 4}, "at_most=4 is below repeats=5"),
     ],
 )
-def test_an_impossible_confirmation_is_refused(request_, said):
+def test_an_impossible_confirmation_is_refused(given, said):
     with pytest.raises(UsageError, match=said):
-        request_.checked()
+        ConfirmRequest(**given)
 
 
 def test_code_of_the_search_alone_is_not_in_the_fingerprint():

@@ -25,6 +25,7 @@ from sweeper.records.configurations import (
     leader_sentence,
     mean_text,
 )
+from sweeper.spec.repeating import Repeating
 
 _ROUNDS = 1000
 
@@ -120,27 +121,27 @@ def test_a_standard_deviation_is_found_with_ten_repeats_in_four_of_five():
 
 
 def _any_better(table):
-    found = compare(_values(table), "maximize", planned=False)
+    found = compare(_values(table), "maximize")
     return any(each.verdict == "better" for each in found.values())
 
 
 def _raced(table, repeats):
     """Return the leader of a race over the table's rows, those that are left, and the trainings."""
     most, count = table.shape
-    values = _values(table[:repeats])
-    used = repeats * count
+    repeating = Repeating(repeats, tuple(range(count)), most)
+    ended = dict(enumerate(table[:repeats].ravel().tolist()))
     tests = looks(repeats, most)
     while True:
-        standing = race(values, "maximize", repeats=repeats, at_most=most)
+        standing = race(ended, "maximize", repeating)
         if standing.round is None:
             assert standing.leader is not None
-            return standing.leader, len(standing.running), used
+            return standing.leader, len(standing.running), len(ended)
         # Between two tests the same configurations are trained.
         end = min(test for test in tests if test > standing.round)
         for repeat in range(standing.round, end):
             for configuration in standing.running:
-                values[configuration][repeat] = float(table[repeat, configuration])
-                used += 1
+                number = repeating.number(configuration, repeat)
+                ended[number] = float(table[repeat, configuration])
 
 
 def test_a_race_keeps_the_better_one_and_saves_trainings():
@@ -179,19 +180,19 @@ def test_a_race_that_spends_the_whole_level_at_every_test_would_drop_more(monkey
 
 
 def test_a_race_waits_for_its_first_rounds_and_ends_with_one_left():
-    clear = {
-        0: {r: 5.0 + 0.001 * r for r in range(4)},
-        1: {r: 1.0 + 0.002 * r for r in range(4)},
-    }
-    early = {number: {r: own[r] for r in range(2)} for number, own in clear.items()}
-    assert race(early, "maximize", repeats=4, at_most=9).round == 2
-    ended = race(clear, "maximize", repeats=4, at_most=9)
-    assert (ended.running, ended.leader, ended.round) == ((0,), 0, None)
+    repeating = Repeating(4, (6, 2), 9)
+    clear = dict(enumerate([5.0, 1.0, 5.001, 1.002, 5.002, 1.004, 5.003, 1.006]))
+    early = race({number: clear[number] for number in range(5)}, "maximize", repeating)
+    assert (early.leader, early.round) == (None, 2)
+    ended = race(clear, "maximize", repeating)
+    assert (ended.running, ended.leader, ended.round) == ((6,), 6, None)
 
 
 def test_a_configuration_whose_training_failed_leaves_the_race():
-    values = {0: {0: 1.0, 1: 1.1, 2: 0.9}, 1: {0: 1.0, 1: 0.95}, 2: {0: 1.05, 1: 1.0, 2: 1.1}}
-    assert race(values, "maximize", repeats=3, at_most=5).running == (0, 2)
+    ended = dict(enumerate([1.0, 1.0, 1.05, 1.1, 0.95, 1.0, 0.9, None, 1.1]))
+    assert race(ended, "maximize", Repeating(3, (0, 1, 2), 5)).running == (0, 2)
+    everyone = race(dict.fromkeys(range(4)), "maximize", Repeating(2, (0, 1), 5))
+    assert (everyone.running, everyone.leader, everyone.round) == ((), None, None)
 
 
 def test_the_tests_of_a_race_are_a_fifth_apart():
@@ -255,9 +256,17 @@ def test_a_round_in_progress_decides_nothing():
     values = [1.0, 1.1, 1.3, 1.1, 1.0, 1.2, 1.2, 1.3, 1.1]
     whole = configurations_of(_trials(values), "maximize", {"confirm": confirm})
     beginning = [*_trials(values), _Trial(9, 99.0), _Trial(10, None, "running")]
-    partly = configurations_of(beginning, "maximize", {"confirm": confirm})
     assert whole[0].number == 9
-    assert next(each.number for each in partly if each.state == "complete") == 9
+    assert configurations_of(beginning, "maximize", {"confirm": confirm}) == whole
+
+
+def test_no_configuration_leads_before_each_has_its_first_repeats():
+    """Trial 2 ends the repeats of the first one, and might be the only one that is complete."""
+    confirm = {"configurations": [4, 8], "repeats": 2, "at_most": 4}
+    trials = [*_trials([1.0, 1.1, 1.3]), _Trial(3, None, "running")]
+    found = configurations_of(trials, "maximize", {"confirm": confirm})
+    assert {each.number: each.state for each in found} == {4: "waiting", 8: "running"}
+    assert leader_sentence(found) is None
 
 
 def test_the_sentence_names_those_that_are_not_distinguishable():

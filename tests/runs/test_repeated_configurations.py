@@ -24,7 +24,7 @@ from sweeper.run.protocol.messages import (
 from sweeper.run.serving import run_side_by_side
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec, search_window
-from sweeper.spec.repeating import Confirmation
+from sweeper.spec.repeating import Repeating
 from sweeper.spec.space import FloatRange
 from sweeper.train.randomness.seeds import TrialSeeds
 
@@ -32,7 +32,7 @@ from sweeper.train.randomness.seeds import TrialSeeds
 def _noise(trial):
     assignment = trial.assignment
     settings = assignment.settings
-    position = settings.numbering.seed_position(assignment.number)
+    position = settings.repeating.seed_position(assignment.number)
     return TrialSeeds(settings.seed, position).child("noise") / 2**32
 
 
@@ -266,10 +266,10 @@ def test_the_pruner_is_asked_about_configurations(tmp_path):
 
 
 def _confirming(at_most=8, **given):
-    confirmation = Confirmation((4, 8, 11), 3, at_most)
+    repeating = Repeating(3, (4, 8, 11), at_most)
     values = ({"x": 0.31}, {"x": 0.3}, {"x": 0.9})
     settings = _settings(repeats=1, sampler="random", trials=9, **given)
-    return replace(settings, enqueue=values, confirm=confirmation.to_json())
+    return replace(settings, enqueue=values, confirm=repeating.to_confirm())
 
 
 def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
@@ -316,7 +316,7 @@ def test_more_repeats_later_continue_a_confirmation(tmp_path):
     with opened_database(tmp_path / "s.db") as database:
         first = _sweep(database, tmp_path, _confirming(3), {None: _train}, 2)
         assert {len(c.values) for c in first.configurations} == {3}
-        more = replace(_confirming(5), confirm=Confirmation((4, 8, 11), 5, 5).to_json())
+        more = replace(_confirming(5), confirm=Repeating(5, (4, 8, 11), 5).to_confirm())
         repository = Repository(database)
         assert repository.study("scripted").definition["confirm"]["repeats"] == 3
         later = _sweep(database, tmp_path, more, {None: _train}, 2)

@@ -32,7 +32,7 @@ from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileErr
 from sweeper.inspection.sources import find_module_file, meaning_of_text
 from sweeper.records.code import CodeFingerprint, digest_of
 from sweeper.run.protocol.messages import StudySource
-from sweeper.spec.repeating import confirmed_name
+from sweeper.spec.repeating import CONFIRMING
 
 _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 
@@ -266,7 +266,7 @@ def recall_source(
         StudyFileError: The study was defined in a notebook or was renamed by ``--fresh``, or its file
             is missing or differs.
     """
-    study = confirmed_name(study)
+    study = study.removesuffix(CONFIRMING)
     if "~" in study:
         msg = (
             f"study {study!r} was renamed by `run --fresh`, so it can only be read and removed; "

@@ -127,7 +127,7 @@ def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds."""
     settings = assignment.settings
-    return TrialSeeds(settings.seed, settings.numbering.seed_position(assignment.number))
+    return TrialSeeds(settings.seed, settings.repeating.seed_position(assignment.number))
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
@@ -147,7 +147,7 @@ def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
         seed=seeds.root,
         directory=directory,
         ask=link.suggest,
-        repeat=assignment.settings.numbering.repeat_of(assignment.number).repeat,
+        repeat=assignment.settings.repeating.repeat_of(assignment.number),
     )
 
 
@@ -157,11 +157,11 @@ def _explaining_repeats(assignment: Assignment) -> Iterator[None]:
     try:
         yield
     except IndexError as error:
-        numbering = assignment.settings.numbering
-        if not numbering.is_plain:
-            repeat = numbering.repeat_of(assignment.number).repeat
-            many = f"the study has {numbering.repeats} repeats"
-            if numbering.confirmed:
+        repeating = assignment.settings.repeating
+        if not repeating.is_plain:
+            repeat = repeating.repeat_of(assignment.number)
+            many = f"the study has {repeating.repeats} repeats"
+            if repeating.confirmed:
                 many = "a confirmation counts its repeats from 0 too, up to --repeats or --at-most"
             error.args = (f"{error}; here trial.repeat is {repeat}: {many}",)
         raise

@@ -74,8 +74,8 @@ class TrialSearch:
         self.params: dict[str, CategoricalChoice] = dict(claim.params)
         self._study = study
         self._claim = claim
-        self._numbering = study.settings.numbering
-        self._configuration = self._numbering.repeat_of(claim.number).configuration
+        self._repeating = study.settings.repeating
+        self._configuration = self._repeating.index_of(claim.number)
         self._queue = queue
         self._waiting = waiting
         self._opened: SearchSession | None = None
@@ -148,12 +148,12 @@ class TrialSearch:
         if window is None:
             return ()
         below = max(0, self._configuration - window + 1)
-        before = self._numbering.number(below, 0)
+        before = self._repeating.number(below, 0)
         repository = self._study.impatient
         found = self._queue.ask(
             lambda: repository.finished_before(claim.study, before), self._waiting
         )
-        return of_configurations(found, self._numbering)
+        return of_configurations(found, self._repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Suggested:
         try:

@@ -291,7 +291,7 @@ class AttemptSupervisor(TrialSupervisor):
             error = IndependenceError(dependence)
             self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
             raise error
-        if isinstance(self.last, Finished) and not self._study.settings.numbering.is_plain:
+        if isinstance(self.last, Finished) and not self._study.settings.repeating.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
                 lambda: repository.differing_parameters(claim.token), self._check_parting
