@@ -23,7 +23,7 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.claims import is_open
-from sweeper.db.repeats import other_parameters, skip_remaining
+from sweeper.db.repeats import skip_remaining
 from sweeper.db.rungs import DecidedRung, lock_rounds, reach, settle
 from sweeper.db.studies import find_study
 from sweeper.db.tables import Attempt, Checkpoint, Epoch, Parameter, Study, Trial, UtcNow
@@ -364,12 +364,6 @@ def _show_ending(connection: Connection, trial: Any, ending: Ending) -> None:
     reason = lines[-1][:_LONGEST_REASON] if ending.result == "failed" else None
     shown = {"attempts": trial.attempt, "digest": ending.digest, "failed because": reason}
     optuna_rows.set_attributes(connection, trial.optuna_trial_id, shown)
-
-
-def differing_parameters(connection: Connection, token: int) -> str | None:
-    """Return how the trial's parameters differ from its configuration's other repeats', or None."""
-    trial = lock_current(connection, token)
-    return other_parameters(connection, trial.study_id, trial.number)
 
 
 def lock_current(connection: Connection, token: int) -> Any:

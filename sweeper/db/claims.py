@@ -302,8 +302,7 @@ def _begin(connection: Connection, study: AnyRow, following: NextTrial, seed: Tr
         msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
         raise DefinitionError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
-    shown = shown_repeat(study, number)
-    if shown:
+    if shown := shown_repeat(study, number):
         optuna_rows.set_attributes(connection, optuna_id, shown)
     return connection.execute(
         sa.insert(Trial)

@@ -148,9 +148,9 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
         )
 
 
-def other_parameters(connection: Connection, study_id: int, number: int) -> str | None:
+def other_parameters(connection: Connection, name: str, number: int) -> str | None:
     """Return how the trial's parameters differ from those of its configuration's complete repeats, or None."""
-    study = connection.execute(sa.select(Study).where(Study.id == study_id)).one()
+    study = connection.execute(sa.select(Study).where(Study.name == name)).one()
     repeating = repeating_of(study)
     alike = {
         row.number: row.optuna_trial_id

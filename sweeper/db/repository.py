@@ -27,6 +27,7 @@ from sweeper.db.attempts import Ending
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
 from sweeper.db.database import Database, answered_late
 from sweeper.db.leases import LostAttempt
+from sweeper.db.repeats import other_parameters
 from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
@@ -109,7 +110,6 @@ class Repository:
     record_checkpoint = writing(attempts.record_checkpoint)
     forget_checkpoint = writing(attempts.forget_checkpoint)
     move_checkpoints = writing(attempts.move_checkpoints)
-    differing_parameters = writing(attempts.differing_parameters)
     drop_checkpoints = writing(attempts.drop_checkpoints)
 
     status = reading(stored_results.read_status)
@@ -121,6 +121,7 @@ class Repository:
     unfinished = reading(stored_results.read_unfinished)
     failing_alike = reading(stored_results.failing_alike)
     finished_before = reading(stored_results.finished_before)
+    other_parameters = reading(other_parameters)
 
     record_audit = writing(verdicts.record_audit)
     accept_inexact = writing(verdicts.accept_inexact)

@@ -75,8 +75,10 @@ class Comparison(JsonRecord):
         return self.interval is not None and self.interval[0] * self.interval[1] > 0
 
 
-def spread_of(values: Sequence[float]) -> float:
-    """Return the standard deviation of at least two values, with n - 1."""
+def spread_of(values: Sequence[float]) -> float | None:
+    """Return the standard deviation, with n - 1; None for fewer than two or infinite values."""
+    if len(values) < 2 or not all(map(math.isfinite, values)):
+        return None
     mean = fmean(values)
     # `statistics.stdev` computes with fractions, which takes a hundred times as long.
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
@@ -85,13 +87,14 @@ def spread_of(values: Sequence[float]) -> float:
 def interval_of_mean(values: Iterable[float], level: float = LEVEL) -> tuple[float, float] | None:
     """Return the interval of the mean by Student's t; None for fewer than two or infinite values."""
     given = list(values)
-    if len(given) < 2 or not all(map(math.isfinite, given)):
+    spread = spread_of(given)
+    if spread is None:
         return None
     # `scipy.stats` takes longer to import than everything else that reads studies.
     from scipy import special
 
     quantile = -float(special.stdtrit(len(given) - 1, level / 2))
-    half = quantile * spread_of(given) / math.sqrt(len(given))
+    half = quantile * spread / math.sqrt(len(given))
     mean = fmean(given)
     return mean - half, mean + half
 
@@ -150,13 +153,14 @@ def compare(
 
 def _p(differences: Sequence[float]) -> float | None:
     """Return the two-sided p of a mean of 0, as `scipy.stats.ttest_1samp`; None if there is none."""
-    if len(differences) < 2 or not all(map(math.isfinite, differences)):
+    spread = spread_of(differences)
+    if spread is None:
         return None
-    from scipy import special
-
-    spread, mean = spread_of(differences), fmean(differences)
+    mean = fmean(differences)
     if spread == 0:
         return 0.0 if mean else 1.0
+    from scipy import special
+
     t = abs(mean) / (spread / math.sqrt(len(differences)))
     return float(2 * special.stdtr(len(differences) - 1, -t))
 
@@ -178,10 +182,9 @@ def needed_repeats(differences: Sequence[float], level: float = LEVEL) -> int | 
     The test is two-sided; its power is that of the noncentral t distribution. None for more than
     10,000 repeats, or if the mean or the spread is unknown or 0.
     """
-    if len(differences) < 2 or not all(map(math.isfinite, differences)):
-        return None
-    spread, mean = spread_of(differences), abs(fmean(differences))
-    if spread == 0 or mean == 0:
+    spread = spread_of(differences)
+    mean = abs(fmean(differences)) if spread else 0.0
+    if not spread or not mean:
         return None
     from scipy import special
 

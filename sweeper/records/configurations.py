@@ -75,8 +75,8 @@ class ConfigurationRecord(JsonRecord):
         return f"configuration {self.number} {self.state}, {self.text} over {done}{verdict}"
 
 
-class _Training(Protocol):
-    """Interface of the records of trials from which configurations are made."""
+class Training(Protocol):
+    """Interface of the records of trials, which are ranked, and from which configurations are made."""
 
     @property
     def number(self) -> int: ...
@@ -105,7 +105,7 @@ def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
 
 
 def configurations_of(
-    trials: Iterable[_Training], direction: str, definition: Mapping[str, Any]
+    trials: Iterable[Training], direction: str, definition: Mapping[str, Any]
 ) -> tuple[ConfigurationRecord, ...]:
     """Return the configurations of these trials: complete ones by rank, then the others by number.
 
@@ -123,7 +123,7 @@ def configurations_of(
         if standing.leader is not None and standing.round is not None:
             # Whole rounds decide, so a training of the round in progress changes nothing yet.
             trained = [t for t in trained if repeating.repeat_of(t.number) < standing.round]
-    groups: dict[int, list[_Training]] = {}
+    groups: dict[int, list[Training]] = {}
     for trial in trained:
         groups.setdefault(repeating.configuration_of(trial.number), []).append(trial)
     values = {number: _values(group, repeating) for number, group in groups.items()}
@@ -157,7 +157,7 @@ def configurations_of(
             params=groups[number][0].params,
             values=own,
             mean=fmean(own.values()) if own else None,
-            std=spread_of(list(own.values())) if len(own) > 1 else None,
+            std=spread_of(list(own.values())),
             interval=interval_of_mean(own.values()),
             trials=tuple(trial.number for trial in groups[number]),
             best_trial=None if best is None else repeating.number(number, best[1]),
@@ -167,12 +167,12 @@ def configurations_of(
     return tuple(found)
 
 
-def _values(trials: Sequence[_Training], repeating: Repeating) -> dict[int, float]:
+def _values(trials: Sequence[Training], repeating: Repeating) -> dict[int, float]:
     complete = [trial for trial in trials if trial.state == "complete"]
     return {repeating.repeat_of(t.number): t.value for t in complete if t.value is not None}
 
 
-def _state(trials: Sequence[_Training], least: int) -> TrialState:
+def _state(trials: Sequence[Training], least: int) -> TrialState:
     states = {trial.state for trial in trials}
     for state in ("failed", "pruned", "running", "interrupted", "paused"):
         if state in states:

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sweeper.records.code import CodeGroup
-from sweeper.records.configurations import ConfigurationRecord, TrialState
+from sweeper.records.configurations import ConfigurationRecord, Training, TrialState
 from sweeper.records.exactness import Exactness
 from sweeper.records.model_source import HasModel, ModelSource
 from sweeper.records.printing import JsonRecord, counted, json_fields, value_shown, values_shown
@@ -118,20 +118,7 @@ class ParetoTrial(HasModel):
         return json_fields(self, "number", "values", "params")
 
 
-class _HasResult(Protocol):
-    """Interface of records with a trial's state and value."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def state(self) -> TrialState: ...
-
-    @property
-    def value(self) -> float | None: ...
-
-
-Ranked = TypeVar("Ranked", bound=_HasResult)
+Ranked = TypeVar("Ranked", bound=Training)
 
 
 _REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
-from typing import Literal
+from typing import Final, Literal
 
 from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import Repeating
+
+_WORST_FIRST: Final[tuple[Literal["failed", "pruned", "complete"], ...]] = (
+    "failed",
+    "pruned",
+    "complete",
+)
 
 
 def of_configurations(
@@ -28,30 +35,15 @@ def of_configurations(
 
 
 def _configuration(trials: Sequence[Observation], number: int) -> Observation:
+    states = {trial.state for trial in trials}
+    state = next(each for each in _WORST_FIRST if each in states)
     # The remaining repeats of a pruned configuration were not trained.
-    trained = [trial for trial in trials if trial.intermediate or trial.value is not None]
-    state: Literal["complete", "pruned", "failed"] = "complete"
-    for worse in ("pruned", "failed"):
-        if any(trial.state == worse for trial in trials):
-            state = worse
-    intermediate = _mean_by_epoch([trial.intermediate for trial in trained])
-    values = [trial.value for trial in trials if trial.value is not None]
+    trained = [t.intermediate for t in trials if t.intermediate or t.value is not None]
+    epochs = sorted(set.intersection(*map(set, trained))) if trained else []
+    intermediate = {epoch: fmean(values[epoch] for values in trained) for epoch in epochs}
     value = None
     if state == "complete":
-        value = fmean(values)
+        value = fmean(trial.value for trial in trials if trial.value is not None)
     elif state == "pruned" and intermediate:
-        value = intermediate[max(intermediate)]
-    first = trials[0]
-    return Observation(
-        number=number,
-        state=state,
-        params=first.params,
-        distributions=first.distributions,
-        value=value,
-        intermediate=intermediate,
-    )
-
-
-def _mean_by_epoch(trials: Sequence[Mapping[int, float]]) -> dict[int, float]:
-    common = set.intersection(*(set(values) for values in trials)) if trials else set()
-    return {epoch: fmean(values[epoch] for values in trials) for epoch in sorted(common)}
+        value = intermediate[epochs[-1]]
+    return replace(trials[0], number=number, state=state, value=value, intermediate=intermediate)

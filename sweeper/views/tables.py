@@ -165,9 +165,9 @@ def configurations_lines(status: StudyStatus) -> list[RenderableType]:
         if not found:
             continue
         lines += [Text(title, style="bold")] * bool(title)
-        lines.append(_configurations_table(found[:SHOWN_CONFIGURATIONS]))
-        if len(found) > SHOWN_CONFIGURATIONS:
-            hidden = len(found) - SHOWN_CONFIGURATIONS
+        lines.append(_configurations_table(found[:SHOWN_ROWS]))
+        if len(found) > SHOWN_ROWS:
+            hidden = len(found) - SHOWN_ROWS
             lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
         sentence = leader_sentence(found)
         lines += [] if sentence is None else [Text(sentence, style="bold cyan")]
@@ -207,10 +207,8 @@ def confirmation_hint(status: StudyStatus, command: str) -> Text | None:
     )
 
 
-SHOWN_CONFIGURATIONS = 20
-
-SHOWN_TRIALS = 20
-"""Maximum number of finished trials on a terminal; a pipe gets all."""
+SHOWN_ROWS = 20
+"""Maximum number of configurations, and of finished trials on a terminal; a pipe gets all trials."""
 
 _SHOWN_ERRORS = 3
 
@@ -293,7 +291,7 @@ def study_summary(status: StudyStatus, next_commands: Sequence[str]) -> Renderab
     for lines in (
         configurations_lines(status),
         [TrialsTable(unfinished, latest=names)] if unfinished else [],
-        [TrialsTable(ranked(finished, status), codes=_codes(status.codes), most=SHOWN_TRIALS)]
+        [TrialsTable(ranked(finished, status), codes=_codes(status.codes), most=SHOWN_ROWS)]
         if finished
         else [],
     ):

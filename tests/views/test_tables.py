@@ -12,7 +12,7 @@ from sweeper.records.configurations import configurations_of
 from sweeper.records.results import BestTrial, ParetoTrial, StudyStatus, TrialState, TrialStatus
 from sweeper.records.status import ranked
 from sweeper.spec.searching import Direction, Objective
-from sweeper.views.tables import SHOWN_TRIALS, studies_table, study_summary
+from sweeper.views.tables import SHOWN_ROWS, studies_table, study_summary
 
 LONG_NAMES = [f"block_{n}_regularization_strength" for n in range(9)]
 
@@ -119,7 +119,7 @@ def test_configurations_come_before_their_trainings() -> None:
 
 
 def test_a_terminal_shows_the_first_trials_and_says_how_many_more_and_a_pipe_all() -> None:
-    many = tuple(trial(n, n / 100) for n in range(SHOWN_TRIALS + 5))
+    many = tuple(trial(n, n / 100) for n in range(SHOWN_ROWS + 5))
     summary = study_summary(status(None, trials=many), [])
     assert "and 5 more; --csv and --json have all of them" in shown(summary, terminal=True)
     piped = shown(summary)

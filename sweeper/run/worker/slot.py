@@ -294,7 +294,7 @@ class AttemptSupervisor(TrialSupervisor):
         if isinstance(self.last, Finished) and not self._study.settings.repeating.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
-                lambda: repository.differing_parameters(claim.token), self._check_parting
+                lambda: repository.other_parameters(claim.study, claim.number), self._check_parting
             )
             if differs is not None:
                 self.last = Failed(f"ParameterError: {differs}")
