@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
-from sweeper.db.repeats import NextTrial, next_repeat, repeating_of, shown_repeat
+from sweeper.db.repeats import next_repeat, repeating_of, shown_repeat
 from sweeper.db.rungs import (
     PROMOTED,
     at_most,
@@ -212,7 +212,7 @@ def _new_trial(
     connection: Connection, study: AnyRow, trial_seed: TrialSeed
 ) -> AnyRow | Waiting | None:
     """Begin a new trial, or return the reason to wait; None if all have ended."""
-    found: NextTrial | str | None
+    found: int | str | None
     if repeating_of(study).is_plain:
         found = _next_trial(connection, study)
     else:
@@ -246,15 +246,10 @@ def is_open() -> sa.Exists:
     )
 
 
-def _next_trial(connection: Connection, study: AnyRow) -> NextTrial | str | None:
+def _next_trial(connection: Connection, study: AnyRow) -> int | str | None:
     """Return the next trial that a sampler draws, or the reason to wait; None if all have ended."""
-    last = connection.execute(
-        sa.select(Trial.number, Trial.optuna_trial_id)
-        .where(Trial.study_id == study.id)
-        .order_by(Trial.number.desc())
-        .limit(1)
-    ).first()
-    number, newest = (0, -1) if last is None else (last.number + 1, last.optuna_trial_id)
+    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
+    number = 0 if last is None else last + 1
     schedule = schedule_of(study)
     if schedule is None:
         reason = _held_up(connection, study, number)
@@ -262,7 +257,7 @@ def _next_trial(connection: Connection, study: AnyRow) -> NextTrial | str | None
         reason = reason_to_wait(connection, study, schedule, number)
     if reason is not None:
         return reason
-    return NextTrial(number, newest) if number < study.target else None
+    return number if number < study.target else None
 
 
 def _held_up(connection: Connection, study: AnyRow, number: int) -> str | None:
@@ -285,9 +280,13 @@ def _held_up(connection: Connection, study: AnyRow, number: int) -> str | None:
     return at_most(study, running)
 
 
-def _begin(connection: Connection, study: AnyRow, following: NextTrial, seed: TrialSeed) -> AnyRow:
-    number = following.number
-    others = optuna_rows.trials_after(connection, study.optuna_study_id, following.newest)
+def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
+    newest = connection.scalar(
+        sa.select(sa.func.max(Trial.optuna_trial_id)).where(Trial.study_id == study.id)
+    )
+    others = optuna_rows.trials_after(
+        connection, study.optuna_study_id, -1 if newest is None else newest
+    )
     if others:
         count = sa.select(sa.func.count()).where(Trial.study_id == study.id)
         own = int(connection.scalar(count) or 0)

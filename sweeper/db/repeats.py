@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -22,20 +21,12 @@ from sweeper.spec.repeating import Repeating
 from sweeper.train.randomness.seeds import TrialSeeds
 
 
-@dataclass(frozen=True, slots=True)
-class NextTrial:
-    """The next trial to begin: its number, and Optuna's id of the study's newest trial, or -1."""
-
-    number: int
-    newest: int
-
-
 def repeating_of(study: AnyRow) -> Repeating:
     """Return the repeats of a study's configurations."""
     return Repeating.of(study.definition)
 
 
-def next_repeat(connection: Connection, study: AnyRow) -> NextTrial | str | None:
+def next_repeat(connection: Connection, study: AnyRow) -> int | str | None:
     """Return the next trial of a study with repeats, or the reason to wait; None if all have ended."""
     results = _results(connection, study)
     if repeating_of(study).confirmed:
@@ -45,8 +36,7 @@ def next_repeat(connection: Connection, study: AnyRow) -> NextTrial | str | None
     unfinished = sum(row.result is None for row in results.values())
     if found is None and unfinished:
         return f"all {len(results)} trials have begun, and {unfinished} {are(unfinished)} still running"
-    newest = max((row.optuna_trial_id for row in results.values()), default=-1)
-    return NextTrial(found, newest) if isinstance(found, int) else found
+    return found
 
 
 def _results(connection: Connection, study: AnyRow) -> dict[int, AnyRow]:
@@ -151,27 +141,18 @@ def skip_remaining(connection: Connection, study_id: int, number: int) -> None:
 def other_parameters(connection: Connection, name: str, number: int) -> str | None:
     """Return how the trial's parameters differ from those of its configuration's complete repeats, or None."""
     study = connection.execute(sa.select(Study).where(Study.name == name)).one()
-    repeating = repeating_of(study)
-    alike = {
-        row.number: row.optuna_trial_id
-        for row in _results(connection, study).values()
-        if row.number == number
-        or (
-            row.result == "complete"
-            and repeating.index_of(row.number) == repeating.index_of(number)
-        )
-    }
-    params = optuna_rows.drawn_values(connection, [*alike.values()])
-    own = params.get(alike[number], {})
-    for other, optuna_id in sorted(alike.items()):
-        theirs = params.get(optuna_id, {})
-        names = {*own} ^ {*theirs}
-        if names:
-            missing = "and does not ask" if names <= {*theirs} else "asks"
-            return (
-                f"trial {number} is repeat {repeating.repeat_of(number)} of the same configuration as "
-                f"trial {other}, {missing} for {', '.join(map(repr, sorted(names)))}, unlike that trial; "
-                "a configuration's repeats have the same parameters: do not let a parameter depend on "
-                "trial.repeat"
-            )
-    return None
+    repeating, results = repeating_of(study), _results(connection, study)
+    index = repeating.index_of(number)
+    complete = [n for n, row in results.items() if row.result == "complete"]
+    other = min((n for n in complete if repeating.index_of(n) == index), default=number)
+    ids = [results[n].optuna_trial_id for n in (number, other)]
+    params = optuna_rows.drawn_values(connection, ids)
+    own, theirs = ({*params.get(optuna_id, ())} for optuna_id in ids)
+    if own == theirs:
+        return None
+    asks = "and does not ask" if own < theirs else "asks"
+    return (
+        f"trial {number} is repeat {repeating.repeat_of(number)} of the same configuration as trial "
+        f"{other}, {asks} for {', '.join(map(repr, sorted(own ^ theirs)))}, unlike that trial; a "
+        "configuration's repeats have the same parameters: do not let a parameter depend on trial.repeat"
+    )

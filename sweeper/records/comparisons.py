@@ -69,11 +69,6 @@ class Comparison(JsonRecord):
     verdict: Verdict
     needed: int | None = None
 
-    @property
-    def is_apart(self) -> bool:
-        """Return whether 0 is outside of the interval."""
-        return self.interval is not None and self.interval[0] * self.interval[1] > 0
-
 
 def spread_of(values: Sequence[float]) -> float | None:
     """Return the standard deviation, with n - 1; None for fewer than two or infinite values."""
@@ -111,6 +106,7 @@ def compare(
     *,
     leader: int | None = None,
     level: float = LEVEL,
+    planned: bool = True,
 ) -> dict[int, Comparison]:
     """Return the comparison of the leader with each other configuration, by its number.
 
@@ -119,6 +115,7 @@ def compare(
         direction: ``"maximize"`` or ``"minimize"``.
         leader: The leader; None for the best mean.
         level: Level of all comparisons together.
+        planned: Whether to compute `Comparison.interval` and `needed`, which take most of the time.
     """
     if len(values) < 2:
         return {}
@@ -140,12 +137,12 @@ def compare(
             leader=first,
             pairs=len(pairs),
             difference=mean,
-            interval=interval_of_mean(pairs),
+            interval=interval_of_mean(pairs) if planned else None,
             p=p,
             verdict="better" if better else "not distinguishable",
             # At the level of this comparison, at which its correction stays what it is.
             needed=None
-            if better
+            if better or not planned
             else needed_repeats(pairs, level * raw / p if raw and p else level),
         )
     return found
@@ -199,7 +196,7 @@ def needed_repeats(differences: Sequence[float], level: float = LEVEL) -> int | 
 
 def looks(repeats: int, at_most: int) -> tuple[int, ...]:
     """Return the numbers of repeats after which a race tests; the first and the last are always there."""
-    found = [max(repeats, 2)]
+    found = [repeats]
     while found[-1] < at_most:
         found.append(min(at_most, max(found[-1] + 1, math.ceil(found[-1] * _LOOK_RATIO))))
     return tuple(found)
@@ -253,7 +250,7 @@ def race(ended: Mapping[int, float | None], direction: str, repeating: Repeating
             }
             seen = {number: own for number, own in known.items() if len(own) > 1}
             leader = leading(seen, direction, running)
-            found = compare(seen, direction, leader=leader, level=level)
+            found = compare(seen, direction, leader=leader, level=level, planned=False)
             running = tuple(n for n in running if n == leader or found[n].verdict != "better")
             if len(running) == 1:
                 break

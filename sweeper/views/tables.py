@@ -171,8 +171,8 @@ def configurations_lines(status: StudyStatus) -> list[RenderableType]:
             lines.append(Text(f"and {hidden} more; --json has all of them", style="dim"))
         sentence = leader_sentence(found)
         lines += [] if sentence is None else [Text(sentence, style="bold cyan")]
-        compared = [each.comparison for each in found if each.comparison]
-        if any(each.verdict != "better" and each.is_apart for each in compared):
+        open_ = [e.comparison for e in found if e.comparison and e.comparison.verdict != "better"]
+        if any(each.interval and each.interval[0] * each.interval[1] > 0 for each in open_):
             lines.append(Text(_CORRECTED, style="dim"))
     return lines
 

@@ -51,6 +51,12 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
     best = sorted(trials_in(tmp_path / "whole" / "runs"), key=lambda t: t.value or 0.0)
     assert {each["number"] for each in confirmed} == {best[0].number, best[1].number}
     cwd = tmp_path / "whole"
+    # Further repeats need not name the configurations again.
+    more = _confirm(here, cwd, "--repeats", 3)
+    assert more.code == 0, more.err
+    assert "6/6 done" in more.out
+    assert len(trials_in(cwd / "runs", "small~confirm")) == 6
+    assert here("resume", "small~confirm", "--trials", 9, cwd=cwd).code == 2
     verified = here("verify", "small~confirm", "--trial", 1, "--interrupt", cwd=cwd)
     assert verified.code == 0, verified.out + verified.err
     other = _confirm(here, cwd, "--trial", 0, "--trial", 2, "--trial", 1)
@@ -81,7 +87,7 @@ def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path, here):
 FOLDS = """
     from sklearn.model_selection import KFold
 
-    train, validation = list(KFold(3).split(x))[trial.repeat]
+    train, validation = list(KFold(5).split(x))[trial.repeat]
     return Data(
         train=(x[train], y[train]),
         validation=(x[validation], y[validation]),
@@ -109,7 +115,7 @@ class Given:
 
 
 found = []
-for repeat in range(3):
+for repeat in range(5):
     seeds = TrialSeeds(3, repeat)
     keras.utils.set_random_seed(seeds.child("model"))
     model = small.build_model(Given(repeat))
@@ -127,7 +133,7 @@ print(json.dumps(found))
 @pytest.mark.whole
 def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path, here):
     """To the last bit: the layers have no dropout, and the order of the samples is `fit`'s."""
-    arguments = ARGUMENTS.replace("trials=3", "trials=3, repeats=3, threads=1")
+    arguments = ARGUMENTS.replace("trials=3", "trials=5, repeats=5, threads=1")
     study = StudyText(arguments=arguments, data=FOLDS, rate='trial.suggest_float("r", 0.01, 0.01)')
     study.write(tmp_path / "small.py")
     ended = here("run", "small.py", "-q", cwd=tmp_path)
@@ -138,19 +144,19 @@ def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path, here)
     plain = python("plain.py", cwd=tmp_path)
     assert plain.code == 0, plain.err
     assert swept == json.loads(plain.out.splitlines()[-1])
-    assert len({values[-1] for values in swept}) == 3
+    assert len({values[-1] for values in swept}) == 5
 
 
 def test_a_repeat_beyond_the_splits_is_explained(tmp_path, here):
     arguments = ARGUMENTS.replace("epochs=2, trials=3", "epochs=1, trials=2, repeats=2")
-    data = FOLDS.replace("[trial.repeat]", "[2 + trial.repeat]")
+    data = FOLDS.replace("[trial.repeat]", "[4 + trial.repeat]")
     file = replace(STUDY, arguments=arguments, data=data).write(tmp_path / "small.py")
     failed = sweep(file, tmp_path / "runs", workers=1, isolation="inline").trials[1]
     assert failed.state == "failed"
     assert "list index out of range; here trial.repeat is 1: the study has 2 repeats" in (
         failed.error or ""
     )
-    assert "[2 + trial.repeat]" in (failed.error or "")
+    assert "[4 + trial.repeat]" in (failed.error or "")
 
 
 HEAD = """
