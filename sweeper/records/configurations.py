@@ -37,7 +37,7 @@ class ConfigurationRecord(JsonRecord):
     Attributes:
         number: Its number, from 0; in a confirmation, that of the confirmed study.
         state: "complete" if every repeat is; "failed" or "pruned" if one is; otherwise the state of a
-            repeat that has not ended.
+            repeat that has not ended. In a confirmation "waiting" until each has its first repeats.
         params: Its parameters, by name.
         values: Value of each complete repeat, by repeat.
         mean: Mean of the values; None without one.

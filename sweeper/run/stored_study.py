@@ -258,9 +258,9 @@ def confirming_settings(
 
 def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
     """Return the loaded study, or, if ``row`` confirms it, with the settings of that study."""
-    stored = StudySettings.from_json({**row.definition, "trials": row.target})
-    if stored.confirm is None:
+    if not row.definition.get("confirm"):
         return loaded
+    stored = StudySettings.from_json({**row.definition, "trials": row.target})
     settings = confirming_settings(loaded.settings, row.name, stored.repeating, stored.enqueue)
     return replace(loaded, settings=replace(settings, trials=row.target))
 
@@ -395,7 +395,7 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
             f"value yet, so nothing is mixed{begun}"
         )
         listener(Notice(text))
-    elif changes := repository.accept_search(row):
+    elif (changes := repository.accept_search(row)) and not repeating.confirmed:
         begun = f"the {len(repository.trial_numbers(row.name))} trials that have begun"
         text = (
             f"the search of {row.name!r} has changed: {'; '.join(changes)}. No trial's result depends on "

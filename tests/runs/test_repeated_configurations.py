@@ -7,7 +7,7 @@ from dataclasses import replace
 import optuna
 import pytest
 from databases import opened_database, postgresql_database
-from scripted_trials import ScriptedLauncher, definition, scripted_context
+from scripted_trials import ScriptedLauncher, definition, row_of, scripted_context
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -319,6 +319,7 @@ def test_more_repeats_later_continue_a_confirmation(tmp_path):
         more = replace(_confirming(5), confirm=Repeating(5, (4, 8, 11), 5).to_confirm())
         repository = Repository(database)
         assert repository.study("scripted").definition["confirm"]["repeats"] == 3
+        repository.accept_search(row_of(more, None))
         later = _sweep(database, tmp_path, more, {None: _train}, 2)
     assert {len(c.values) for c in later.configurations} == {5}
     for trial in first:

@@ -130,21 +130,23 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.whole
-def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path, here):
+@pytest.mark.parametrize("splits", [3, pytest.param(5, marks=pytest.mark.whole)])
+def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(splits, tmp_path, here):
     """To the last bit: the layers have no dropout, and the order of the samples is `fit`'s."""
-    arguments = ARGUMENTS.replace("trials=3", "trials=5, repeats=5, threads=1")
-    study = StudyText(arguments=arguments, data=FOLDS, rate='trial.suggest_float("r", 0.01, 0.01)')
+    repeated = f"trials={splits}, repeats={splits}, threads=1"
+    arguments = ARGUMENTS.replace("trials=3", repeated)
+    data = FOLDS.replace("KFold(5)", f"KFold({splits})")
+    study = StudyText(arguments=arguments, data=data, rate='trial.suggest_float("r", 0.01, 0.01)')
     study.write(tmp_path / "small.py")
     ended = here("run", "small.py", "-q", cwd=tmp_path)
     assert ended.code == 0, ended.err
     trials = trials_in(tmp_path / "runs")
     swept = [[epoch.metrics["val_loss"] for epoch in trial.epochs] for trial in trials]
-    (tmp_path / "plain.py").write_text(PLAIN)
+    (tmp_path / "plain.py").write_text(PLAIN.replace("range(5)", f"range({splits})"))
     plain = python("plain.py", cwd=tmp_path)
     assert plain.code == 0, plain.err
     assert swept == json.loads(plain.out.splitlines()[-1])
-    assert len({values[-1] for values in swept}) == 5
+    assert len({values[-1] for values in swept}) == splits
 
 
 def test_a_repeat_beyond_the_splits_is_explained(tmp_path, here):
