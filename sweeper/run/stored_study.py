@@ -41,7 +41,7 @@ from sweeper.run.worker.checkpoints import (
     locate,
 )
 from sweeper.search.spec import search_window
-from sweeper.spec.repeating import Repeating, confirmation_name
+from sweeper.spec.repeating import CONFIRMING, Repeating, confirmation_name
 from sweeper.support.paths import (
     END_MODEL,
     RemotePath,
@@ -280,7 +280,10 @@ def store_study(
     known = _known(repository, paths, request)
     target = request.trials or settings.trials
     if settings.confirm is not None and request.trials is not None:
-        msg = f"study {settings.name!r} confirms configurations in rounds, so it has no total to change"
+        msg = (
+            f"--trials {request.trials}: study {settings.name!r} trains configurations in rounds; raise "
+            f"--repeats or --at-most of `sweeper confirm {loaded.settings.name.removesuffix(CONFIRMING)}`"
+        )
         raise UsageError(msg)
     if settings.confirm is None and request.trials is None and request.study and known is not None:
         # A resume keeps the stored total, whatever the file says now.
