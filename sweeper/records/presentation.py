@@ -133,10 +133,12 @@ def leader_text(status: StudyStatus) -> str:
         return f"Pareto front: {numbers or 'none yet'}"
     if status.best is None:
         return "no best trial yet"
-    if status.configurations:
-        return str(leader_sentence(status.configurations))
-    best = f"trial {status.best.number} with {status.objective} {value_shown(status.best.value)}"
-    return f"best: {best} ({status.direction})"
+    text = leader_sentence(status.configurations)
+    if text is None:
+        value = f"{status.objective} {value_shown(status.best.value)}"
+        text = f"best: trial {status.best.number} with {value} ({status.direction})"
+    confirmed = leader_sentence(status.confirmed)
+    return text if confirmed is None else f"{text}; confirmed by new trainings: {confirmed}"
 
 
 def _table(

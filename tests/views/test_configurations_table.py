@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from rich.console import Console, Group
 
 from sweeper.records.configurations import configurations_of
+from sweeper.records.presentation import leader_text
 from sweeper.records.status import BestTrial, StudyStatus, TrialStatus
 from sweeper.views.tables import comparison_lines, study_summary
 
@@ -61,6 +63,25 @@ def test_single_trainings_that_are_close_get_the_advice_to_confirm(
         "one training each: `sweeper confirm digits` tells whether trial 0 is better than trial 1"
     )
     assert (advice in text) == said
+
+
+def test_what_was_confirmed_is_said_beside_the_best_single_training() -> None:
+    """An interval without 0 is explained where the verdict needs more."""
+    status = _status([0.9, 0.8])
+    values = [0.5, 0.6, 0.5, 0.62, 0.61, 0.64, 0.5, 0.62]
+    trials = tuple(replace(each, number=n) for n, each in enumerate(_trials(values, 1)))
+    confirm = {"configurations": [0, 1], "repeats": 4, "at_most": 20}
+    confirmed = configurations_of(trials, "maximize", {"confirm": confirm})
+    status = replace(status, confirmed=confirmed)
+    printed = _printed(study_summary(status, []))
+    assert "best single training: trial 0" in printed
+    assert "confirmed by new trainings (digits~confirm):" in printed
+    sentence = "configuration 1 leads with 0.620 ± 0.026 over 4 repeats; 0 is not distinguishable"
+    assert sentence in printed
+    assert "an interval without 0 is not enough" in printed
+    assert leader_text(status).startswith(
+        f"best: trial 0 with val_loss 0.9 (maximize); confirmed by new trainings: {sentence}"
+    )
 
 
 def test_the_summary_of_single_trainings_is_as_it_was() -> None:
