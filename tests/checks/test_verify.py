@@ -52,15 +52,16 @@ STUDY = StudyText(
     data="""
     if trial.number == 2:
         x = x + np.frombuffer(os.urandom(3200), "uint8").reshape(200, 16).astype("float32")
-    return Data(train=(x[:160], y[:160]), batch_size=8)
+    return Data(train=(x[:16], y[:16]), batch_size=8)
     """,
     callbacks="""
         *([Forgetful()] if trial.number == 1 else []),
         keras.callbacks.ReduceLROnPlateau(monitor="loss", factor=0.5, patience=1),
     """,
     rate="""trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True) * (
-        1000 if trial.number == 3 else 1
+        1e6 if trial.number == 3 else 1
     )""",
+    eager=True,
     arguments="""objective="loss", epochs=3, trials=4, sampler="random", audit="off",
     pruner=optuna.pruners.ThresholdPruner(upper=1000.0)""",
 )
@@ -203,7 +204,7 @@ def test_a_bit_flipped_in_a_checkpoints_tensor_is_found_in_its_file_and_variable
     file.write_bytes(bytes_of_file)
     trial = copy.verify()
     (found,) = errors(trial)
-    assert (trial.verdict, trial.step, trial.epoch) == ("differs", 40, None)
+    assert (trial.verdict, trial.step, trial.epoch) == ("differs", 4, None)
     assert found.file == str(file)
     assert found.variable.startswith("model variable 1 (")
     assert found.variable.endswith("kernel)")
@@ -224,7 +225,7 @@ def test_a_checkpoint_that_was_replaced_by_a_whole_one_is_found(copy):
     )
     trial = copy.verify()
     assert [finding.what for finding in errors(trial)] == ["checkpoint", "tensor"]
-    assert trial.step == 60
+    assert trial.step == 6
     assert trial.epoch == 2
     assert trial.variable.startswith("optimizer variable 2 (")
     assert "by at most 0.25); 1 of " in errors(trial)[1].message
@@ -284,14 +285,14 @@ def test_any_other_stored_result_that_was_changed_is_found(copy):
     own, optuna = copy.trial_id(), copy.optuna_id()
     copy.execute("UPDATE sweeper_trials SET digest = ? WHERE id = ?", wrong, own)
     copy.execute(
-        "UPDATE sweeper_checkpoints SET digest = ? WHERE trial_id = ? AND step = 40", wrong, own
+        "UPDATE sweeper_checkpoints SET digest = ? WHERE trial_id = ? AND step = 4", wrong, own
     )
     copy.execute("UPDATE trial_values SET value = 0.5 WHERE trial_id = ?", optuna)
     trial = copy.verify()
     found = [(finding.what, finding.epoch, finding.step) for finding in errors(trial)]
     assert found == [
-        ("checkpoint", None, 40),
-        ("digest", None, 60),
+        ("checkpoint", None, 4),
+        ("digest", None, 6),
         ("value", 2, None),
         ("digest", 2, None),
     ]
@@ -299,8 +300,7 @@ def test_any_other_stored_result_that_was_changed_is_found(copy):
     assert "the trial's value (loss) is 0.5, but the replay's is " in message
     assert f", but {wrong} in the database" in message
     assert (
-        f"the trial's digest is {wrong}, but that of its last checkpoint, at step 60, is "
-        in message
+        f"the trial's digest is {wrong}, but that of its last checkpoint, at step 6, is " in message
     )
     assert f"the final digest is {wrong}, but the replay's is " in message
 
@@ -320,7 +320,7 @@ def test_a_replay_that_is_killed_and_resumed_equals_the_trial(copy):
     assert trial.verdict == "holds", trial.message
     first, second = trial.replay.starts
     assert trial.replay.killed_at is not None
-    assert first == 0 < second < trial.replay.killed_at < 60
+    assert first == 0 < second < trial.replay.killed_at < 6
     assert trial.message.endswith(
         f"killed at step {trial.replay.killed_at} and resumed at step {second}"
     )
@@ -380,6 +380,6 @@ def test_a_verification_that_is_interrupted_says_so_and_leaves_nothing_behind(co
 
 
 def _killed_in_last_epoch(seed, number):
-    """Whether a replay of a trial of 60 steps is resumed from a checkpoint of its last epoch's."""
-    kill = where_to_kill(seed, number, 60)
-    return kill is not None and 20 <= kill.checkpoint < 40
+    """Whether a replay of a trial of 6 steps is resumed from a checkpoint of its last epoch's."""
+    kill = where_to_kill(seed, number, 6)
+    return kill is not None and 2 <= kill.checkpoint < 4

@@ -1,6 +1,8 @@
 """State that a resume loses is an error whatever stands beside it, and measured time is none, in each verb."""
 
-from study_files import StudyText
+from dataclasses import replace
+
+from study_files import SHORT
 from sweeps import database_url, sweep
 
 from sweeper.checks import check
@@ -68,7 +70,7 @@ ARGUMENTS = 'objective="val_loss", epochs=3, trials=1, sampler="random"'
 
 
 def text(head, callbacks):
-    return StudyText(head=head, callbacks=callbacks, arguments=ARGUMENTS)
+    return replace(SHORT, head=head, callbacks=callbacks, arguments=ARGUMENTS)
 
 
 def checked(study, directory):

@@ -70,6 +70,7 @@ def quiet():
 BY_REQUEST = {
     *(("nsga3", space) for space in (flat, branching)),  # by default: nsga2
     ("tpe in groups", flat),  # which is for branches
+    *((sampler, flat) for sampler in ("random", "qmc", "nsga2", "a user's own")),
     ("qmc of Optuna", branching),
     ("partly fixed", branching),
 }
@@ -134,7 +135,14 @@ def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait(
     assert wide.run(1) == wide.run(4)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "nsga2", "nsga3", "qmc", "random"])
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        "tpe",
+        "nsga2",
+        *(pytest.param(n, marks=pytest.mark.whole) for n in ("nsga3", "qmc", "random")),
+    ],
+)
 def test_a_study_of_two_objectives_is_the_same_sweep_on_any_number_of_workers(sampler):
     spec = replace(spec_of(sampler), further_directions=("maximize",))
     sweep = Sweep(spec, trials=24, objectives=2, space=branching)
