@@ -35,7 +35,7 @@ from sweeper.db.progress import (
 from sweeper.db.repeats import repeating_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
 from sweeper.db.studies import find_study, no_such_trial, study_names
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Study, Trial
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial
 from sweeper.db.verdicts import (
     audits_of_trials,
     evaluations_of_trials,
@@ -139,10 +139,9 @@ def read_status(
 
 def _confirmed(connection: Connection, study: AnyRow) -> tuple[ConfigurationRecord, ...]:
     """Return the configurations that were trained again in the study beside this one."""
-    beside = connection.execute(
-        sa.select(Study).where(Study.name == confirmation_name(study.name))
-    ).first()
-    return () if beside is None else read_status(connection, beside.name).configurations
+    beside = confirmation_name(study.name)
+    known = beside in study_names(connection)
+    return read_status(connection, beside).configurations if known else ()
 
 
 def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTrial, ...]:

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Final, Literal
+from typing import Literal
 
 from sweeper.search.spaces import Observation
 from sweeper.spec.repeating import Repeating
-
-_WORST_FIRST: Final[tuple[Literal["failed", "pruned", "complete"], ...]] = (
-    "failed",
-    "pruned",
-    "complete",
-)
 
 
 def of_configurations(
@@ -36,7 +30,11 @@ def of_configurations(
 
 def _configuration(trials: Sequence[Observation], number: int) -> Observation:
     states = {trial.state for trial in trials}
-    state = next(each for each in _WORST_FIRST if each in states)
+    state: Literal["failed", "pruned", "complete"] = "complete"
+    if "failed" in states:
+        state = "failed"
+    elif "pruned" in states:
+        state = "pruned"
     # The remaining repeats of a pruned configuration were not trained.
     trained = [t.intermediate for t in trials if t.intermediate or t.value is not None]
     epochs = sorted(set.intersection(*map(set, trained))) if trained else []
