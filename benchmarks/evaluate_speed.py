@@ -72,7 +72,7 @@ def main() -> int:
     sequence = TrialSeeds(0, 0).sequence("evaluation")
     began = time.perf_counter()
     tests = CheckpointTests(
-        TrainingPlan(model, data, (), 1, None, TrialSeeds(0, 0).sequence("order")),
+        TrainingPlan(model, data, (), 1, (), TrialSeeds(0, 0).sequence("order")),
         held_out,
         sequence,
         build_as_trained=sys.exit,

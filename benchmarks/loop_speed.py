@@ -18,7 +18,7 @@ from ratios import Ratio, alternate
 from sweeper import Data
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.plan import Observer, TrainingPlan
 from sweeper.train.randomness.seeds import TrialSeeds
 
 EPOCHS = 20
@@ -27,12 +27,13 @@ STEPS = EPOCHS * -(-len(x) // BATCH)
 Callbacks = Callable[[], list[keras.callbacks.Callback]]
 
 
-class Silent:
+class Silent(Observer):
     """An observer that keeps nothing and never stops the training."""
 
-    def started(self, position, steps_per_epoch): ...
+    def __init__(self):
+        super().__init__("auto")
+
     def steps_done(self, position): ...
-    def epoch_ended(self, record, step, seconds): ...
     def keep(self, snapshot): ...
     def steps_until_due(self, _position):
         return 1 << 30
@@ -59,7 +60,7 @@ def ours(callbacks: Callbacks) -> float:
     order = TrialSeeds(0, 0).sequence("order")
     data = Data(train=(x, y), batch_size=BATCH)
     loop = TrainingLoop(
-        TrainingPlan(network(0.001), data, callbacks(), EPOCHS, None, order), Silent()
+        TrainingPlan(network(0.001), data, callbacks(), EPOCHS, (), order), Silent()
     )
     started = time.perf_counter()
     loop.run()

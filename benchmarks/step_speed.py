@@ -19,19 +19,20 @@ from ratios import Ratio, alternate
 from sweeper import Data, EverySteps, TrainingStep
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.plan import Observer, TrainingPlan
 from sweeper.train.randomness.seeds import TrialSeeds
 
 EPOCHS = 60
 STEPS = EPOCHS * -(-len(x) // BATCH)
 
 
-class Silent:
+class Silent(Observer):
     """An observer that keeps nothing and never stops the training."""
 
-    def started(self, position, steps_per_epoch): ...
+    def __init__(self):
+        super().__init__("auto")
+
     def steps_done(self, position): ...
-    def epoch_ended(self, record, step, seconds): ...
     def keep(self, snapshot): ...
     def steps_until_due(self, _position):
         return 1 << 30
@@ -60,7 +61,7 @@ def rate(step: TrainingStep | None, *callbacks: keras.callbacks.Callback) -> flo
     """Steps a second of a whole training, tracing left out."""
     order = TrialSeeds(0, 0).sequence("order")
     model, data = network(0.001), Data(train=(x, y), batch_size=BATCH)
-    plan = TrainingPlan(model, data, callbacks, EPOCHS, None, order)
+    plan = TrainingPlan(model, data, callbacks, EPOCHS, (), order)
     if step is not None:
         step.bind(model)
         plan = replace(plan, step=step)

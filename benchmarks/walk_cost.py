@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.train.data import Data
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import TrainingPlan
+from sweeper.train.loop.plan import Observer, TrainingPlan
 from sweeper.train.state.state import Position
 from sweeper.train.userstate import UserState
 
@@ -51,13 +51,12 @@ class Keeps(keras.callbacks.Callback):
         self.seen.add(f"epoch {epoch}")
 
 
-class Watches:
+class Watches(Observer):
     """Takes a snapshot after each epoch, and keeps none."""
 
     def __init__(self) -> None:
+        super().__init__("auto")
         self.seconds: list[float] = []
-
-    def started(self, position: Position, steps: int) -> None: ...
 
     def steps_done(self, position: Position) -> None: ...
 
@@ -93,7 +92,7 @@ def measure(model: keras.Model, data: Data, epochs: int) -> tuple[list[float], l
         keras.callbacks.EarlyStopping("loss", patience=99),
         keras.callbacks.ReduceLROnPlateau("loss", patience=99),
     ]
-    plan = TrainingPlan(model, data, callbacks, epochs, "loss", np.random.SeedSequence(1))
+    plan = TrainingPlan(model, data, callbacks, epochs, ("loss",), np.random.SeedSequence(1))
     UserState.capture = timed  # type: ignore[method-assign]
     try:
         TrainingLoop(plan, watches).run()

@@ -28,21 +28,19 @@ from sweeper.errors import (
     Interrupted,
     UsageError,
 )
-from sweeper.records.results import EpochRecord
 from sweeper.run.signals import handled, signals_to_stop
 from sweeper.spec.arguments import named_arguments
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
 from sweeper.support.paths import RemotePath, parse_location
 from sweeper.support.shown import shown_url
-from sweeper.train.loop.plan import SnapshotKeeper
+from sweeper.train.loop.plan import Observer
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 
 if TYPE_CHECKING:
     import keras
 
     from sweeper.train.data import Data
-    from sweeper.train.state.state import Position
     from sweeper.train.step import TrainingStep
 
 Notice = Callable[[str], None]
@@ -166,7 +164,7 @@ def fit(
                 data=data,
                 callbacks=tuple(callbacks),
                 epochs=epochs,
-                objective=None,
+                objectives=(),
                 order_seed=seeds.sequence("order"),
                 tracked=dict(tracked or {}),
                 step=step,
@@ -202,7 +200,7 @@ def _origin(directory: Path, data: Data, seed: int) -> Origin:
     return Origin("", identity, 0, seed, data_fingerprint(data), data_settings(data))
 
 
-class _Observer(SnapshotKeeper):
+class _Observer(Observer):
     """Watches a training for nobody but the one that called `fit`."""
 
     def __init__(self, every: CheckpointEvery, stopping: threading.Event) -> None:
@@ -212,17 +210,6 @@ class _Observer(SnapshotKeeper):
 
     def committed(self, checkpoint: Committed | LoadedCheckpoint) -> None:
         self.step = checkpoint.step
-
-    def started(self, position: Position, steps_per_epoch: int | None) -> None:
-        del steps_per_epoch
-        self.begin(position)
-
-    def steps_done(self, position: Position) -> None:
-        del position
-        self.writer.poll()
-
-    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
-        """Nobody is informed; the history has it."""
 
     def stop_requested(self) -> bool:
         return self._stopping.is_set()

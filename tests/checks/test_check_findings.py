@@ -259,7 +259,7 @@ def test_a_validation_that_is_due_after_the_short_epochs_follows_each(freq, epoc
         data=Data(train=(x, y), validation=(x, y), validation_freq=freq),
         callbacks=(),
         epochs=epochs,
-        objective="loss",
+        objectives=("loss",),
         order_seed=np.random.SeedSequence(0),
     )
     assert shortened(plan)[0].data.validation_freq == expected

@@ -4,7 +4,7 @@ import pytest
 
 from sweeper import Every
 from sweeper.checkpoint.format import Snapshot
-from sweeper.train.loop.plan import CheckpointSchedule, SnapshotKeeper
+from sweeper.train.loop.plan import CheckpointSchedule, Observer
 from sweeper.train.state.state import Position
 
 
@@ -87,9 +87,9 @@ class SlowWriter:
 def test_the_cost_of_a_snapshot_is_all_that_training_waits_for():
     """From asking whether one is due to its being handed over: its capture, and the write before."""
     training = Training("auto")
-    keeper = SnapshotKeeper("auto", clock=lambda: training.now)
+    keeper = Observer("auto", clock=lambda: training.now)
     keeper.writer = SlowWriter(training)
-    keeper.begin(Position())
+    keeper.started(Position(), 0)
     training.now += 2.0
     assert keeper.is_due(Position(step=1))
     training.now += 0.25

@@ -173,8 +173,9 @@ def plan(
         called = callbacks()
     seed_everything(SEEDS.child("training"))
     order = SEEDS.sequence("order")
+    objectives = () if objective is None else (objective,)
     return TrainingPlan(
-        built, given, called, epochs, objective, order, tracked=tracked(), step=taken
+        built, given, called, epochs, objectives, order, tracked=tracked(), step=taken
     )
 
 

@@ -69,7 +69,7 @@ from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
 from sweeper.train.loop.logs import check_rung, check_value
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.loop.plan import Paused, SnapshotKeeper, Stopped, TrainingPlan
+from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
 from sweeper.train.randomness.seeds import seed_everything
 from sweeper.train.replicas import describe_strategy
 from sweeper.train.sources.arrays import is_arrays
@@ -490,7 +490,7 @@ _TELL_EVERY = 0.25
 """Seconds between two `StepsReached`."""
 
 
-class TrialObserver(SnapshotKeeper):
+class TrialObserver(Observer):
     """Observer that reports the training's progress to the worker and keeps its snapshots.
 
     Args:
@@ -541,7 +541,7 @@ class TrialObserver(SnapshotKeeper):
         return due
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
-        self.begin(position)
+        super().started(position, steps_per_epoch)
         self._link.send(
             Started(position.step, position.epoch, steps_per_epoch, self._trained_seconds)
         )
@@ -561,7 +561,7 @@ class TrialObserver(SnapshotKeeper):
             self._link.send(EpochsEnded(epochs=epochs, step=loaded.step))
 
     def steps_done(self, position: Position) -> None:
-        self.writer.poll()
+        super().steps_done(position)
         if self._replay is not None:
             self._replay.die_if_due(position.step, self.writer.flush)
         now = time.monotonic()

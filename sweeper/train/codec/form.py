@@ -13,6 +13,7 @@ import base64
 import datetime as dt
 import decimal
 import fractions
+import io
 import operator
 import re
 import struct
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 import xxhash
-from numpy.lib.format import descr_to_dtype, dtype_to_descr
+from numpy.lib.format import read_array, write_array
 
 from sweeper.inspection.sorts import class_name, is_users_module
 
@@ -108,21 +109,22 @@ def find_named(name: str) -> Any:
 
 
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
-    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as bytes.
+    """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file.
 
     Raises:
         NotPlainError: It is an array of Python objects.
     """
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
-    if plain.dtype.kind == "O":
+    if plain.dtype.hasobject:
         raise NotPlainError(key, array, "an array of Python objects")
     if plain.dtype.kind in "SUMmV" and plain.dtype.name != "bfloat16":
-        described = _as_lists(dtype_to_descr(plain.dtype))
         # Padding between the fields of a record is undefined, and assignment does not copy it.
         filled = np.zeros(plain.shape, plain.dtype)
         filled[...] = plain
-        tensors[key] = np.frombuffer(filled.tobytes(), np.uint8)
-        return {"t": key, "dtype": described, "shape": list(plain.shape)}
+        file = io.BytesIO()
+        write_array(file, filled, allow_pickle=False)
+        tensors[key] = np.frombuffer(file.getvalue(), np.uint8)
+        return {"t": key, "npy": True}
     tensors[key] = plain
     return {"t": key}
 
@@ -133,26 +135,9 @@ def take_array(saved: Json, tensors: Mapping[str, Any]) -> Any:
         msg = f"the tensor {saved['t']!r} is missing"
         raise UnplaceableError(msg)
     array = np.asarray(tensors[saved["t"]])
-    if "dtype" not in saved:
-        return np.array(array)
-    dtype = descr_to_dtype(_described(saved["dtype"]))
-    return np.frombuffer(array.tobytes(), dtype).reshape(saved["shape"]).copy()
-
-
-def _as_lists(described: Any) -> Any:
-    if isinstance(described, tuple | list):
-        return [_as_lists(each) for each in described]
-    return described
-
-
-def _described(lists: Any) -> Any:
-    """Return NumPy's description of a dtype from JSON, where fields are lists."""
-    if isinstance(lists, str):
-        return lists
-    return [
-        (tuple(name) if isinstance(name, list) else name, _described(kind), *map(tuple, shape))
-        for name, kind, *shape in lists
-    ]
+    if "npy" in saved:
+        return read_array(io.BytesIO(array.tobytes()), allow_pickle=False)
+    return np.array(array)
 
 
 class _Missing:

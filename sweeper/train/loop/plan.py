@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
@@ -31,38 +31,6 @@ class Stopped(Exception):  # noqa: N818 - an outcome, not a fault
 
 class Paused(Stopped):
     """Exception: training pauses, after its snapshot was kept."""
-
-
-class Observer(Protocol):
-    """Observer of a training, which keeps its snapshots."""
-
-    def started(self, position: Position, steps_per_epoch: int) -> None:
-        """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
-        ...
-
-    def steps_done(self, position: Position) -> None:
-        """Receive the position after a block of steps."""
-        ...
-
-    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
-        """Receive an epoch's record and duration in seconds, after its validation and callbacks."""
-        ...
-
-    def steps_until_due(self, position: Position) -> int:
-        """Return the number of steps before the next snapshot may be due; at least 1."""
-        ...
-
-    def is_due(self, position: Position) -> bool:
-        """Return whether a snapshot is due now."""
-        ...
-
-    def keep(self, snapshot: Snapshot) -> None:
-        """Start writing the snapshot; it may be unfinished when this returns."""
-        ...
-
-    def stop_requested(self) -> bool:
-        """Return whether training should stop at the next step."""
-        ...
 
 
 _AUTO_SHARE = 0.01
@@ -113,8 +81,8 @@ class CheckpointSchedule:
         return 1 << 30 if due is None else due - step
 
 
-class SnapshotKeeper:
-    """Base of observers that keep snapshots, for trials and `sweeper.fit`.
+class Observer:
+    """Observer of a training, which keeps its snapshots; base of those of trials and of `sweeper.fit`.
 
     Args:
         every: Interval of the snapshots.
@@ -133,9 +101,18 @@ class SnapshotKeeper:
         self._clock = clock
         self._asked_at = clock()
 
-    def begin(self, position: Position) -> None:
-        """Record the start or resume of the training."""
+    def started(self, position: Position, steps_per_epoch: int) -> None:
+        """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
+        del steps_per_epoch
         self._schedule.begin(position.step, position.epoch)
+
+    def steps_done(self, position: Position) -> None:
+        """Receive the position after a block of steps, and announce what was written meanwhile."""
+        del position
+        self.writer.poll()
+
+    def epoch_ended(self, record: EpochRecord, step: int, seconds: float) -> None:
+        """Receive an epoch's record and duration in seconds, after its validation and callbacks."""
 
     def steps_until_due(self, position: Position) -> int:
         """Return the number of steps before the next snapshot may be due; at least 1."""
@@ -156,16 +133,19 @@ class SnapshotKeeper:
         self.stalled_seconds = self._clock() - self._asked_at
         self._schedule.taken(snapshot.step, snapshot.epoch, stalled_seconds=self.stalled_seconds)
 
+    def stop_requested(self) -> bool:
+        """Return whether training should stop at the next step."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class TrainingPlan:
     """Plan of a training.
 
     Attributes:
-        objective: A metric that the logs must have, or None.
+        objectives: Names of metrics that the logs must have.
         order_seed: Seed of the order of training data.
         tracked: Objects to capture beside the model, by name.
-        further_objectives: Other metrics that the logs must have.
         output_only: Objects that only write; may grow during training.
         step: The training step, bound to the model; None for the model's own.
         warm_start: Initial values of the model's variables; None for those of the factory.
@@ -180,10 +160,9 @@ class TrainingPlan:
     data: Data
     callbacks: Sequence[keras.callbacks.Callback]
     epochs: int
-    objective: str | None
+    objectives: tuple[str, ...]
     order_seed: np.random.SeedSequence
     tracked: Mapping[str, Any] = field(default_factory=dict)
-    further_objectives: tuple[str, ...] = ()
     judge: Callable[[Sequence[EpochRecord]], bool] | None = None
     output_only: Sequence[Any] = ()
     step: TrainingStep | None = None
@@ -197,16 +176,6 @@ class TrainingPlan:
     def steps_of(self) -> keras.Model | TrainingStep:
         """Return the object with ``train_step`` and ``test_step``: the training step, or the model."""
         return self.model if self.step is None else self.step
-
-    @property
-    def beside(self) -> Mapping[str, Any]:
-        """Return the tracked objects and the training step by name."""
-        return self.tracked if self.step is None else {**self.tracked, "step": self.step}
-
-    @property
-    def objectives(self) -> tuple[str, ...]:
-        """Return the names of the required metrics."""
-        return (*(() if self.objective is None else (self.objective,)), *self.further_objectives)
 
 
 def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Roots:

@@ -68,8 +68,9 @@ class Uncaptured(Value):
 
     def begin(self) -> None:
         super().begin()
-        # Some pickles differ each time, and are not compared.
-        self.comparable = self.kind.stable or same(self.began, self.token())
+        if not self.kind.stable:
+            # Some pickles differ each time, are too large, or cannot be made.
+            self.comparable = self.began is not None and same(self.began, self.token())
 
     def changed(self) -> bool:
         if self.began is MISSING:
@@ -174,32 +175,12 @@ def _inside_weak(thing: Any, path: ObjectPath) -> Iterator[Edge]:
             yield Edge(path.noted("an item"), each() if isinstance(each, weakref.ref) else each)
 
 
-class _Bounded(io.RawIOBase):
-    """Writer with a maximum number of bytes."""
-
-    def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.left = _MOST_PICKLED
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        written = bytes(data)
-        self.left -= len(written)
-        if self.left < 0:
-            raise pickle.PicklingError("too large")
-        self.parts.append(written)
-        return len(written)
-
-
 def _pickled(thing: object) -> bytes | None:
-    taken = _Bounded()
     try:
-        pickle.Pickler(taken, 5).dump(thing)
+        taken = pickle.dumps(thing, 5)
     except Exception:
         return None
-    return b"".join(taken.parts)
+    return taken if len(taken) <= _MOST_PICKLED else None
 
 
 def opaque(thing: object) -> Kind:
