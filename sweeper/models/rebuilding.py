@@ -154,7 +154,7 @@ class ModelBuilder:
         if not model.compiled:
             model(keras.utils.unpack_x_y_sample_weight(next(iter(train.open(0, 0))))[0])
             return
-        create_variables_of_training(model, self._step, data, train, self.notice)
+        create_variables_of_training(model, self._step, data, train)
 
 
 def _check_names(model: keras.Model, loaded: LoadedCheckpoint) -> None:

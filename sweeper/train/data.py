@@ -6,7 +6,7 @@ pass. This module imports neither TensorFlow nor Keras, because study files impo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,8 +116,28 @@ class Data:
         return (epoch + 1) % self.validation_freq == 0
 
 
+@dataclass(frozen=True)
+class SourceOptions:
+    """Options of the sources of all kinds of data.
+
+    Attributes:
+        name: Argument of `Data` with the data, for errors.
+        notice: Called with notices for the user.
+        seed: Seed of the order of a pass; None for the data's own order.
+        class_weight: Class index to weight; None for none.
+    """
+
+    name: str
+    notice: Callable[[str], None]
+    seed: np.random.SeedSequence | None = None
+    class_weight: Mapping[int, float] | None = None
+
+
 class DataSource:
     """Base of the sources of batches by position. Without ``steps_per_epoch``, pass and epoch are the same.
+
+    Args:
+        options: Options of the source, which are its attributes, too.
 
     Attributes:
         by_epoch: Whether every epoch opens a new pass, also with ``steps_per_epoch``.
@@ -134,6 +154,12 @@ class DataSource:
     reads_ahead = False
     reshuffling: Mapping[int, Any] = {}
     written: Mapping[int, Any] = {}
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.name = options.name
+        self.notice = options.notice
+        self.seed = options.seed
+        self.class_weight = options.class_weight
 
     @property
     def steps(self) -> int | None:

@@ -24,7 +24,7 @@ import tensorflow as tf
 from forked_programs import PROGRAM
 
 from sweeper.train.codec import tells_its_state
-from sweeper.train.data import DataSource
+from sweeper.train.data import DataSource, SourceOptions
 from sweeper.train.sources.arrays import ArraySource
 from sweeper.train.sources.epochs import EpochFunctionSource
 from sweeper.train.sources.graindata import GrainSource
@@ -48,12 +48,12 @@ def silent(message):
 
 def arrays(seed=SEED):
     x = {"a": np.arange(20.0), "b": np.arange(40).reshape(20, 2)}
-    return ArraySource((x, np.arange(20)), batch_size=6, seed=seed, name="train")
+    return ArraySource((x, np.arange(20)), SourceOptions("train", silent, seed), batch_size=6)
 
 
 def ragged(seed=SEED):
     rows = tf.RaggedTensor.from_row_lengths(np.arange(40.0), [row % 5 for row in range(20)])
-    return ArraySource((rows, np.arange(20)), batch_size=6, seed=seed, name="train")
+    return ArraySource((rows, np.arange(20)), SourceOptions("train", silent, seed), batch_size=6)
 
 
 # PyDatasets
@@ -118,7 +118,7 @@ class WithMethods(Reordering):
 
 
 def pydataset(dataset, seed=None):
-    return PyDatasetSource(dataset, seed=seed, name="train", class_weight=None, notice=silent)
+    return PyDatasetSource(dataset, SourceOptions("train", silent, seed))
 
 
 # tf.data
@@ -216,7 +216,7 @@ TF_DATA_GOING_ON = {
 
 
 def tf_data(make):
-    return TfDataSource(make(), name="train", class_weight=None, notice=silent)
+    return TfDataSource(make(), SourceOptions("train", silent))
 
 
 # Functions of the epoch
@@ -229,7 +229,7 @@ def generated(epoch):
 
 
 def function_of_epoch():
-    return EpochFunctionSource(generated, name="train", class_weight=None, notice=silent)
+    return EpochFunctionSource(generated, SourceOptions("train", silent))
 
 
 # grain
@@ -271,7 +271,7 @@ def grain_loader():
 
 
 def grain_source(dataset):
-    return GrainSource(dataset, name="train", class_weight=None, notice=silent)
+    return GrainSource(dataset, SourceOptions("train", silent))
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,7 @@ def read(case, state=None, *, capturing=True, epochs=EPOCHS):
     source = case.make()
     if isinstance(source, PyDatasetSource):
         source = WithItsDataset(source)
-    reader = Reader(source, case.steps_per_epoch, goes_on=True, name="train")
+    reader = Reader(source, case.steps_per_epoch, goes_on=True)
     run = Run()
     note = _note if capturing else _note_nothing
     epoch = step = 0
@@ -508,12 +508,12 @@ def test_an_endless_shuffle_is_reported_with_how_to_do_without_its_repeat():
     """And what it is told holds: the passes of the dataset itself are the same batches."""
     said = []
     keras.utils.set_random_seed(1)  # as before a trial's data factory
-    TfDataSource(short_last(), name="train", class_weight=None, notice=said.append)
+    TfDataSource(short_last(), SourceOptions("train", said.append))
     assert len(said) == 1
     assert "To avoid this, leave out the repeat()" in said[0]
     said.clear()
     finite = TF_DATA["shuffled"]()
-    TfDataSource(finite, name="train", class_weight=None, notice=said.append)
+    TfDataSource(finite, SourceOptions("train", said.append))
     assert said == []
     without = Case(lambda: tf_data(lambda: numbers().shuffle(8).batch(6)), 4)
     assert read(Case(lambda: tf_data(short_last), 4)).batches == read(without).batches
@@ -637,12 +637,9 @@ class CapturesWhatItRestored(PyDatasetSource):
 
 
 def broken(kind, dataset, steps=None):
-    options = {"name": "train", "class_weight": None, "notice": silent}
-    if issubclass(kind, PyDatasetSource):
-        options["seed"] = SEED
-    if issubclass(kind, ArraySource):
-        options = {"name": "train", "seed": SEED, "batch_size": 6}
-    return Case(lambda: kind(dataset(), **options), steps)
+    options = SourceOptions("train", silent, SEED)
+    size = {"batch_size": 6} if issubclass(kind, ArraySource) else {}
+    return Case(lambda: kind(dataset(), options, **size), steps)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from trainings import Watcher, digits, plan, untuned
 from sweeper import Data
 from sweeper.checkpoint.reading import load_newest
 from sweeper.errors import DataError, RestoreError, UncapturableError
+from sweeper.train.data import SourceOptions
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop import runners as runners_module
 from sweeper.train.loop.loop import TrainingLoop
@@ -365,11 +366,11 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
             keras.utils.set_random_seed(1)
             made = slices().shuffle(40, seed=3).repeat().batch(4).prefetch(ahead)
             source = tfdata_module.TfDataSource(
-                made, name="validation", class_weight=None, notice=pytest.fail, limit=20
+                made, SourceOptions("validation", pytest.fail), limit=20
             )
             if not rewound:
                 source._rewinding = None
-            reader = Reader(source, 20, goes_on=False, name="validation")
+            reader = Reader(source, 20, goes_on=False)
             for epoch in range(2):
                 batches = [reader.next(epoch, step) for step in range(20)]
                 reader.end_epoch(epoch)

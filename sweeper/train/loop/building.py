@@ -137,7 +137,6 @@ def create_variables_of_training(
     step: TrainingStep | None,
     data: Data,
     source: DataSource,
-    notice: Callable[[str], None],
 ) -> None:
     """Create the variables that only a training step creates: trace one, or run it if eager.
 
@@ -146,12 +145,9 @@ def create_variables_of_training(
         step: The training step that replaces the model's own, if any.
         data: The trial's data.
         source: Source of the training data.
-        notice: Called with notices for the user.
     """
     train_step = (model if step is None else step).train_step
-    runner = make_runner(
-        model, source, train_step, steps_per_epoch=data.steps_per_epoch, notice=notice
-    )
+    runner = make_runner(model, source, train_step, steps_per_epoch=data.steps_per_epoch)
     build_before_tracing(model, runner.example(), step)
     runner.trace()
     if model.run_eagerly:

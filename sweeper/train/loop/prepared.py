@@ -64,11 +64,7 @@ def build_training(plan: TrainingPlan, notice: Callable[[str], None]) -> BuiltTr
         notice(remark)
     source, validation = open_sources(data, plan.order_seed, notice)
     train = make_runner(
-        model,
-        source,
-        plan.steps_of.train_step,
-        steps_per_epoch=data.steps_per_epoch,
-        notice=notice,
+        model, source, plan.steps_of.train_step, steps_per_epoch=data.steps_per_epoch
     )
     build_before_tracing(model, train.example(), plan.step)
     test = None
@@ -79,8 +75,6 @@ def build_training(plan: TrainingPlan, notice: Callable[[str], None]) -> BuiltTr
             plan.steps_of.test_step,
             steps_per_epoch=data.validation_steps,
             goes_on=False,
-            name="validation",
-            notice=notice,
         )
     roots = roots_of(plan, {"train": source, "validation": validation})
     return BuiltTraining(plan, train, test, roots)

@@ -195,8 +195,6 @@ def make_runner(
     *,
     steps_per_epoch: int | None = None,
     goes_on: bool = True,
-    name: str = "train",
-    notice: Callable[[str], None] = lambda _message: None,
 ) -> Runner:
     """Return the runner for ``source``.
 
@@ -206,15 +204,13 @@ def make_runner(
         step: ``train_step`` or ``test_step`` of the model, or of a `TrainingStep`.
         steps_per_epoch: Maximum number of steps in an epoch; None for one pass.
         goes_on: See `Reader`.
-        name: Argument of `Data` with the data, for errors.
-        notice: Called with notices for the user.
     """
     if isinstance(source, ArraySource):
-        kept = put_arrays(source.packed, name, notice)
+        kept = put_arrays(source.packed, source.name, source.notice)
         return IndexRunner(
             model, source, step, kept, steps_per_epoch=steps_per_epoch, goes_on=goes_on
         )
-    reader = Reader(source, steps_per_epoch, goes_on=goes_on, name=name, notice=notice)
+    reader = Reader(source, steps_per_epoch, goes_on=goes_on)
     if isinstance(source, TfDataSource):
         return DatasetRunner(model, source, step, reader)
     return BatchRunner(model, source, step, reader)

@@ -68,8 +68,6 @@ class CheckpointTests:
                 plan.steps_of.test_step,
                 steps_per_epoch=held_out.limit,
                 goes_on=False,
-                name=held_out.name,
-                notice=notice,
             )
             if model._distribute_strategy is not None:
                 # A trace would create variables of metrics on one replica only.
@@ -131,4 +129,4 @@ class CheckpointTests:
 def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]) -> None:
     """Create the variables that only a training step of ``plan`` creates."""
     source, _ = open_sources(plan.data, plan.order_seed, notice)
-    create_variables_of_training(plan.model, plan.step, plan.data, source, notice)
+    create_variables_of_training(plan.model, plan.step, plan.data, source)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sweeper.errors import DataError
-from sweeper.train.data import Batch, DataSource
+from sweeper.train.data import Batch, DataSource, SourceOptions
 
 
 class ArraySource(DataSource):
@@ -23,10 +23,8 @@ class ArraySource(DataSource):
 
     Args:
         batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays with one length.
+        options: Options of the source.
         batch_size: Samples in a batch.
-        seed: For the order of a pass; None to keep the arrays' own order.
-        name: Argument of `Data` with these data, for errors.
-        class_weight: Class index to weight; None for none.
 
     Raises:
         DataError: Lengths differ, there is no sample, or something is not an array.
@@ -35,23 +33,22 @@ class ArraySource(DataSource):
     def __init__(
         self,
         batch: Batch,
+        options: SourceOptions,
         *,
         batch_size: int,
-        seed: np.random.SeedSequence | None,
-        name: str,
-        class_weight: Mapping[int, float] | None = None,
     ) -> None:
+        super().__init__(options)
+        name = self.name
         batch = _as_tuple(batch, name)
         batch = _map_arrays(batch, _to_numpy, name)
-        if class_weight is not None:
-            batch = _with_class_weight(batch, class_weight, name)
+        if self.class_weight is not None:
+            batch = _with_class_weight(batch, self.class_weight, name)
         self.arrays: Batch = _map_arrays(batch, _standardize, name)
         self.batch_size = int(batch_size)
         self.samples = _common_length(self.arrays, name)
         alone = len(self.arrays) == 1 and not isinstance(self.arrays[0], tuple)
         self.packed: Any = self.arrays[0] if alone else self.arrays
         """The arrays in the form that ``model.fit`` passes to ``train_step``: a single ``x`` without a tuple."""
-        self._seed = seed
 
     @property
     def steps(self) -> int:
@@ -59,7 +56,7 @@ class ArraySource(DataSource):
 
     def order(self, pass_: int) -> npt.NDArray[np.int64]:
         """Return the indices of all samples in the order in which ``pass_`` visits them."""
-        return permutation(self._seed, pass_, self.samples)
+        return permutation(self.seed, pass_, self.samples)
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
         order = self.order(pass_)
@@ -68,7 +65,7 @@ class ArraySource(DataSource):
             yield _map_arrays(self.packed, partial(_take, chosen), "")
 
     def describe(self) -> str:
-        order = "in order" if self._seed is None else "shuffled every epoch"
+        order = "in order" if self.seed is None else "shuffled every epoch"
         return f"arrays, {self.samples:,} samples in batches of {self.batch_size}, {order}"
 
 

@@ -7,12 +7,12 @@ batches that were trained on already, and nothing needs to be captured.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable
 from itertools import islice
 from typing import Any
 
 from sweeper.errors import DataError
-from sweeper.train.data import Batch, DataSource
+from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.batches import BatchSpec, batches_are, spec_of, standardize_batch
 
 
@@ -21,9 +21,7 @@ class EpochFunctionSource(DataSource):
 
     Args:
         function: ``epoch -> iterable of batches``, epochs counted from 0.
-        name: Argument of `Data` with these data, for errors.
-        class_weight: Class index to weight; None for none.
-        notice: Called when batches are drawn and dropped.
+        options: Options of the source.
 
     Raises:
         DataError: The function takes no epoch.
@@ -36,26 +34,21 @@ class EpochFunctionSource(DataSource):
     def __init__(
         self,
         function: Callable[[int], Iterable[Any]],
-        *,
-        name: str,
-        class_weight: Mapping[int, float] | None,
-        notice: Callable[[str], None],
+        options: SourceOptions,
     ) -> None:
+        super().__init__(options)
         self._function = function
-        self._name = name
-        self._class_weight = class_weight
-        self._notice = notice
         try:
             inspect.signature(function).bind(0)
         except TypeError as error:
             msg = (
-                f"Data({name}=…) is the function {self._shown}, which cannot be called with an "
+                f"Data({self.name}=…) is the function {self._shown}, which cannot be called with an "
                 f"epoch ({error}); expected `epoch -> iterable of batches`, lambda epoch: …"
             )
             raise DataError(msg) from None
         except ValueError:
-            notice(
-                f"Data({name}=…): the signature of {self._shown} is unknown; it is called with "
+            self.notice(
+                f"Data({self.name}=…): the signature of {self._shown} is unknown; it is called with "
                 "one argument, the epoch"
             )
 
@@ -71,7 +64,7 @@ class EpochFunctionSource(DataSource):
         """
         batches = self.open(0, 0)
         try:
-            return spec_of(batches, self._name)
+            return spec_of(batches, self.name)
         finally:
             batches.close()
 
@@ -85,13 +78,13 @@ class EpochFunctionSource(DataSource):
         made = self._function(epoch)
         if not isinstance(made, Iterable):
             msg = (
-                f"Data({self._name}=…): {self._shown}({epoch}) returned {made!r}; expected an "
+                f"Data({self.name}=…): {self._shown}({epoch}) returned {made!r}; expected an "
                 "iterable of batches"
             )
             raise DataError(msg)
         if step:
-            self._notice(
-                f"Data({self._name}=…): to resume at step {step:,} of epoch {epoch + 1}, "
+            self.notice(
+                f"Data({self.name}=…): to resume at step {step:,} of epoch {epoch + 1}, "
                 f"{self._shown}({epoch}) is read from its beginning and {batches_are(step)} "
                 "dropped"
             )
@@ -100,12 +93,12 @@ class EpochFunctionSource(DataSource):
         dropped = sum(1 for _ in islice(batches, step))
         if dropped < step:
             msg = (
-                f"Data({self._name}=…): {self._shown}({epoch}) yielded {dropped:,} batches now "
+                f"Data({self.name}=…): {self._shown}({epoch}) yielded {dropped:,} batches now "
                 f"and at least {step:,} before; it must yield the same batches each time it is "
                 "called with the same epoch"
             )
             raise DataError(msg)
-        return (standardize_batch(batch, self._class_weight, self._name) for batch in batches)
+        return (standardize_batch(batch, self.class_weight, self.name) for batch in batches)
 
     def describe(self) -> str:
         return f"function {self._shown}, called for every epoch"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sweeper.errors import RestoreError
 from sweeper.train.codec import Encoder, Json, Tensors, decode, encode_own_state
-from sweeper.train.data import Batch, DataSource
+from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.batches import BatchSpec, drop_batches, spec_of, standardize_batch
 
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
@@ -34,25 +34,18 @@ class GrainSource(DataSource):
 
     Args:
         dataset: Dataset or loader of batches.
-        name: Argument of `Data` with these data, for errors.
-        class_weight: Class index to weight; None for none.
-        notice: Called when batches are drawn and dropped.
+        options: Options of the source.
     """
 
     def __init__(
         self,
         dataset: Any,
-        *,
-        name: str,
-        class_weight: Mapping[int, float] | None,
-        notice: Callable[[str], None],
+        options: SourceOptions,
     ) -> None:
+        super().__init__(options)
         import grain
 
         self._dataset = dataset
-        self._name = name
-        self._class_weight = class_weight
-        self._notice = notice
         self._by_index = isinstance(dataset, grain.MapDataset)
         self._length = len(dataset) if self._by_index else None
         self._iterator: Any = None
@@ -74,7 +67,7 @@ class GrainSource(DataSource):
 
     def spec(self) -> BatchSpec:
         """Return the form of the batches, from the first of pass 0."""
-        return spec_of(map(self._standardize, self._iterate(0)), self._name)
+        return spec_of(map(self._standardize, self._iterate(0)), self.name)
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
         iterator = self._iterate(pass_)
@@ -84,19 +77,19 @@ class GrainSource(DataSource):
                 iterator.set_state(_same_addresses(restored[1], iterator))
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 msg = (
-                    f"Data({self._name}=…): the position in the checkpoint does not fit the grain "
+                    f"Data({self.name}=…): the position in the checkpoint does not fit the grain "
                     f"dataset: {error}; undo its change"
                 )
                 raise RestoreError(msg) from None
         elif step:
-            drop_batches(iterator, step, "grain dataset", self._name, self._notice)
+            drop_batches(iterator, step, "grain dataset", self.name, self.notice)
         self._iterator, self._pass = iterator, pass_
         return map(self._standardize, iterator)
 
     def capture(self, name: str, tensors: Tensors) -> Json:
         if self._iterator is None:
             return None
-        shown = f"Data({self._name}=…), the grain iterator"
+        shown = f"Data({self.name}=…), the grain iterator"
         state = encode_own_state(Encoder(tensors), self._iterator, shown, f"{name}/state")
         return {"pass": self._pass, "state": state}
 
@@ -120,7 +113,7 @@ class GrainSource(DataSource):
         return iter(dataset.to_iter_dataset())
 
     def _standardize(self, batch: Any) -> Batch:
-        return standardize_batch(batch, self._class_weight, self._name)
+        return standardize_batch(batch, self.class_weight, self.name)
 
 
 def _discards(dataset: Any) -> bool:

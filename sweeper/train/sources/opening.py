@@ -14,7 +14,7 @@ import numpy as np
 import xxhash
 
 from sweeper.errors import DataError
-from sweeper.train.data import Data, DataSource
+from sweeper.train.data import Data, DataSource, SourceOptions
 from sweeper.train.sources.arrays import (
     ArraySource,
     is_arrays,
@@ -57,14 +57,9 @@ def open_sources(
             )
             raise DataError(msg)
         train, validation = split_arrays(train, data.validation_split)
-    source = _open(
-        train,
-        batch_size=data.batch_size,
-        seed=seed if data.shuffle else None,
-        name="train",
-        class_weight=data.class_weight,
-        notice=notice,
-    )
+    order = seed if data.shuffle else None
+    options = SourceOptions("train", notice, order, data.class_weight)
+    source = _open(train, options, batch_size=data.batch_size)
     if source.endless and data.steps_per_epoch is None:
         msg = f"Data(train=…): {source.describe()} never ends; give Data(steps_per_epoch=…)"
         raise DataError(msg)
@@ -110,14 +105,8 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
         source = _open_validation(data, given, notice)
         held_out = HeldOut("validation", given, source, data.validation_steps)
     else:
-        source = _open(
-            data.test,
-            batch_size=data.validation_batch_size or data.batch_size,
-            seed=None,
-            name="test",
-            class_weight=None,
-            notice=notice,
-        )
+        size = data.validation_batch_size or data.batch_size
+        source = _open(data.test, SourceOptions("test", notice), batch_size=size)
         if source.endless:
             msg = (
                 f"Data(test=…): {source.describe()} never ends; make it finite, for example with "
@@ -138,11 +127,8 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
 def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> DataSource:
     test = _open(
         given,
+        SourceOptions("validation", notice),
         batch_size=data.validation_batch_size or data.batch_size,
-        seed=None,
-        name="validation",
-        class_weight=None,
-        notice=notice,
         limit=data.validation_steps,
     )
     if test.endless and data.validation_steps is None:
@@ -152,14 +138,7 @@ def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> D
 
 
 def _open(
-    given: Any,
-    *,
-    batch_size: int,
-    seed: np.random.SeedSequence | None,
-    name: str,
-    class_weight: Mapping[int, float] | None,
-    notice: Callable[[str], None],
-    limit: int | None = None,
+    given: Any, options: SourceOptions, *, batch_size: int, limit: int | None = None
 ) -> DataSource:
     import keras
     import tensorflow as tf
@@ -167,33 +146,29 @@ def _open(
     if isinstance(given, keras.utils.PyDataset):
         from sweeper.train.sources.pydataset import PyDatasetSource
 
-        return PyDatasetSource(
-            given, seed=seed, name=name, class_weight=class_weight, notice=notice
-        )
+        return PyDatasetSource(given, options)
     if isinstance(given, tf.data.Dataset):
         from sweeper.train.sources.tfdata import TfDataSource
 
-        return TfDataSource(given, name=name, class_weight=class_weight, notice=notice, limit=limit)
+        return TfDataSource(given, options, limit=limit)
     from sweeper.train.sources.graindata import GrainSource, is_grain
 
     if is_grain(given):
-        return GrainSource(given, name=name, class_weight=class_weight, notice=notice)
+        return GrainSource(given, options)
     if hasattr(given, "__next__"):
         msg = (
-            f"Data({name}=…) is a {_what(given)}, whose position cannot be saved and which is "
-            f"exhausted after one epoch; pass the function that makes it, Data({name}=lambda "
+            f"Data({options.name}=…) is a {_what(given)}, whose position cannot be saved and which is "
+            f"exhausted after one epoch; pass the function that makes it, Data({options.name}=lambda "
             "epoch: …)"
         )
         raise DataError(msg)
     if is_arrays(given):
-        return ArraySource(
-            given, batch_size=batch_size, seed=seed, name=name, class_weight=class_weight
-        )
+        return ArraySource(given, options, batch_size=batch_size)
     if callable(given):
         from sweeper.train.sources.epochs import EpochFunctionSource
 
-        return EpochFunctionSource(given, name=name, class_weight=class_weight, notice=notice)
-    msg = f"Data({name}=…) is a {_what(given)}; expected {KINDS}"
+        return EpochFunctionSource(given, options)
+    msg = f"Data({options.name}=…) is a {_what(given)}; expected {KINDS}"
     raise DataError(msg)
 
 

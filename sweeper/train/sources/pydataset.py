@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count, islice
 from typing import Any
@@ -30,7 +30,7 @@ from sweeper.train.codec import (
     encode_own_state,
     tells_its_state,
 )
-from sweeper.train.data import Batch, DataSource
+from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.arrays import permutation
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 from sweeper.train.userstate.walk import Watch
@@ -41,10 +41,7 @@ class PyDatasetSource(DataSource):
 
     Args:
         dataset: The dataset; with ``use_multiprocessing`` it is read ahead by threads as well.
-        seed: Seed of the order of batches in a pass; None for their own order.
-        name: Argument of `Data` with these data, for errors.
-        class_weight: Class index to weight; None for none.
-        notice: Called if threads replace processes.
+        options: Options of the source.
 
     Attributes:
         reads_ahead: Whether threads create batches ahead of the training.
@@ -57,24 +54,18 @@ class PyDatasetSource(DataSource):
     def __init__(
         self,
         dataset: keras.utils.PyDataset,
-        *,
-        seed: np.random.SeedSequence | None,
-        name: str,
-        class_weight: Mapping[int, float] | None,
-        notice: Callable[[str], None],
+        options: SourceOptions,
     ) -> None:
+        super().__init__(options)
         self._dataset = dataset
-        self._seed = seed
-        self._name = name
-        self._class_weight = class_weight
         self.reads_ahead = bool(
             dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
         )
-        shown = f"Data({name}=…), the PyDataset {type(dataset).__qualname__}"
+        shown = f"Data({self.name}=…), the PyDataset {type(dataset).__qualname__}"
         self._shown = shown
         watch = Watch(shown, dataset) if self.reads_ahead else None
         before = _global_random()
-        self._spec = spec_of(map(self._batch, self._indices(0)), name)
+        self._spec = spec_of(map(self._batch, self._indices(0)), self.name)
         if watch is not None and (watch.changed() or before != _global_random()):
             msg = (
                 f"{shown}: making a batch changes the dataset or draws from NumPy's or Python's "
@@ -85,7 +76,7 @@ class PyDatasetSource(DataSource):
             raise UncapturableError(msg)
         self._between = watch
         if dataset.use_multiprocessing:
-            notice(
+            self.notice(
                 f"{shown}: with use_multiprocessing=True, {dataset.workers} threads read ahead "
                 "instead of processes; the batches and their order are the same"
             )
@@ -138,7 +129,7 @@ class PyDatasetSource(DataSource):
         self._note_changes()
 
     def describe(self) -> str:
-        order = "in order" if self._seed is None else "shuffled every epoch"
+        order = "in order" if self.seed is None else "shuffled every epoch"
         ahead = f", read ahead by {self._dataset.workers} threads" if self.reads_ahead else ""
         return f"PyDataset {type(self._dataset).__qualname__}, {self.length}, {order}{ahead}"
 
@@ -150,10 +141,10 @@ class PyDatasetSource(DataSource):
         steps = self.steps
         if steps is None:
             return count()
-        return map(int, permutation(self._seed, pass_, steps))
+        return map(int, permutation(self.seed, pass_, steps))
 
     def _batch(self, index: int) -> Batch:
-        return standardize_batch(self._dataset[index], self._class_weight, self._name)
+        return standardize_batch(self._dataset[index], self.class_weight, self.name)
 
     def _read_ahead(self, indices: Iterator[int]) -> Generator[Batch]:
         window = max(self._dataset.max_queue_size, self._dataset.workers, 1)

@@ -46,28 +46,16 @@ class Reader:
         steps_per_epoch: Maximum number of batches in an epoch; None for one pass.
         goes_on: Whether an epoch with ``steps_per_epoch`` continues the previous epoch's pass.
             A validation starts a new pass.
-        name: Argument of `Data` with these data, for errors.
-        notice: Called when the first pass of unknown length ends inside an epoch.
     """
 
-    def __init__(
-        self,
-        source: DataSource,
-        steps_per_epoch: int | None,
-        *,
-        goes_on: bool,
-        name: str,
-        notice: Callable[[str], None] = lambda _message: None,
-    ) -> None:
+    def __init__(self, source: DataSource, steps_per_epoch: int | None, *, goes_on: bool) -> None:
         self.source = source
         self._limit = steps_per_epoch
         self._goes_on = goes_on and steps_per_epoch is not None and not source.by_epoch
-        self._name = name
         self._at = _NextBatch()
         self._iterator: Iterator[Batch] | None = None
         self._opened: Callable[[], None] = lambda: None
         self._first = True
-        self._notice = notice
         self._reported = source.steps is not None
 
     @property
@@ -149,14 +137,14 @@ class Reader:
         at = self._at
         if at.drawn == 0:
             msg = (
-                f"Data({self._name}=…): {self.source.describe()} yielded no batch in epoch "
+                f"Data({self.source.name}=…): {self.source.describe()} yielded no batch in epoch "
                 f"{at.epoch}; expected at least one"
             )
             raise DataError(msg)
         if not self._goes_on:
             return False
         if at.step and not self._reported:
-            self._notice(continued_epoch(self._limit or 0, at.drawn))
+            self.source.notice(continued_epoch(self._limit or 0, at.drawn))
             self._reported = True
         self._close()
         at.pass_, at.drawn = at.pass_ + 1, 0

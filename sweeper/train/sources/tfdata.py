@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import enum
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +44,7 @@ from tensorflow.python.ops import gen_dataset_ops
 
 from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
-from sweeper.train.data import DataSource
+from sweeper.train.data import DataSource, SourceOptions
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
 from sweeper.train.sources.batches import BatchSpec, drop_batches, weigh_classes_of
 
@@ -362,9 +362,7 @@ class TfDataSource(DataSource):
 
     Args:
         dataset: Dataset of batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        name: Argument of `Data` with these data, for errors.
-        class_weight: Class index to weight; None for none.
-        notice: Called with the data that a resume will read again.
+        options: Options of the source.
         limit: Maximum number of batches of a pass, if each reading begins a new pass; None if passes
             are read to their end.
 
@@ -376,18 +374,15 @@ class TfDataSource(DataSource):
     def __init__(
         self,
         dataset: Any,
+        options: SourceOptions,
         *,
-        name: str,
-        class_weight: Mapping[int, float] | None,
-        notice: Callable[[str], None],
         limit: int | None = None,
     ) -> None:
-        self._name = name
-        self._notice = notice
+        super().__init__(options)
         self._check_batched(dataset)
         parts = list(nodes(dataset))
-        if class_weight is not None:
-            dataset = dataset.map(weigh_classes_of(class_weight, name))
+        if self.class_weight is not None:
+            dataset = dataset.map(weigh_classes_of(self.class_weight, self.name))
         self._dataset = dataset
         self._cardinality = int(dataset.cardinality())
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
@@ -407,17 +402,17 @@ class TfDataSource(DataSource):
             writes=bool(self.written),
             caches_writes=cached_order(dataset, set(writing)),
         )
-        self._resume, remark = resume_of(traits, name)
+        self._resume, remark = resume_of(traits, self.name)
         if remark:
-            notice(remark)
+            self.notice(remark)
         rewinds = self._resume is Resume.REWIND
-        self._rewinding = Rewinding(self.reshuffling.values(), name) if rewinds else None
+        self._rewinding = Rewinding(self.reshuffling.values(), self.name) if rewinds else None
         self._processors = _processors() if any(map(sized_by_processors, parts)) else None
         self.is_read_again = self.reads_ahead = bool(stateful)
         self.reads_all_again = self._resume is Resume.REREAD_ALL
         if self._processors is not None:
-            notice(
-                f"Data({name}=…): an interleave(…) without cycle_length reads as many inputs at "
+            self.notice(
+                f"Data({self.name}=…): an interleave(…) without cycle_length reads as many inputs at "
                 f"once as there are processors ({self._processors} here), so its order depends on "
                 "that number, and a trial resumes only with the same number; give cycle_length=…"
             )
@@ -452,7 +447,7 @@ class TfDataSource(DataSource):
 
     def spec(self) -> BatchSpec:
         """Return the form of the batches, as the dataset declares it."""
-        return BatchSpec(self._dataset.element_spec, self._name)
+        return BatchSpec(self._dataset.element_spec, self.name)
 
     def open(self, pass_: int, step: int) -> TfDataPass:
         """Return the batches of ``pass_`` from ``step`` on; a reshuffling dataset needs ascending passes."""
@@ -462,7 +457,7 @@ class TfDataSource(DataSource):
             if self.reshuffling:
                 self._undo = [(self._dataset, serialized(iterator))]
                 self._undo += [(part, serialized(iter(part))) for part in self._made_late]
-            deserialize(iterator, restored[1], self._name)
+            deserialize(iterator, restored[1], self.name)
         elif step:
             self._skip(iterator, step)
         self._open = TfDataPass(iterator, pass_)
@@ -485,14 +480,14 @@ class TfDataSource(DataSource):
             state = tf.io.serialize_tensor(serialized(opened.iterator)).numpy()
         except tf.errors.FailedPreconditionError as error:
             self._resume = Resume.REREAD
-            self._notice(
-                f"Data({self._name}=…): TensorFlow cannot save the position of this dataset "
+            self.notice(
+                f"Data({self.name}=…): TensorFlow cannot save the position of this dataset "
                 f"({error.message}); a resumed epoch reads it again from its beginning"
             )
             return None
         if len(state) > _LARGE_BYTES:
-            self._notice(
-                f"Data({self._name}=…): each checkpoint inside an epoch contains {len(state):,} "
+            self.notice(
+                f"Data({self.name}=…): each checkpoint inside an epoch contains {len(state):,} "
                 "bytes of the dataset's shuffle, cache and prefetch buffers; use smaller buffers "
                 "for smaller checkpoints"
             )
@@ -507,7 +502,7 @@ class TfDataSource(DataSource):
         was = saved.get("processors", self._processors)
         if was != self._processors:
             msg = (
-                f"Data({self._name}=…): an interleave(…) without cycle_length read {was} inputs "
+                f"Data({self.name}=…): an interleave(…) without cycle_length read {was} inputs "
                 "at once where the checkpoint was written, one for each processor, and would "
                 f"read {self._processors} here, in another order; resume on a machine with {was} "
                 "processors, or begin a new study with cycle_length=…"
@@ -516,7 +511,7 @@ class TfDataSource(DataSource):
         if self._shared is not None:
             if "draws" not in saved:
                 msg = (
-                    f"Data({self._name}=…): the checkpoint has no order of the seeds that training and "
+                    f"Data({self.name}=…): the checkpoint has no order of the seeds that training and "
                     "validation data draw from their common shuffle; the data were made in another way "
                     "when it was written: undo the change"
                 )
@@ -534,7 +529,7 @@ class TfDataSource(DataSource):
             return iter(self._dataset)
         if self._made > pass_:
             msg = (
-                f"Data({self._name}=…): pass {pass_} of a reshuffling dataset was requested after "
+                f"Data({self.name}=…): pass {pass_} of a reshuffling dataset was requested after "
                 f"pass {self._made - 1}; passes must be requested in ascending order"
             )
             raise DataError(msg)
@@ -554,11 +549,11 @@ class TfDataSource(DataSource):
         if self.reads_all_again and left is not None:
             _exhaust(left.iterator)
         if self.reads_all_again and left is None and self._made < pass_:
-            self._notice(f"Data({self._name}=…): reading {pass_} earlier passes again")
+            self.notice(f"Data({self.name}=…): reading {pass_} earlier passes again")
         # Otherwise the iterator could read ahead and draw seeds.
         del left
         for dataset, state in self._undo:
-            deserialize(iter(dataset), state, self._name)
+            deserialize(iter(dataset), state, self.name)
         self._undo = []
 
     def _count_pass(self) -> None:
@@ -579,14 +574,14 @@ class TfDataSource(DataSource):
             iter(part)
 
     def _skip(self, iterator: Any, step: int) -> None:
-        drop_batches(iterator, step, "dataset", self._name, self._notice)
+        drop_batches(iterator, step, "dataset", self.name, self.notice)
 
     def _check_batched(self, dataset: Any) -> None:
         for spec in tf.nest.flatten(dataset.element_spec):
             shape = getattr(spec, "shape", None)
             if shape is not None and shape.rank == 0:
                 msg = (
-                    f"Data({self._name}=…): the dataset's elements are single samples, {spec}; "
+                    f"Data({self.name}=…): the dataset's elements are single samples, {spec}; "
                     "call .batch(…) on it"
                 )
                 raise DataError(msg)
@@ -597,7 +592,7 @@ class TfDataSource(DataSource):
             return False
         if not np.any(node._seed) and not np.any(node._seed2):
             msg = (
-                f"Data({self._name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one "
+                f"Data({self.name}=…): {kind.strip('_')} has no seed, so TensorFlow draws one "
                 "that cannot be saved; make the dataset inside the data factory, where the "
                 "trial's seed is set, or give it seed=…"
             )
@@ -608,10 +603,10 @@ class TfDataSource(DataSource):
         """Return the kinds of ops that prevent TensorFlow from saving a position, with their origins."""
         found: dict[str, set[str]] = {}
         for node in parts:
-            refuse_captured_shuffle(node, self._name)
+            refuse_captured_shuffle(node, self.name)
             for function in node._functions():
                 for op in ops(function.function.graph.as_graph_def()):
-                    refuse_unseeded(op, node, self._name)
+                    refuse_unseeded(op, node, self.name)
                     definition = op_def_registry.get(op.op)
                     if (
                         definition is not None
