@@ -75,8 +75,7 @@ def main() -> int:
         TrainingPlan(model, data, (), 1, (), TrialSeeds(0, 0).sequence("order")),
         held_out,
         sequence,
-        build_as_trained=sys.exit,
-        notice=print,
+        print,
     )
     print(f"tracing the test step, once: {time.perf_counter() - began:.2f} s")
     with tempfile.TemporaryDirectory() as directory:

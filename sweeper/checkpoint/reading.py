@@ -215,7 +215,7 @@ def read_kept(
         CheckpointError: A disk or an object store cannot be read.
     """
     kept: list[KeptCheckpoint] = []
-    listed = [path for directory in directories for path in _listed(directory)]
+    listed = [path for directory in directories for path in _listed(directory, lambda _: None)]
     for path in dict.fromkeys([*listed, *known]):
         try:
             manifest = read_manifest(path)
@@ -289,14 +289,7 @@ def _newest_first(
     """Return every listed or known checkpoint, the best one to resume from first."""
     candidates: dict[Location, tuple[int, int, int]] = {}
     for order, directory in enumerate(directories, 1):
-        try:
-            paths = list_checkpoints(directory)
-        except NotADirectoryError as error:
-            notice(f"the checkpoints in {directory} cannot be listed ({error}); they are left out")
-            continue
-        except OSError as error:
-            raise _unlisted(directory, error) from error
-        for path in paths:
+        for path in _listed(directory, notice):
             named = checkpoint_name(path)
             candidates[path] = (named.step, order, named.revision)
     for path in known:
@@ -308,10 +301,11 @@ def _newest_first(
     return sorted(candidates, key=lambda path: candidates[path], reverse=True)
 
 
-def _listed(directory: Location) -> tuple[Location, ...]:
+def _listed(directory: Location, notice: Notice) -> tuple[Location, ...]:
     try:
         return list_checkpoints(directory)
-    except NotADirectoryError:
+    except NotADirectoryError as error:
+        notice(f"the checkpoints in {directory} cannot be listed ({error}); they are left out")
         return ()
     except OSError as error:
         raise _unlisted(directory, error) from error

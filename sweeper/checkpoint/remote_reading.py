@@ -59,7 +59,7 @@ class RemoteListing:
         try:
             listed = objects.list(directory)
         except OSError as error:
-            msg = f"the checkpoints in {directory} cannot be listed: {error}; {advise(directory)}"
+            msg = f"the checkpoints in {directory} cannot be listed: {error}; {advice_on_store(directory)}"
             raise CheckpointError(msg) from error
         sizes: dict[CheckpointName, dict[str, int]] = {}
         for names, size in listed.items():
@@ -70,22 +70,22 @@ class RemoteListing:
 
     def whole(self) -> tuple[RemotePath, ...]:
         """Return the checkpoints that have a manifest, oldest first."""
-        return self._chosen(lambda names: MANIFEST_FILE in names)
+        return self._paths_where(lambda names: MANIFEST_FILE in names)
 
     def unfinished(self) -> tuple[RemotePath, ...]:
         """Return the prefixes without a manifest, which an interrupted commit or deletion left."""
-        return self._chosen(lambda names: MANIFEST_FILE not in names and not _aside(names))
+        return self._paths_where(lambda names: MANIFEST_FILE not in names and not _aside(names))
 
     def set_aside(self) -> tuple[RemotePath, ...]:
         """Return the damaged checkpoints that were set aside."""
-        return self._chosen(lambda names: MANIFEST_FILE not in names and _aside(names))
+        return self._paths_where(lambda names: MANIFEST_FILE not in names and _aside(names))
 
     def bytes(self, path: RemotePath) -> int:
         """Return the total size in bytes of the objects below ``path``; 0 if it is not listed."""
         name = CheckpointName.parse(path.name)
         return 0 if name is None else sum(self.sizes.get(name, {}).values())
 
-    def _chosen(self, wanted: _Wanted) -> tuple[RemotePath, ...]:
+    def _paths_where(self, wanted: _Wanted) -> tuple[RemotePath, ...]:
         return tuple(self.directory / str(n) for n in sorted(self.sizes) if wanted(self.sizes[n]))
 
 
@@ -119,7 +119,7 @@ def load_remote(path: RemotePath, objects: ObjectStore | None = None) -> LoadedC
         msg = f"{path / missing[0]} is missing; the manifest beside it names it"
         raise CorruptCheckpointError(msg) from error
     except OSError as error:
-        msg = f"the checkpoint {path} cannot be read: {error}; {advise(path)}"
+        msg = f"the checkpoint {path} cannot be read: {error}; {advice_on_store(path)}"
         raise CheckpointError(msg) from error
 
 
@@ -191,7 +191,7 @@ def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> Check
     try:
         remove_remote(path, objects)
     except OSError as error:
-        msg = f"the checkpoint {path} cannot be deleted: {error}; {advise(path)}"
+        msg = f"the checkpoint {path} cannot be deleted: {error}; {advice_on_store(path)}"
         raise CheckpointError(msg) from error
     return name
 
@@ -217,7 +217,7 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
     return tuple(removed)
 
 
-def advise(path: RemotePath) -> str:
+def advice_on_store(path: RemotePath) -> str:
     """Return advice for an error of a remote store."""
     return (
         f"check that {path.protocol}://{path.parts[0]} exists, that this machine can reach it, "
@@ -234,5 +234,5 @@ def _exists(objects: ObjectStore, path: RemotePath) -> bool:
     try:
         return objects.exists(path)
     except OSError as error:
-        msg = f"{path} cannot be read: {error}; {advise(path)}"
+        msg = f"{path} cannot be read: {error}; {advice_on_store(path)}"
         raise CheckpointError(msg) from error

@@ -52,7 +52,7 @@ from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.remote_objects import ObjectStore, is_transient, objects_at
 from sweeper.checkpoint.remote_reading import (
     RemoteListing,
-    advise,
+    advice_on_store,
     delete_remote,
     load_remote,
     remove_remote,
@@ -167,7 +167,7 @@ class RemoteCheckpointStore:
         except OSError as error:
             msg = (
                 f"the checkpoint of step {done.step} cannot be written to {self.directory}: "
-                f"{error}. It has {done.bytes} bytes; {advise(self.directory)}"
+                f"{error}. It has {done.bytes} bytes; {advice_on_store(self.directory)}"
             )
             failure = CheckpointError(msg)
             if not is_transient(error):

@@ -47,8 +47,8 @@ _SAFETENSORS_NAMES = {
     "bool": "BOOL",
 }
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
-_NONE: Mapping[str, tuple[str, ...]] = {}
-_BEYOND_NUMPY = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
+_NO_REPEATS: Mapping[str, tuple[str, ...]] = {}
+_OF_ML_DTYPES = ("bfloat16", "float8_e4m3fn", "float8_e5m2")
 
 
 @runtime_checkable
@@ -146,7 +146,9 @@ class TensorFile:
     """
 
     def __init__(
-        self, tensors: Mapping[str, ArrayLike], repeated: Mapping[str, tuple[str, ...]] = _NONE
+        self,
+        tensors: Mapping[str, ArrayLike],
+        repeated: Mapping[str, tuple[str, ...]] = _NO_REPEATS,
     ) -> None:
         arrays = {name: as_array(name, value) for name, value in tensors.items()}
         arrays = without_repeats(arrays, repeated)
@@ -185,13 +187,13 @@ def read_tensors(
         ValueError: The file does not contain these tensors; the message names the first difference.
     """
     length = bytearray(8)
-    _fill(file, memoryview(length), "the header's length", update)
+    _read_exactly(file, memoryview(length), "the header's length", update)
     header_bytes = int.from_bytes(length, "little")
     if header_bytes > size - 8:
         msg = f"its header claims {header_bytes} bytes of a file of {size}"
         raise ValueError(msg)
     header = bytearray(header_bytes)
-    _fill(file, memoryview(header), "the header", update)
+    _read_exactly(file, memoryview(header), "the header", update)
     slots = _parse_header(bytes(header))
     wanted = {entry.name: entry for entry in entries}
     if differing := sorted(wanted.keys() ^ slots.keys()):
@@ -214,7 +216,7 @@ def read_tensors(
         position = slot.end
         digest = xxhash.xxh3_128()
         for chunk in _chunks(array):
-            _fill(file, chunk, f"tensor {name!r}", update)
+            _read_exactly(file, chunk, f"tensor {name!r}", update)
             digest.update(chunk)
         if digest.hexdigest() != entry.digest:
             msg = f"tensor {name!r} has the digest {digest.hexdigest()}, expected {entry.digest}"
@@ -293,7 +295,7 @@ def _parse_header(text: bytes) -> dict[str, _Slot]:
         raise ValueError(msg) from error
 
 
-def _fill(
+def _read_exactly(
     file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], object]
 ) -> None:
     done = 0
@@ -312,7 +314,7 @@ def named_dtype(name: str) -> np.dtype[Any]:
     Raises:
         ValueError: The name is unknown.
     """
-    if name in _BEYOND_NUMPY:
+    if name in _OF_ML_DTYPES:
         beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
         return beyond
     if name not in _SAFETENSORS_NAMES:

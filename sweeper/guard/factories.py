@@ -114,7 +114,8 @@ def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard:
     seed_everything(seeds.child(what))
     # The other trials have the same code.
     tell = guard.warn if trial.number == 0 else None
-    with FreshEntropy(seeds.sequence(what), what, tell), guard.building(what, factory):
+    guard.name_factory(what, factory)
+    with FreshEntropy(seeds.sequence(what), what, tell):
         return factory(trial)
 
 

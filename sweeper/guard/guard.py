@@ -12,7 +12,6 @@ import gc
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
@@ -39,7 +38,7 @@ class _Witness:
     """An object whose age is known."""
 
 
-class AgeLine:
+class AgeBoundary:
     """A moment in time, which separates older from younger objects.
 
     Args:
@@ -58,7 +57,7 @@ class AgeLine:
         else:
             self._census = gc.get_objects()
         self._after = _Witness()
-        self.blind = False
+        self.ages_unknown = False
         """True if objects were frozen or unfrozen since, so that ages are unknown."""
 
     def older(self, things: Iterable[object]) -> set[int]:
@@ -72,7 +71,7 @@ class AgeLine:
         young = asked.intersection(map(id, gc.get_objects()))
         young.difference_update(map(id, self._census))
         if id(self._before) in young or id(self._after) not in young:
-            self.blind = True
+            self.ages_unknown = True
             return set()
         return aged - young
 
@@ -168,11 +167,11 @@ class Guard:
         self._earlier = earlier
         self._factories: dict[str, Callable[..., Any]] = {}
         self._others = [factory for factory in factories if factory is not None]
-        self._line: AgeLine | None = None
+        self._line: AgeBoundary | None = None
         self._owned: dict[int, Owned] = {}
 
     def __enter__(self) -> Self:
-        self._line = AgeLine(lasting=self._earlier is None)
+        self._line = AgeBoundary(lasting=self._earlier is None)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -183,11 +182,9 @@ class Guard:
         if self._earlier is not None and error[0] is None:
             self._earlier.keep(self._trial, self._owned)
 
-    @contextmanager
-    def building(self, what: What, factory: Callable[..., Any]) -> Iterator[None]:
-        """Context manager for the call of the factory that makes ``what``; names it in errors."""
+    def name_factory(self, what: What, factory: Callable[..., Any]) -> None:
+        """Record the factory that makes ``what``, for its name in errors."""
         self._factories[what] = factory
-        yield
 
     def check(self, what: What, built: Any) -> None:
         """Refuse a factory's result if it, or a part of it, is older than the trial.
@@ -217,19 +214,19 @@ class Guard:
             )
         things = [visit.thing for visit in visited.visits if visit.sort not in _NEVER_OWNED]
         old = line.older(things)
-        if line.blind:
+        if line.ages_unknown:
             self.warn(
                 "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects "
                 "that existed before the trial cannot be distinguished from those that "
                 f"{self._call(what)} made; do not call them in a factory"
             )
         if what == "model":
-            for repeat in _repeats(visited.visits, old, self._call("model")):
+            for repeat in _shared_initializers(visited.visits, old, self._call("model")):
                 self.warn(repeat)
         if old or self._earlier is not None:
-            self._judge(what, visited, old)
+            self._refuse_older(what, visited, old)
 
-    def _judge(self, what: What, visited: Visited, old: set[int]) -> None:
+    def _refuse_older(self, what: What, visited: Visited, old: set[int]) -> None:
         owned = owned_among(visited)
         taken = {key: each for key, each in owned.items() if key in old}
         for visit in visited.visits:
@@ -337,7 +334,7 @@ def _advice(ends: Sequence[Owned], factory: str) -> str:
     return f"build {them} inside {factory}"
 
 
-def _repeats(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:
+def _shared_initializers(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:
     """Yield a warning for each initializer without a seed that is used more than once.
 
     Such an initializer draws a seed when it is made, and uses it at every call.

@@ -43,6 +43,7 @@ from sweeper.inspection.walk import (
     variables_used,
     walk,
 )
+from sweeper.train.sources.tfdata import draws_new_seeds
 from sweeper.train.step import TrainingStep
 
 _MOST_ITEMS = 20_000
@@ -360,7 +361,7 @@ def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
     if sort is Sort.VARIABLE:
         return _is_changed_variable(visits, visit)
     if sort is Sort.TFDATA:
-        return _draws_anew(thing)
+        return draws_new_seeds(thing)
     return sort in (Sort.MODEL, Sort.LAYER) and (visit.parent < 0 or gets_weights(thing))
 
 
@@ -405,10 +406,3 @@ def _statistics_move(layer: Any) -> bool:
     if "BatchNormalization" in names:
         return bool(fields.get("_trainable"))
     return not names.isdisjoint(_MOVING) or fields.get("stateful") is True
-
-
-def _draws_anew(dataset: Any) -> bool:
-    """Return whether each iterator of a ``tf.data.Dataset`` draws from a generator inside of it."""
-    kind = type(dataset).__name__
-    anew = bool(fields_of(dataset).get("_reshuffle_each_iteration"))
-    return kind == "_RandomDataset" or (kind == "_ShuffleDataset" and anew)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -189,6 +190,29 @@ class DataSource:
         if self.endless:
             return "endless"
         return "unknown length" if self.steps is None else f"{self.steps:,} batches"
+
+    def drop(self, batches: Iterator[Any], step: int, shown: str) -> None:
+        """Draw and drop the first ``step`` batches of a pass, which were trained on already.
+
+        Args:
+            batches: The pass, from its beginning.
+            step: Number of the batches.
+            shown: The data, for messages.
+
+        Raises:
+            DataError: The pass is shorter than that.
+        """
+        if not step:
+            return
+        count = "1 batch is" if step == 1 else f"{step:,} batches are"
+        self.notice(f"Data({self.name}=…): to resume, {count} read and dropped from {shown}")
+        dropped = sum(1 for _ in islice(batches, step))
+        if dropped < step:
+            msg = (
+                f"Data({self.name}=…): {shown} yielded {dropped:,} batches now and at least {step:,} "
+                "before; it must yield the same each time"
+            )
+            raise DataError(msg)
 
     def begin_epoch(self) -> None:
         """Prepare an epoch, before its first batch is drawn; by default nothing."""

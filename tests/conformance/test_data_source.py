@@ -352,7 +352,7 @@ def read(case, state=None, *, capturing=True, epochs=EPOCHS):
     source = case.make()
     if isinstance(source, PyDatasetSource):
         source = WithItsDataset(source)
-    reader = Reader(source, case.steps_per_epoch, goes_on=True)
+    reader = Reader(source, case.steps_per_epoch, continues=True)
     run = Run()
     note = _note if capturing else _note_nothing
     epoch = step = 0
@@ -587,7 +587,7 @@ class ForgetsItsIterator(TfDataSource):
     def restore(self, name, saved, tensors):
         super().restore(name, None, tensors)
 
-    def _skip(self, iterator, step):
+    def drop(self, batches, step, shown):
         """A position that is lost, and not made up for."""
 
 

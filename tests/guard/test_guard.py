@@ -11,7 +11,7 @@ from sweeps import sweep
 
 from sweeper.errors import IndependenceError
 from sweeper.guard import owned
-from sweeper.guard.guard import AgeLine, Earlier, Guard
+from sweeper.guard.guard import AgeBoundary, Earlier, Guard
 
 
 def model(*layers):
@@ -24,8 +24,8 @@ def guarded(factory, earlier, *, trial=0, warnings=None):
     with Guard(
         trial=trial, warn=[].append if warnings is None else warnings.append, earlier=earlier
     ) as guard:
-        with guard.building("model", factory):
-            built = factory()
+        guard.name_factory("model", factory)
+        built = factory()
         guard.check("model", built)
     return built
 
@@ -119,7 +119,7 @@ def test_an_age_boundary_tells_old_from_new_and_leaves_the_collector_as_it_was(f
         gc.freeze()
     try:
         before, count = [[]], gc.get_freeze_count()
-        line = AgeLine(lasting=False)
+        line = AgeBoundary(lasting=False)
         after = [[]]
         assert line.older([before, after, 1, "x"]) == {id(before)}
         line.release()

@@ -370,7 +370,7 @@ def test_control_seeds_that_are_not_put_back_are_noticed(tmp_path, monkeypatch):
             )
             if not rewound:
                 source._rewinding = None
-            reader = Reader(source, 20, goes_on=False)
+            reader = Reader(source, 20, continues=False)
             for epoch in range(2):
                 batches = [reader.next(epoch, step) for step in range(20)]
                 reader.end_epoch(epoch)

@@ -12,7 +12,7 @@ from sweeper import Data, TrainingStep
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import DataError, RestoreError
 from sweeper.train.loop import testing
-from sweeper.train.loop.testing import CheckpointTests, make_variables_of_training
+from sweeper.train.loop.testing import CheckpointTests
 from sweeper.train.sources.opening import HeldOut, open_held_out
 
 
@@ -33,13 +33,7 @@ def measuring(data, model=mlp, step=None):
     notice = [].append
     held_out = open_held_out(data, notice)
     assert isinstance(held_out, HeldOut)
-    return CheckpointTests(
-        built,
-        held_out,
-        SEEDS.sequence("evaluation"),
-        build_as_trained=lambda: make_variables_of_training(built, notice),
-        notice=notice,
-    )
+    return CheckpointTests(built, held_out, SEEDS.sequence("evaluation"), notice)
 
 
 class Batches(keras.utils.PyDataset):

@@ -13,7 +13,6 @@ import pickle
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
 from sweeper.support.paths import parse_location
 from sweeper.train.data import Data
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.loop.testing import CheckpointTests, make_variables_of_training
+from sweeper.train.loop.testing import CheckpointTests
 from sweeper.train.randomness.fresh_entropy import FreshEntropy
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 from sweeper.train.sources.opening import HeldOut, held_out_fingerprint, open_held_out
@@ -106,13 +105,7 @@ def _tests(
     plan: TrainingPlan, held_out: HeldOut, seeds: TrialSeeds, notice: Notice
 ) -> CheckpointTests:
     try:
-        return CheckpointTests(
-            plan,
-            held_out,
-            seeds.sequence(_USE),
-            build_as_trained=partial(make_variables_of_training, plan, notice),
-            notice=notice,
-        )
+        return CheckpointTests(plan, held_out, seeds.sequence(_USE), notice)
     except (ValueError, TypeError) as error:
         msg = (
             f"Data({held_out.name}=…) does not fit the model: {error_line(error, where=False)}; "

@@ -151,4 +151,4 @@ def create_variables_of_training(
     build_before_tracing(model, runner.example(), step)
     runner.trace()
     if model.run_eagerly:
-        take_one_step(model, train_step, runner.trial_batch())
+        take_one_step(model, train_step, runner.building_batch())

@@ -164,7 +164,7 @@ class TrainingLoop:
         if loaded is None:
             self.warm_start.apply()
         if loaded is not None and model.run_eagerly:
-            batch = self._train.trial_batch()
+            batch = self._train.building_batch()
             self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
         self._state.before_train_begin(loaded)
         self._traced.callbacks.on_train_begin()

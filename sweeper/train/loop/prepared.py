@@ -74,7 +74,7 @@ def build_training(plan: TrainingPlan, notice: Callable[[str], None]) -> BuiltTr
             validation,
             plan.steps_of.test_step,
             steps_per_epoch=data.validation_steps,
-            goes_on=False,
+            continues=False,
         )
     roots = roots_of(plan, {"train": source, "validation": validation})
     return BuiltTraining(plan, train, test, roots)

@@ -137,7 +137,7 @@ class ArrayPlacement:
 
     def __init__(self, arrays: Any, device: str | None) -> None:
         self.device = device
-        with self._there():
+        with self._on_device():
             self._tensors = tf.nest.map_structure(
                 lambda array: array if array is None or is_ragged(array) else tf.constant(array),
                 arrays,
@@ -145,12 +145,12 @@ class ArrayPlacement:
 
     def gather(self, indices: Any) -> Any:
         """Return the rows at ``indices`` of every array."""
-        with self._there():
+        with self._on_device():
             return tf.nest.map_structure(
                 lambda tensor: None if tensor is None else tf.gather(tensor, indices), self._tensors
             )
 
-    def _there(self) -> AbstractContextManager[object]:
+    def _on_device(self) -> AbstractContextManager[object]:
         return nullcontext() if self.device is None else tf.device(self.device)
 
 
@@ -194,7 +194,7 @@ def make_runner(
     step: StepFunction,
     *,
     steps_per_epoch: int | None = None,
-    goes_on: bool = True,
+    continues: bool = True,
 ) -> Runner:
     """Return the runner for ``source``.
 
@@ -203,14 +203,19 @@ def make_runner(
         source: Source of the batches.
         step: ``train_step`` or ``test_step`` of the model, or of a `TrainingStep`.
         steps_per_epoch: Maximum number of steps in an epoch; None for one pass.
-        goes_on: See `Reader`.
+        continues: See `Reader`.
     """
     if isinstance(source, ArraySource):
-        kept = put_arrays(source.packed, source.name, source.notice)
+        placement = put_arrays(source.packed, source.name, source.notice)
         return IndexRunner(
-            model, source, step, kept, steps_per_epoch=steps_per_epoch, goes_on=goes_on
+            model,
+            source,
+            step,
+            placement,
+            steps_per_epoch=steps_per_epoch,
+            continues=continues,
         )
-    reader = Reader(source, steps_per_epoch, goes_on=goes_on)
+    reader = Reader(source, steps_per_epoch, continues=continues)
     if isinstance(source, TfDataSource):
         return DatasetRunner(model, source, step, reader)
     return BatchRunner(model, source, step, reader)
@@ -223,9 +228,9 @@ class IndexRunner(Runner):
         model: A compiled model.
         source: The arrays.
         step: See `make_runner`.
-        kept: Placement of the source's arrays.
+        placement: Placement of the source's arrays.
         steps_per_epoch: See `make_runner`.
-        goes_on: See `Reader`.
+        continues: See `Reader`.
     """
 
     source: ArraySource
@@ -236,34 +241,34 @@ class IndexRunner(Runner):
         model: keras.Model,
         source: ArraySource,
         step: StepFunction,
-        kept: ArrayPlacement,
+        placement: ArrayPlacement,
         *,
         steps_per_epoch: int | None = None,
-        goes_on: bool = True,
+        continues: bool = True,
     ) -> None:
         super().__init__(source)
         self._limit = steps_per_epoch
-        self._goes_on = goes_on and steps_per_epoch is not None
+        self._continues = continues and steps_per_epoch is not None
         self._order: tuple[int, Any] | None = None
-        self._one = GraphStep(model, step, kept.gather)
+        self._one = GraphStep(model, step, placement.gather)
         self._block: Any = None
         if self._one.replicas is not None:
             self._one.replicas.rule.check_arrays(
                 source.samples,
                 source.batch_size,
-                last=self._goes_on or (self._limit or source.steps) >= source.steps,
+                last=self._continues or (self._limit or source.steps) >= source.steps,
             )
 
     @property
     def steps(self) -> int | None:
-        if self._goes_on or self._limit is None:
+        if self._continues or self._limit is None:
             return self._limit or self.source.steps
         return min(self._limit, self.source.steps)
 
     def example(self) -> Any:
         return self.source.arrays
 
-    def trial_batch(self) -> Any:
+    def building_batch(self) -> Any:
         size = self.source.batch_size
         return tf.nest.map_structure(
             lambda array: None if array is None else array[:size], self.source.packed
@@ -296,7 +301,7 @@ class IndexRunner(Runner):
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         end = min(end, self.steps or end)
-        if not self._goes_on:
+        if not self._continues:
             return max(0, end - begin), self._run_in_pass(epoch, begin, end)
         logs: Logs = {}
         at, last = epoch * (self._limit or 0) + begin, epoch * (self._limit or 0) + end
@@ -343,7 +348,7 @@ class _ReadingRunner(Runner):
     def example(self) -> Any:
         return self._spec.example()
 
-    def trial_batch(self) -> Any:
+    def building_batch(self) -> Any:
         return self._spec.zeros()
 
 

@@ -36,8 +36,6 @@ class CheckpointTests:
         plan: Plan of the trial.
         held_out: The data.
         sequence: A seed sequence of the trial.
-        build_as_trained: Creates the variables that only the training step creates; called if the
-            model lacks variables of a checkpoint.
         notice: Called with notices for the user.
 
     Raises:
@@ -50,13 +48,11 @@ class CheckpointTests:
         plan: TrainingPlan,
         held_out: HeldOut,
         sequence: np.random.SeedSequence,
-        *,
-        build_as_trained: Callable[[], None],
         notice: Callable[[str], None],
     ) -> None:
         model, step = plan.model, plan.step
-        self._model = model
-        self._build_as_trained = build_as_trained
+        self._plan, self._model = plan, model
+        self._notice = notice
         self._reported = Reported((), 1, notice)
         self._hidden = HiddenState(sequence)
         self._loose = Variables("reachable", Reach(model, step).loose)
@@ -67,7 +63,7 @@ class CheckpointTests:
                 held_out.source,
                 plan.steps_of.test_step,
                 steps_per_epoch=held_out.limit,
-                goes_on=False,
+                continues=False,
             )
             if model._distribute_strategy is not None:
                 # A trace would create variables of metrics on one replica only.
@@ -108,7 +104,9 @@ class CheckpointTests:
             self._runner.run(0, 0, 1)
             self._runner.restore("test", begun, tensors)
         if len(self._model.variables) < saved:
-            self._build_as_trained()
+            # Only the training step creates them.
+            source, _ = open_sources(self._plan.data, self._plan.order_seed, self._notice)
+            create_variables_of_training(self._model, self._plan.step, self._plan.data, source)
 
     def _measure(self) -> Logs:
         model, runner = self._model, self._runner
@@ -124,9 +122,3 @@ class CheckpointTests:
                 break
             begin, logs = begin + ran, reported
         return metrics_or_logs(model, logs)
-
-
-def make_variables_of_training(plan: TrainingPlan, notice: Callable[[str], None]) -> None:
-    """Create the variables that only a training step of ``plan`` creates."""
-    source, _ = open_sources(plan.data, plan.order_seed, notice)
-    create_variables_of_training(plan.model, plan.step, plan.data, source)

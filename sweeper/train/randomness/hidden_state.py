@@ -56,13 +56,13 @@ class EagerSeeds(Interception, Component):
         self.graphs = GraphGenerators()
         """Generators that replace such operations in graphs."""
         self._calls: Counter[tuple[str, int, int]] = Counter()
-        self._began: Any = None
+        self._counted_from: Any = None
         """TensorFlow's generator of seeds; ``tf.random.set_seed`` replaces it."""
         self._drawn = threading.local()
         """The last seed that TensorFlow drew in each thread, until an operation uses it."""
 
     def _replaced(self) -> Replacements:
-        yield DRAWN_SEED, self._noting()
+        yield DRAWN_SEED, self._recording_seed()
         for path in FAST_PATHS:
             yield path, WithFunction(path.current, "TFE_Py_FastPathExecute", _fast(path))
         for path in SLOW_PATHS:
@@ -70,7 +70,7 @@ class EagerSeeds(Interception, Component):
         yield from self.graphs.replaced()
 
     def capture(self, tensors: Tensors) -> Json:
-        self._begin_again_after_a_new_seed()
+        self._restart_after_new_seed()
         ops = sorted({op for op, _, _ in self._calls})
         if ops:
             rows = [(ops.index(op), *seeds, n) for (op, *seeds), n in self._calls.items()]
@@ -83,22 +83,22 @@ class EagerSeeds(Interception, Component):
         return [f"the tensor '{self.name}/{key}' is missing" for key in missing]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self._began = _drawing()
+        self._counted_from = _seed_source()
         self._calls.clear()
         if saved["operations"]:
             for op, seed, seed2, calls in np.asarray(tensors[f"{self.name}/calls"]).tolist():
                 self._calls[saved["operations"][op], seed, seed2] = calls
         self.graphs.restore(saved.get("graphs", []), tensors.get(f"{self.name}/graphs"))
 
-    def _noting(self) -> Callable[[], int]:
+    def _recording_seed(self) -> Callable[[], int]:
         original = DRAWN_SEED.current
 
-        def noting() -> int:
+        def recording() -> int:
             seed = int(original())
             self._drawn.seed = seed % (_SEEDS - 1)
             return seed
 
-        return noting
+        return recording
 
     def _slow(self, path: Replaceable) -> Callable[..., Any]:
         execute = path.current.execute
@@ -117,16 +117,16 @@ class EagerSeeds(Interception, Component):
         fresh, self._drawn.seed = getattr(self._drawn, "seed", None), None
         if seed2 == fresh or not (seed or seed2):
             return tuple(attrs)
-        self._begin_again_after_a_new_seed()
+        self._restart_after_new_seed()
         calls = self._calls[op, seed, seed2]
         self._calls[op, seed, seed2] = calls + 1
         if calls:
             shown["seed"], shown["seed2"] = _derived(seed, seed2, calls)
         return tuple(each for pair in shown.items() for each in pair)
 
-    def _begin_again_after_a_new_seed(self) -> None:
-        if self._began is not _drawing():
-            self._began = _drawing()
+    def _restart_after_new_seed(self) -> None:
+        if self._counted_from is not _seed_source():
+            self._counted_from = _seed_source()
             self._calls.clear()
 
 
@@ -136,7 +136,7 @@ def _derived(seed: int, seed2: int, calls: int) -> tuple[int, int]:
     return first, second + 1  # never (0, 0), which means the system's entropy
 
 
-def _drawing() -> Any:
+def _seed_source() -> Any:
     return getattr(context.context(), "_rng", None)
 
 

@@ -235,16 +235,12 @@ def _common_length(nest: Any, name: str) -> int:
 
 
 def _with_class_weight(batch: tuple[Any, ...], weights: Mapping[int, float], name: str) -> Batch:
+    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
+
     if len(batch) == 3 and batch[2] is not None:
         msg = f"Data({name}=…) has sample weights together with class_weight; leave one out"
         raise DataError(msg)
     if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping) or is_ragged(batch[1]):
         msg = "class_weight needs a single array of targets, Data(train=(x, y))"
         raise DataError(msg)
-    targets = np.asarray(batch[1])
-    if targets.ndim > 1 and targets.shape[-1] > 1:
-        classes = targets.argmax(axis=-1)
-    else:
-        classes = targets.reshape(len(targets), -1)[:, 0].round().astype(int)
-    table = np.vectorize(lambda label: weights.get(int(label), 1.0), otypes=[float])
-    return (batch[0], batch[1], table(classes))
+    return (*batch[:2], class_weight_to_sample_weights(batch[1], weights))

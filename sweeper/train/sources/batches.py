@@ -6,7 +6,7 @@ trace could give other bits in a resumed trial than in one that was never interr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -170,29 +170,6 @@ def weigh_classes_of(class_weight: Mapping[int, float], name: str) -> Callable[.
         return x, y, tf.gather(table, tf.where(known, label, classes))
 
     return weigh
-
-
-def batches_are(count: int) -> str:
-    """Return ``1 batch is`` or ``2 batches are``."""
-    return "1 batch is" if count == 1 else f"{count:,} batches are"
-
-
-def drop_batches(
-    batches: Iterator[Any], step: int, shown: str, name: str, notice: Callable[[str], None]
-) -> None:
-    """Draw and drop the first ``step`` batches of a pass, which were trained on already.
-
-    Raises:
-        DataError: The pass, of the data described as ``shown``, is shorter than that.
-    """
-    notice(f"Data({name}=…): to resume, {batches_are(step)} read and dropped")
-    dropped = sum(1 for _ in islice(batches, step))
-    if dropped < step:
-        msg = (
-            f"Data({name}=…): the {shown} yielded {dropped:,} batches now and at least {step:,} "
-            "before; it must yield the same in every pass"
-        )
-        raise DataError(msg)
 
 
 def _spec(leaves: Sequence[Any], name: str) -> Any:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Generator, Iterable
-from itertools import islice
 from typing import Any
 
 from sweeper.errors import DataError
 from sweeper.train.data import Batch, DataSource, SourceOptions
-from sweeper.train.sources.batches import BatchSpec, batches_are, spec_of, standardize_batch
+from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
 
 class EpochFunctionSource(DataSource):
@@ -82,22 +81,9 @@ class EpochFunctionSource(DataSource):
                 "iterable of batches"
             )
             raise DataError(msg)
-        if step:
-            self.notice(
-                f"Data({self.name}=…): to resume at step {step:,} of epoch {epoch + 1}, "
-                f"{self._shown}({epoch}) is read from its beginning and {batches_are(step)} "
-                "dropped"
-            )
         batches = iter(made)
-        # Drawn now, not with the first batch, while random generators have their state of the opening.
-        dropped = sum(1 for _ in islice(batches, step))
-        if dropped < step:
-            msg = (
-                f"Data({self.name}=…): {self._shown}({epoch}) yielded {dropped:,} batches now "
-                f"and at least {step:,} before; it must yield the same batches each time it is "
-                "called with the same epoch"
-            )
-            raise DataError(msg)
+        # Dropped now, not with the first batch, while random generators have their state of the opening.
+        self.drop(batches, step, f"{self._shown}({epoch})")
         return (standardize_batch(batch, self.class_weight, self.name) for batch in batches)
 
     def describe(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from sweeper.errors import RestoreError
 from sweeper.train.codec import Encoder, Json, Tensors, decode, encode_own_state
 from sweeper.train.data import Batch, DataSource, SourceOptions
-from sweeper.train.sources.batches import BatchSpec, drop_batches, spec_of, standardize_batch
+from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
 _ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
 _DISCARDS = ("Filter", "FlatMap")
@@ -81,8 +81,8 @@ class GrainSource(DataSource):
                     f"dataset: {error}; undo its change"
                 )
                 raise RestoreError(msg) from None
-        elif step:
-            drop_batches(iterator, step, "grain dataset", self.name, self.notice)
+        else:
+            self.drop(iterator, step, "the grain dataset")
         self._iterator, self._pass = iterator, pass_
         return map(self._standardize, iterator)
 

@@ -44,14 +44,14 @@ class Reader:
     Args:
         source: Source of the batches.
         steps_per_epoch: Maximum number of batches in an epoch; None for one pass.
-        goes_on: Whether an epoch with ``steps_per_epoch`` continues the previous epoch's pass.
+        continues: Whether an epoch with ``steps_per_epoch`` continues the previous epoch's pass.
             A validation starts a new pass.
     """
 
-    def __init__(self, source: DataSource, steps_per_epoch: int | None, *, goes_on: bool) -> None:
+    def __init__(self, source: DataSource, steps_per_epoch: int | None, *, continues: bool) -> None:
         self.source = source
         self._limit = steps_per_epoch
-        self._goes_on = goes_on and steps_per_epoch is not None and not source.by_epoch
+        self._continues = continues and steps_per_epoch is not None and not source.by_epoch
         self._at = _NextBatch()
         self._iterator: Iterator[Batch] | None = None
         self._opened: Callable[[], None] = lambda: None
@@ -76,7 +76,7 @@ class Reader:
     def steps(self) -> int | None:
         """Return the number of batches in an epoch; None if unknown."""
         steps = self.source.steps
-        if self._goes_on or self.source.endless:
+        if self._continues or self.source.endless:
             return self._limit
         if self._limit is None or steps is None:
             return steps
@@ -101,7 +101,7 @@ class Reader:
         """Call the source's hook for the end of ``epoch``, once per epoch also after a resume."""
         if self._at.ended == epoch:
             return
-        if not self._goes_on:
+        if not self._continues:
             self._close()
         self.source.end_epoch()
         self._at.ended = epoch
@@ -112,7 +112,7 @@ class Reader:
         if at.ended == epoch or (self._limit is not None and step >= self._limit):
             return None
         if (at.epoch, at.step) != (epoch, step):
-            if not self._goes_on:
+            if not self._continues:
                 self._close()
                 at.pass_, at.drawn = epoch, step
             at.epoch, at.step = epoch, step
@@ -141,7 +141,7 @@ class Reader:
                 f"{at.epoch}; expected at least one"
             )
             raise DataError(msg)
-        if not self._goes_on:
+        if not self._continues:
             return False
         if at.step and not self._reported:
             self.source.notice(continued_epoch(self._limit or 0, at.drawn))
@@ -228,7 +228,7 @@ class Runner:
         """Return arrays with the shapes and dtypes of a batch; None if unknown."""
         raise NotImplementedError
 
-    def trial_batch(self) -> Any:
+    def building_batch(self) -> Any:
         """Return a batch for a step that only creates variables; unknown sizes are 1."""
         raise NotImplementedError
 

@@ -46,7 +46,7 @@ from sweeper.errors import DataError, RestoreError, UncapturableError
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.data import DataSource, SourceOptions
 from sweeper.train.randomness.tracing import STATEFUL_RANDOM
-from sweeper.train.sources.batches import BatchSpec, drop_batches, weigh_classes_of
+from sweeper.train.sources.batches import BatchSpec, weigh_classes_of
 
 SEEDED = frozenset({"_RandomDataset", "_ShuffleDataset"})
 """Datasets that may draw a new seed for every iterator."""
@@ -93,6 +93,14 @@ def nodes(dataset: Any, seen: set[int] | None = None) -> Iterator[Any]:
     yield dataset
     for part in dataset._inputs():
         yield from nodes(part, seen)
+
+
+def draws_new_seeds(node: Any) -> bool:
+    """Return whether ``node``, of a dataset, draws a new seed for every iterator."""
+    kind = type(node).__name__
+    return kind == "_RandomDataset" or (
+        kind == "_ShuffleDataset" and bool(node._reshuffle_each_iteration)
+    )
 
 
 def made_within(dataset: Any, reshuffling: set[int]) -> bool:
@@ -458,8 +466,8 @@ class TfDataSource(DataSource):
                 self._undo = [(self._dataset, serialized(iterator))]
                 self._undo += [(part, serialized(iter(part))) for part in self._made_late]
             deserialize(iterator, restored[1], self.name)
-        elif step:
-            self._skip(iterator, step)
+        else:
+            self.drop(iterator, step, "the dataset")
         self._open = TfDataPass(iterator, pass_)
         return self._open
 
@@ -573,9 +581,6 @@ class TfDataSource(DataSource):
         for part in self._made_late:
             iter(part)
 
-    def _skip(self, iterator: Any, step: int) -> None:
-        drop_batches(iterator, step, "dataset", self.name, self.notice)
-
     def _check_batched(self, dataset: Any) -> None:
         for spec in tf.nest.flatten(dataset.element_spec):
             shape = getattr(spec, "shape", None)
@@ -597,7 +602,7 @@ class TfDataSource(DataSource):
                 "trial's seed is set, or give it seed=…"
             )
             raise UncapturableError(msg)
-        return kind == "_RandomDataset" or bool(node._reshuffle_each_iteration)
+        return draws_new_seeds(node)
 
     def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
         """Return the kinds of ops that prevent TensorFlow from saving a position, with their origins."""

@@ -42,6 +42,7 @@ from sweeper.train.codec import (
     Encoder,
     Json,
     Tensors,
+    UnplaceableError,
     encode_own_state,
     tells_its_state,
 )
@@ -195,14 +196,15 @@ class CallbackStates(Component):
         if was != now:
             return [f"callbacks: the checkpoint has {was}, and the study makes {now}"]
         found = []
+        decoder = Decoder(tensors)
         for callback, entry in zip(self._callbacks, saved, strict=True):
             if ("state" in entry) != tells_its_state(callback):
                 found.append(f"callback {_name(callback)} gained or lost get_state and set_state")
                 continue
-            missing = [key for key in _tensor_names(entry) if key not in tensors]
-            found += [
-                f"callback {_name(callback)}: the tensor {key!r} is missing" for key in missing
-            ]
+            try:
+                decoder.decode(entry.get("state"))
+            except UnplaceableError as error:
+                found.append(f"callback {_name(callback)}: {error}")
         return found
 
     def before_train_begin(self, saved: Json | None) -> None:
@@ -260,15 +262,6 @@ def _refuse(callback: keras.callbacks.Callback) -> None:
 
 def _name(callback: keras.callbacks.Callback) -> str:
     return type(callback).__qualname__
-
-
-def _tensor_names(node: Json) -> list[str]:
-    if isinstance(node, dict):
-        own = [node["t"]] if isinstance(node.get("t"), str) else []
-        return own + [key for value in node.values() for key in _tensor_names(value)]
-    if isinstance(node, list):
-        return [key for value in node for key in _tensor_names(value)]
-    return []
 
 
 _NEVER = 0

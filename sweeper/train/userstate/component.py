@@ -30,7 +30,7 @@ from sweeper.train.codec.form import MISSING, same
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders import Holder, ModuleVariables, Structure
+from sweeper.train.userstate.holders import NAMED, Holder, ModuleVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
 from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Node, Roots, Walk
@@ -154,7 +154,7 @@ class UserState(Component):
         for holder in self._holders:
             if not holder.changed():
                 continue
-            if isinstance(holder, Structure) and holder.shape == "named":
+            if isinstance(holder, Structure) and holder.shape == NAMED:
                 keys, values = holder.read()
                 began = dict(zip(holder.keys, holder.values, strict=True))
                 for name, value in zip(keys, values, strict=True):

@@ -58,6 +58,8 @@ from sweeper.train.codec.form import is_plain
 from sweeper.train.userstate.built_ins import BUILT_INS, base_of
 from sweeper.train.userstate.foreign import hides_state, is_buffer, is_output
 from sweeper.train.userstate.holders import (
+    KEYED,
+    NAMED,
     Attributes,
     Cell,
     ClassAttributes,
@@ -170,8 +172,8 @@ _WITHOUT_STATE = frozenset({"grain"})
 
 
 @dataclass(slots=True)
-class Reached:
-    """Description of an object for the walk.
+class Treatment:
+    """Treatment of an object by the walk.
 
     Attributes:
         holder: Holder of its state; None if it has no own state.
@@ -188,7 +190,7 @@ class Reached:
     named: bool = True
 
 
-Reacher = Callable[[Any, ObjectPath], Reached]
+Treat = Callable[[Any, ObjectPath], Treatment]
 
 
 class OwnAttributes:
@@ -198,38 +200,38 @@ class OwnAttributes:
         self.owner = owner
 
 
-def reach(edge: Edge, covered: frozenset[int]) -> Reached | None:
-    """Return the description of ``edge.thing`` for the walk; None for a leaf."""
+def treatment_of(edge: Edge, covered: frozenset[int]) -> Treatment | None:
+    """Return how the walk treats ``edge.thing``; None for a leaf."""
     thing = edge.thing
     if is_plain(thing) or isinstance(thing, tf.Tensor):
         return None
     cls = type(thing)
-    known = _known.get(cls)
+    known = _treats_by_class.get(cls)
     if known is None:
-        known = _known[cls] = _choose(thing, cls)
+        known = _treats_by_class[cls] = _choose(thing, cls)
     if known is _variable:
         covers = id(thing) in covered
-        return Reached(Variable(thing, edge.path.text, covered=covers))
+        return Treatment(Variable(thing, edge.path.text, covered=covers))
     return known(thing, edge.path)
 
 
-_known: dict[type, Reacher] = {}
+_treats_by_class: dict[type, Treat] = {}
 
 
-def _choose(thing: Any, cls: type) -> Reacher:
+def _choose(thing: Any, cls: type) -> Treat:
     refused = kind_of(thing)
     if is_output(thing):
         return _opaque
     if refused is not None:
         return functools.partial(_refused, refused)
-    for kinds, reacher in _SPECIAL:
+    for kinds, treat in _SPECIAL:
         if isinstance(thing, kinds):
-            return reacher
+            return treat
     sort = sort_of(thing)
     return _BY_SORT.get(sort) or _of_attributes(sort, cls)
 
 
-def _of_attributes(sort: Sort, cls: type) -> Reacher:
+def _of_attributes(sort: Sort, cls: type) -> Treat:
     root = module_of(cls).partition(".")[0]
     if root == "pandas":
         return _foreign
@@ -244,80 +246,80 @@ def _of_attributes(sort: Sort, cls: type) -> Reacher:
     return _opaque
 
 
-def _opaque(thing: Any, path: ObjectPath) -> Reached:
+def _opaque(thing: Any, path: ObjectPath) -> Treatment:
     del thing, path
-    return Reached()
+    return Treatment()
 
 
-def _variable(thing: Any, path: ObjectPath) -> Reached:
-    return Reached(Variable(thing, path.text, covered=False))
+def _variable(thing: Any, path: ObjectPath) -> Treatment:
+    return Treatment(Variable(thing, path.text, covered=False))
 
 
-def _array(thing: Any, path: ObjectPath) -> Reached:
+def _array(thing: Any, path: ObjectPath) -> Treatment:
     if thing.dtype == object:
-        return Reached(ListItems(thing, path.text))
+        return Treatment(ListItems(thing, path.text))
     base = thing
     while isinstance(base.base, np.ndarray):
         base = base.base
-    return Reached(Array(thing, path.text), (Edge(path, base),) if base is not thing else ())
+    return Treatment(Array(thing, path.text), (Edge(path, base),) if base is not thing else ())
 
 
-def _object(thing: Any, path: ObjectPath) -> Reached:
+def _object(thing: Any, path: ObjectPath) -> Treatment:
     ignored = frozenset(
         name for name in fields_of(thing) if name.startswith(keras_names.TRACKING_PREFIXES)
     )
     module = isinstance(thing, tf.Module)
     holder = Attributes(thing, path.text, ignored if module else frozenset())
-    return Reached(holder, tuple(users_classes(type(thing))))
+    return Treatment(holder, tuple(users_classes(type(thing))))
 
 
-def _walked_through(thing: Any, path: ObjectPath) -> Reached:
+def _walked_through(thing: Any, path: ObjectPath) -> Treatment:
     edges = [Edge(path.attribute(name), value) for name, value in fields_of(thing).items()]
-    return Reached(None, tuple(edges))
+    return Treatment(None, tuple(edges))
 
 
-def _attributes_alone(thing: Any, path: ObjectPath) -> Reached:
+def _dataset_generator(thing: Any, path: ObjectPath) -> Treatment:
     """Return TensorFlow's record of a generator, with the user's functions in it."""
-    return Reached(None, tuple(Edge(path, v) for v in fields_of(thing).values() if callable(v)))
+    return Treatment(None, tuple(Edge(path, v) for v in fields_of(thing).values() if callable(v)))
 
 
-def _traced(thing: Any, path: ObjectPath) -> Reached:
+def _tf_function(thing: Any, path: ObjectPath) -> Treatment:
     """Return a ``tf.function``, with its Python function."""
     python = getattr(thing, "python_function", None)
-    return Reached(None, () if python is None else (Edge(path, python),))
+    return Treatment(None, () if python is None else (Edge(path, python),))
 
 
-def _generator(thing: Any, path: ObjectPath) -> Reached:
+def _generator(thing: Any, path: ObjectPath) -> Treatment:
     seeds = seeds_of(thing)
     edges = () if seeds is None else (Edge(path.attribute("seed_seq"), seeds),)
-    return Reached(Generator(thing, path.text), edges)
+    return Treatment(Generator(thing, path.text), edges)
 
 
-def _refused(kind: Kind, thing: Any, path: ObjectPath) -> Reached:
-    return Reached(Uncaptured(thing, path.text, kind), tuple(kind.inside(thing, path)))
+def _refused(kind: Kind, thing: Any, path: ObjectPath) -> Treatment:
+    return Treatment(Uncaptured(thing, path.text, kind), tuple(kind.inside(thing, path)))
 
 
-def _foreign(thing: Any, path: ObjectPath) -> Reached:
+def _foreign(thing: Any, path: ObjectPath) -> Treatment:
     """Return an object with state in C."""
     edges: list[Edge] = []
     if may_have_fields(type(thing)):
         edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
         edges += users_classes(type(thing))
     if is_buffer(thing):
-        return Reached(Uncaptured(thing, path.text, BUFFER), tuple(edges))
+        return Treatment(Uncaptured(thing, path.text, BUFFER), tuple(edges))
     # The pickle of an object with attributes would include them, and they are captured separately.
     holder = None if edges else Uncaptured(thing, path.text, opaque(thing))
-    return Reached(holder, tuple(edges))
+    return Treatment(holder, tuple(edges))
 
 
-def _keras_of(sort: Sort) -> Reacher:
-    """Return the reacher of Keras objects of ``sort``.
+def _keras_object(sort: Sort) -> Treat:
+    """Return the treatment of Keras objects of ``sort``.
 
     It covers attributes that the user's own class assigns or that Keras does not assign. Of those that
     Keras assigns it covers plain values, such as a rate that a callback changes.
     """
 
-    def reacher(thing: Any, path: ObjectPath) -> Reached:
+    def treat(thing: Any, path: ObjectPath) -> Treatment:
         cls: Any = type(thing)
         base = base_of(thing) if sort is Sort.CALLBACK else None
         skipped = frozenset() if base is None else frozenset(BUILT_INS[base].handles)
@@ -333,9 +335,9 @@ def _keras_of(sort: Sort) -> Reacher:
         made_late = frozenset() if sort is Sort.CALLBACK else own
         ignored = frozenset({*fields_of(thing), *made_late, *BOOKKEEPING, *skipped})
         holder = Attributes(thing, path.text, ignored, tuple(watched))
-        return Reached(holder, (*edges, *users_classes(cls)), follow=False)
+        return Treatment(holder, (*edges, *users_classes(cls)), follow=False)
 
-    return reacher
+    return treat
 
 
 def users_classes(cls: type) -> Iterator[Edge]:
@@ -349,22 +351,22 @@ def _path_of_class(cls: type) -> ObjectPath:
     return ObjectPath(f"class {module_of(cls)}.{cls.__qualname__}")
 
 
-def _class(thing: Any, path: ObjectPath) -> Reached:
+def _class(thing: Any, path: ObjectPath) -> Treatment:
     del path
     if not is_users_class(thing):
-        return Reached()
+        return Treatment()
     own = _path_of_class(thing)
     hidden = type.__dict__["__dict__"].__get__(thing)
     edges = [Edge(own.attribute(name), hidden[name]) for name in _CALLED if name in hidden]
     edges += (edge for edge in users_classes(thing) if edge.thing is not thing)
-    return Reached(ClassAttributes(thing, own.text), tuple(edges))
+    return Treatment(ClassAttributes(thing, own.text), tuple(edges))
 
 
 _CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len__")
 """Methods with underscores that Keras, TensorFlow or the user's code calls."""
 
 
-def _function(thing: Any, path: ObjectPath) -> Reached:
+def _function(thing: Any, path: ObjectPath) -> Treatment:
     users = is_users_module(thing.__module__ or "")
     shown = ObjectPath(f"{thing.__module__}.{thing.__qualname__}") if users else path
     edges = tuple(edges_of(thing, Sort.FUNCTION, shown))
@@ -375,32 +377,32 @@ def _function(thing: Any, path: ObjectPath) -> Reached:
         edges = tuple(edge for edge in edges if edge.path not in caches)
     if users:
         variables = tuple(variables_used(thing))
-        return Reached(Attributes(thing, path.text), edges, variables, follow=False)
+        return Treatment(Attributes(thing, path.text), edges, variables, follow=False)
     wrapped = getattr(thing, "__wrapped__", None)
-    return Reached(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
+    return Treatment(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
 
 
-def _list(thing: Any, path: ObjectPath) -> Reached:
+def _list(thing: Any, path: ObjectPath) -> Treatment:
     if isinstance(thing, tuple):
-        return Reached(None, tuple(edges_of(thing, Sort.LIST, path)), named=False)
+        return Treatment(None, tuple(edges_of(thing, Sort.LIST, path)), named=False)
     return _container(ListItems(thing, path.text), type(thing) in (list, deque), path)
 
 
-def _dict(thing: Any, path: ObjectPath) -> Reached:
+def _dict(thing: Any, path: ObjectPath) -> Treatment:
     if isinstance(thing, types.MappingProxyType):
-        return Reached(None, tuple(edges_of(thing, Sort.DICT, path)))
+        return Treatment(None, tuple(edges_of(thing, Sort.DICT, path)))
     if not isinstance(thing, dict):
-        return Reached()
+        return Treatment()
     return _container(DictItems(thing, path.text), type(thing) is dict, path)
 
 
-def _set(thing: Any, path: ObjectPath) -> Reached:
+def _set(thing: Any, path: ObjectPath) -> Treatment:
     if isinstance(thing, frozenset):
-        return Reached(None, tuple(edges_of(thing, Sort.SET, path)), named=False)
+        return Treatment(None, tuple(edges_of(thing, Sort.SET, path)), named=False)
     return _container(SetItems(thing, path.text), type(thing) is set, path)
 
 
-def _container(holder: Structure, exact: bool, path: ObjectPath) -> Reached:
+def _container(holder: Structure, exact: bool, path: ObjectPath) -> Treatment:
     """Return a container; one of a user's class has attributes and code besides its items."""
     keys, values = holder.read()
     follow = not PLAIN_TYPES.issuperset({*map(type, values), *map(type, keys)})
@@ -410,61 +412,61 @@ def _container(holder: Structure, exact: bool, path: ObjectPath) -> Reached:
     if not exact and getattr(thing, "__dict__", None) is not None and not of_keras:
         edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
         edges += users_classes(type(thing))
-    return Reached(holder, tuple(edges), follow=follow)
+    return Treatment(holder, tuple(edges), follow=follow)
 
 
-def _led_by(
+def _with_edges(
     sort: Sort, kind: Callable[[Any, str], Holder] | None = None, *, named: bool = True
-) -> Reacher:
-    """Return the reacher of objects of ``sort`` whose contents are their edges."""
+) -> Treat:
+    """Return the treatment of objects of ``sort`` whose contents are their edges."""
 
-    def reacher(thing: Any, path: ObjectPath) -> Reached:
+    def treat(thing: Any, path: ObjectPath) -> Treatment:
         holder = None if kind is None else kind(thing, path.text)
         edges = tuple(edges_of(thing, sort, path))
-        return Reached(holder, edges, follow=False, named=named)
+        return Treatment(holder, edges, follow=False, named=named)
 
-    return reacher
-
-
-def _simple(kind: Callable[[Any, str], Holder]) -> Reacher:
-    return lambda thing, path: Reached(kind(thing, path.text))
+    return treat
 
 
-_SPECIAL: tuple[tuple[Any, Reacher], ...] = (
-    (OwnAttributes, lambda thing, path: Reached(Attributes(thing.owner, path.text))),
-    (tf.data.Dataset, _led_by(Sort.TFDATA)),
-    (_GENERATOR_STATE, _attributes_alone),
+def _with_holder(kind: Callable[[Any, str], Holder]) -> Treat:
+    return lambda thing, path: Treatment(kind(thing, path.text))
+
+
+_SPECIAL: tuple[tuple[Any, Treat], ...] = (
+    (OwnAttributes, lambda thing, path: Treatment(Attributes(thing.owner, path.text))),
+    (tf.data.Dataset, _with_edges(Sort.TFDATA)),
+    (_GENERATOR_STATE, _dataset_generator),
     ((keras.Variable, tf.Variable), _variable),
-    (type(os.environ), lambda thing, path: Reached(Environment(thing, path.text), follow=False)),
-    (types.CellType, _led_by(Sort.CELL, Cell)),
-    (tf.types.experimental.GenericFunction, _traced),
-    (io.IOBase, _simple(File)),
+    (type(os.environ), lambda thing, path: Treatment(Environment(thing, path.text), follow=False)),
+    (types.CellType, _with_edges(Sort.CELL, Cell)),
+    (tf.types.experimental.GenericFunction, _tf_function),
+    (io.IOBase, _with_holder(File)),
     ((np.random.BitGenerator,), _generator),
-    ((np.random.SeedSequence,), _simple(SeedSequence)),
-    ((functools.cached_property,), _led_by(Sort.DESCRIPTOR)),
+    ((np.random.SeedSequence,), _with_holder(SeedSequence)),
+    ((functools.cached_property,), _with_edges(Sort.DESCRIPTOR)),
     (
         (threading.Event,),
-        lambda thing, path: Reached(Attributes(thing, path.text, watched=("_flag",))),
+        lambda thing, path: Treatment(Attributes(thing, path.text, watched=("_flag",))),
     ),
     (_CLOSED, _opaque),
 )
 """Treatment by class; the first row counts."""
 
-_BY_SORT: dict[Sort, Reacher] = {
+_BY_SORT: dict[Sort, Treat] = {
     Sort.ARRAY: _array,
-    Sort.CACHE: _led_by(Sort.CACHE, Cache),
+    Sort.CACHE: _with_edges(Sort.CACHE, Cache),
     Sort.CLASS: _class,
-    Sort.DESCRIPTOR: _led_by(Sort.DESCRIPTOR),
+    Sort.DESCRIPTOR: _with_edges(Sort.DESCRIPTOR),
     Sort.DICT: _dict,
     Sort.FUNCTION: _function,
     Sort.LIST: _list,
-    Sort.METHOD: _led_by(Sort.METHOD, named=False),
-    Sort.PARTIAL: _led_by(Sort.PARTIAL),
+    Sort.METHOD: _with_edges(Sort.METHOD, named=False),
+    Sort.PARTIAL: _with_edges(Sort.PARTIAL),
     Sort.RANDOM: _generator,
-    Sort.SEEDS: _led_by(Sort.SEEDS),
+    Sort.SEEDS: _with_edges(Sort.SEEDS),
     Sort.SET: _set,
-    Sort.WRAPPED: _led_by(Sort.WRAPPED),
-    **{sort: _keras_of(sort) for sort in OF_KERAS},
+    Sort.WRAPPED: _with_edges(Sort.WRAPPED),
+    **{sort: _keras_object(sort) for sort in OF_KERAS},
 }
 """Treatment of other objects by sort."""
 
@@ -536,17 +538,17 @@ class Walk:
             if key in self._exempt:
                 self._add(edge, None)
                 return None
-            reached = reach(edge, self._covered)
-            if reached is None:
+            treatment = treatment_of(edge, self._covered)
+            if treatment is None:
                 return None
-            if key not in self.nodes and reached.named:
-                self._add(edge, reached.holder)
-            for variable in reached.variables:
+            if key not in self.nodes and treatment.named:
+                self._add(edge, treatment.holder)
+            for variable in treatment.variables:
                 holder = self._use(variable)
                 seen.add(id(holder))
                 if used is not None:
                     used.add((id(holder), variable.name))
-            return self._inside(edge, reached)
+            return self._inside(edge, treatment)
 
         walk([Edge(where, thing) for where, thing in roots], look)
         return seen
@@ -588,15 +590,15 @@ class Walk:
         known.names.setdefault(variable.name)
         return known
 
-    def _inside(self, edge: Edge, reached: Reached) -> list[Edge]:
-        inside = list(reached.edges)
-        for variable in reached.variables:
+    def _inside(self, edge: Edge, treatment: Treatment) -> list[Edge]:
+        inside = list(treatment.edges)
+        for variable in treatment.variables:
             own = _variables_of(variable)
             if variable.name in own:
                 where = ObjectPath(f"{self._modules[id(variable.module)].path}.{variable.name}")
                 inside.append(Edge(where, own[variable.name]))
-        if isinstance(reached.holder, Structure) and reached.follow:
-            inside += _contents(edge.path, reached.holder)
+        if isinstance(treatment.holder, Structure) and treatment.follow:
+            inside += _contents(edge.path, treatment.holder)
         # Keras may have generated a layer's name, which then differs between processes.
         return [each._replace(path=each.path._replace(label="")) for each in inside]
 
@@ -607,9 +609,9 @@ def _variables_of(variable: UsedVariable) -> dict[str, Any]:
 
 def _contents(where: ObjectPath, holder: Structure) -> list[Edge]:
     keys, values = holder.read()
-    if holder.shape == "named":
+    if holder.shape == NAMED:
         return [Edge(where.attribute(k), v) for k, v in zip(keys, values, strict=True)]
-    if holder.shape == "keyed":
+    if holder.shape == KEYED:
         found = [Edge(where.item(k), v) for k, v in zip(keys, values, strict=True)]
         return found + [Edge(where.noted("a key"), k) for k in keys]
     return [Edge(where.item(i), v) for i, v in enumerate(values)]
