@@ -248,7 +248,9 @@ class TrainingState:
             RestoreError: The checkpoint does not fit; names every mismatch.
         """
         if loaded is not None:
-            self._build(loaded)
+            for component in self.components:
+                if component.name in loaded.state:
+                    component.build(loaded.state[component.name])
             self._check(loaded)
         for component in self.components:
             component.before_train_begin(None if loaded is None else loaded.state[component.name])
@@ -291,18 +293,6 @@ class TrainingState:
         for component in self.components:
             component.restore(loaded.state[component.name], loaded.tensors)
         return Position.restored(loaded.state["position"], loaded.tensors)
-
-    def misfits(self, loaded: LoadedCheckpoint) -> list[str]:
-        """Return a sentence for each mismatch of a checkpoint; none before an eager step has run."""
-        if self._makes_variables_late:
-            return []
-        self._build(loaded)
-        return self._misfits(loaded)
-
-    def _build(self, loaded: LoadedCheckpoint) -> None:
-        for component in self.components:
-            if component.name in loaded.state:
-                component.build(loaded.state[component.name])
 
     def _misfits(self, loaded: LoadedCheckpoint) -> list[str]:
         found = []

@@ -145,10 +145,6 @@ class UserState(Component):
         """Return the walk at the start of training."""
         return self._begin() if self._walk is None else self._walk
 
-    def changed(self) -> list[str]:
-        """Return the paths of changed values."""
-        return [holder.path for holder in self.walk.holders if holder.changed()]
-
     def undo(self) -> None:
         covered = self._covered()
         for holder in self._holders:

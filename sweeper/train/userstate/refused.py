@@ -142,10 +142,6 @@ def _of_frame(thing: Any) -> Any:
     return frame.f_lasti, tuple(_of_iterator(value) for value in held)
 
 
-def _inside_generator(thing: Any, path: ObjectPath) -> Iterable[Edge]:
-    return edges_of(thing, Sort.ITERATOR, path) if frame_of(thing) is not None else ()
-
-
 def _of_table(thing: Any) -> Any:
     keys, values = (np.asarray(each) for each in thing.export())
     pairs = zip(keys.tolist(), [str(v) for v in values.tolist()], strict=True)
@@ -292,7 +288,7 @@ _BY_CLASS: tuple[tuple[tuple[type, ...], Kind], ...] = (
             "a generator",
             "keep the values that it continues from in attributes, and compute the next one in a method",
             _of_frame,
-            _inside_generator,
+            lambda thing, path: edges_of(thing, Sort.ITERATOR, path) if frame_of(thing) else (),
         ),
     ),
     (

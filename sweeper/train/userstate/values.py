@@ -174,7 +174,7 @@ class Variable(Value):
         covered: Whether another component of the checkpoint has its value.
     """
 
-    __slots__ = ("copy", "covered", "held")
+    __slots__ = ("copy", "covered")
 
     def __init__(self, thing: Any, path: str, *, covered: bool) -> None:
         super().__init__(thing, path)
