@@ -69,6 +69,9 @@ class Decoder:
         return made
 
     def _same(self, node: Json) -> Any:
+        if node["as"] not in self._made:
+            msg = f"it contains {node['as']!r} a second time, and nothing is there the first time"
+            raise UnplaceableError(msg)
         return self._made[node["as"]]
 
     def class_of(self, node: Json) -> Any:

@@ -200,7 +200,6 @@ class CallbackStates(Component):
         for callback, entry in zip(self._callbacks, saved, strict=True):
             if ("state" in entry) != tells_its_state(callback):
                 found.append(f"callback {_name(callback)} gained or lost get_state and set_state")
-                continue
             try:
                 decoder.decode(entry.get("state"))
             except UnplaceableError as error:

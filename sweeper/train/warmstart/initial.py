@@ -30,11 +30,11 @@ class WarmValues:
     """A matched warm start, before it is assigned."""
 
     report: WarmStartReport
-    _pairs: tuple[tuple[Any, Array], ...] = field(repr=False)
+    pairs: tuple[tuple[Any, Array], ...] = field(repr=False)
 
     def assign(self) -> None:
         """Copy the values into the variables."""
-        for variable, value in self._pairs:
+        for variable, value in self.pairs:
             variable.assign(value)
 
 
