@@ -51,7 +51,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "promoted": "whether it went on; null before the decision",
     },
     "sweeper_round_starts": {
-        "number": "from which rounds are dealt anew: a total that was raised",
+        "number": "trial number at which a new round starts: the total before it was raised",
     },
     "sweeper_attempts": {
         "number": "from 1",

@@ -183,7 +183,7 @@ def _garbage(
     known = _known(trial, directories)
     listed = read_kept(directories, known, origin=origin)
     current = [c for c in listed if directories[c.path.parent] > trial.anew_after]
-    # What ran under another definition, before the trial began anew, is gone on with by nobody.
+    # Checkpoints of an earlier definition are never resumed: the trial started again from scratch.
     history = [epoch.metrics for epoch in trial.epochs]
     unkept = [*keep.select(current, history), *(c for c in listed if c.good and c not in current)]
     for checkpoint in sorted(unkept, key=lambda c: (c.step, str(c.path))):

@@ -61,7 +61,7 @@ from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import RunPaths, scratch_directory
 
 SHORT_EPOCHS = 3
-"""Epochs of a shortened trial, enough for state that acts once an epoch to be lost and used."""
+"""Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""
 
 _COMPARED = 3
 """Maximum number of trials whose files are compared with those of trial 0."""
@@ -560,7 +560,7 @@ def _end(replayed: Replayed) -> tuple[int, str, str]:
 
 
 def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[Finding]:
-    """Yield a note for each value that two equal runs do not have alike."""
+    """Yield a note for each value that differs between two equal runs."""
     noted = {each.name: each for each in compared.differences if each.level == "note"}
     for each in noted.values():
         message = (

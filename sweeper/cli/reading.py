@@ -508,7 +508,6 @@ def report(
         settings,
         output=output,
         force=force,
-        patience=PATIENCE,
         advice=lambda trial: trial_commands(trial, settings),
     )
     typer.echo(page)

@@ -152,7 +152,7 @@ class AuditVerdict:
     Attributes:
         attempt: The attempt that wrote the interval's last checkpoint.
         seconds: Total duration of the audit's replays.
-        report: What differs, or why there is no verdict; empty if it is alike.
+        report: What differs, or why there is no verdict; empty if the two are identical.
     """
 
     trial: int

@@ -36,7 +36,7 @@ class AuditRecord:
         to_step: Step at which it is compared.
         outcome: Result of the audit.
         seconds: Total duration of the audit's replays.
-        message: What differs, or why it was dropped; None if it is alike.
+        message: What differs, or why the audit was dropped; None if the two are identical.
 
     Examples:
         >>> [(audit.from_step, audit.to_step, audit.alike) for audit in study.results().trials[0].audits]

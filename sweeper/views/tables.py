@@ -135,17 +135,23 @@ def _configurations_table(configurations: Sequence[ConfigurationRecord]) -> Tabl
             each.number,
             each.text,
             len(each.values),
-            mean_text(compared.difference, compared.interval) if compared else "-",
-            _standing(each, leads=each is configurations[0]),
+            difference_text(each),
+            standing(each, leads=each is configurations[0]),
             *(_param(each, name) for name in names),
         ]
         for each in configurations
-        for compared in [each.comparison]
     ]
     return plain_table([*own, *parameter_headers(names, own)], rows, left=("verdict",))
 
 
-def _standing(configuration: ConfigurationRecord, *, leads: bool) -> str:
+def difference_text(configuration: ConfigurationRecord) -> str:
+    """Return the mean difference to the leader with half its interval; ``-`` without a comparison."""
+    compared = configuration.comparison
+    return "-" if compared is None else mean_text(compared.difference, compared.interval)
+
+
+def standing(configuration: ConfigurationRecord, *, leads: bool) -> str:
+    """Return a configuration's state, or its comparison with the leader; ``leads`` if it is the first."""
     if configuration.state != "complete":
         return configuration.state
     comparison = configuration.comparison

@@ -20,7 +20,7 @@ from dashboard_process import Dashboard, make_study
 from sweeps import RunningCommand
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
-from sweeper.views.page.dashboard import FencedApplication, is_loopback, open_dashboard
+from sweeper.views.page.dashboard import fenced, is_loopback, open_dashboard
 
 
 def test_no_other_page_may_read_what_is_answered() -> None:
@@ -32,7 +32,7 @@ def test_no_other_page_may_read_what_is_answered() -> None:
     environ: dict[str, Any] = {}
     setup_testing_defaults(environ)
     sent: list[tuple[str, str]] = []
-    application = FencedApplication(open_to_all, local_only=True)  # type: ignore[arg-type]
+    application = fenced(open_to_all, local_only=True)  # type: ignore[arg-type]
     application(environ, lambda status, headers, *_: sent.extend(headers))  # type: ignore[arg-type]
     names = {name.lower() for name, _ in sent}
     assert "access-control-allow-origin" not in names
@@ -56,7 +56,7 @@ def ask(method: str, path: str, *, host: str = "127.0.0.1:8080", local: bool = T
         del headers
         answered.append(status)
 
-    application = FencedApplication(inner, local_only=local)  # type: ignore[arg-type]
+    application = fenced(inner, local_only=local)  # type: ignore[arg-type]
     body = b"".join(application(environ, start_response))  # type: ignore[arg-type]
     assert (body == b"inside") is answered[0].startswith("200")
     return answered[0]

@@ -47,15 +47,13 @@ from sweeper.records.presentation import progress_text
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_url, without_secrets
 from sweeper.views.page.payload import Advice, LivePayloads, log_tail
-from sweeper.views.page.report import asset, page_template
+from sweeper.views.page.report import PATIENCE, asset, page_template
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from sqlalchemy.engine import URL
 
     from sweeper.db.repository import Repository
-
-_PATIENCE = 10.0
-"""Seconds that a page waits for a busy database."""
 
 
 class OpenedRepository:
@@ -76,7 +74,7 @@ class OpenedRepository:
 
         with self._lock:
             if self._opened is None:
-                database = Database.open(self._storage, create=False, patience=_PATIENCE)
+                database = Database.open(self._storage, create=False, patience=PATIENCE)
                 self._opened = Repository(database)
             return self._opened
 
@@ -105,31 +103,23 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class FencedApplication:
-    """A WSGI application that passes on reads; with ``local_only`` the ``Host`` must be this machine."""
+def fenced(application: WSGIApplication, *, local_only: bool) -> WSGIApplication:
+    """Return an application that passes on reads; with ``local_only`` the ``Host`` must be this machine."""
 
-    def __init__(self, application: WSGIApplication, *, local_only: bool) -> None:
-        self._application = application
-        self._local_only = local_only
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        reason = self._refusal(environ)
-        if reason is None:
-            return self._application(environ, _with_headers(start_response))
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        host = urllib.parse.urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
+        if local_only and not is_loopback(host):
+            reason = f"this dashboard answers on localhost only, not as {host!r}"
+        elif environ.get("REQUEST_METHOD") not in {"GET", "HEAD"}:
+            reason = "this dashboard is read-only, because workers rely on the data"
+        else:
+            return application(environ, _with_headers(start_response))
         body = json.dumps({"reason": reason}).encode()
-        start_response(
-            "403 Forbidden",
-            [("Content-Type", "application/json"), ("Content-Length", str(len(body)))],
-        )
+        size = ("Content-Length", str(len(body)))
+        start_response("403 Forbidden", [("Content-Type", "application/json"), size])
         return [body]
 
-    def _refusal(self, environ: WSGIEnvironment) -> str | None:
-        host = urllib.parse.urlsplit(f"//{environ.get('HTTP_HOST', '')}").hostname or ""
-        if self._local_only and not is_loopback(host):
-            return f"this dashboard answers on localhost only, not as {host!r}"
-        if environ.get("REQUEST_METHOD") in {"GET", "HEAD"}:
-            return None
-        return "this dashboard is read-only, because workers rely on the data"
+    return answer
 
 
 PREFIX = "/sweeper"
@@ -376,7 +366,7 @@ def open_dashboard(
 
     url = parse_url(storage)
     if url.get_backend_name() == "sqlite":
-        _check_file(Path(url.database or ""))
+        _check_file(url)
     try:
         shown = optuna_storage(url, create=False)
         optunas = wsgi(shown)
@@ -395,9 +385,9 @@ def open_dashboard(
         shown.engine.dispose()
         repository.close()
 
-    fenced = FencedApplication(application, local_only=is_loopback(host))
+    local = fenced(application, local_only=is_loopback(host))
     try:
-        return DashboardServer(host, port, fenced, release)
+        return DashboardServer(host, port, local, release)
     except OSError as error:
         msg = (
             f"cannot listen on {host} port {port}: {error.strerror or error}; "
@@ -406,14 +396,13 @@ def open_dashboard(
         raise ExecutionError(msg) from None
 
 
-def _check_file(file: Path) -> None:
+def _check_file(url: URL) -> None:
     """Check that the SQLite file exists, because Optuna would create it, and is in WAL mode."""
+    from sweeper.db.faults import missing
+
+    file = Path(url.database or "")
     if not file.is_file():
-        msg = (
-            f"there is no database {file}; run a study first (sweeper run FILE), or name another "
-            "one with --storage or --runs-dir"
-        )
-        raise DatabaseUnavailableError(msg)
+        raise missing(url)
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             mode = str(database.execute("PRAGMA journal_mode").fetchone()[0])

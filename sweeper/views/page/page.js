@@ -27,6 +27,7 @@ function fill(element, attributes, children) {
   return element;
 }
 
+const sum = (values) => values.reduce((total, each) => total + each, 0);
 const isNumber = (value) => typeof value === "number";
 
 function number(value, digits = 6) {
@@ -129,8 +130,12 @@ function derived(trial) {
   );
   trial.own = {
     spans,
+    pauses: attempts.map((each, index) => {
+      const before = attempts[index - 1]?.ended_at;
+      return before ? Math.max(0, (Date.parse(each.started_at) - Date.parse(before)) / 1000) : 0;
+    }),
     resumes: attempts.filter((each) => each.number > Math.max(1, trial.anew_after) && each.start_step > 0),
-    worked: spans.reduce((sum, each) => sum + each, 0),
+    worked: sum(spans),
     isExtended: lengths.some((length) => length.epochs !== trial.target),
     stepsPerEpoch: stepsPerEpoch(trial),
   };
@@ -449,15 +454,6 @@ function trialColumns() {
   ];
 }
 
-function intervalText(center, interval) {
-  if (!isNumber(center)) return "-";
-  if (!interval || !isNumber(interval[0]) || !isNumber(interval[1])) return number(center);
-  const half = (interval[1] - interval[0]) / 2;
-  if (half <= Math.abs(center) * 1e-9) return `${number(center)} ± 0`;
-  const digits = Math.max(0, Math.min(12, 1 - Math.floor(Math.log10(half))));
-  return `${center.toFixed(digits)} ± ${half.toFixed(digits)}`;
-}
-
 // A dot for each repeat on the scale of all repeats, a line at the mean, and one along its interval.
 function dots({ mean, interval, values: repeats }, [low, high]) {
   if (!isNumber(mean)) return "-";
@@ -471,11 +467,6 @@ function dots({ mean, interval, values: repeats }, [low, high]) {
     svg("line", { x1: at(from), x2: at(to), y1: 10, y2: 10 }),
     ...values.map((value) => svg("circle", { cx: at(value), cy: 10, r: 4 })),
   );
-}
-
-function standingOf({ comparison, state }) {
-  if (comparison) return comparison.verdict === "better" ? "leader is better" : comparison.verdict;
-  return state === "complete" ? "leads" : state;
 }
 
 function configurationTrials({ isConfirmation, trials: numbers }) {
@@ -495,20 +486,19 @@ function drawConfigurations() {
   const scale = [Math.min(...values), Math.max(...values)];
   const names = [...new Set(found.flatMap((each) => Object.keys(each.params)))];
   const label = ({ number, isConfirmation }) => `${number}${isConfirmation ? " (confirmed)" : ""}`;
-  const difference = ({ comparison }) => comparison && intervalText(comparison.difference, comparison.interval);
   configurationsGrid.update(
     [
       column("configuration", (each) => each.number, label),
       column(
         `mean ${store.study.objective} ± half of the 95% interval`,
         (each) => each.mean,
-        (each) => intervalText(each.mean, each.interval),
+        (each) => each.text,
         { greatestFirst: store.study.direction === "maximize" },
       ),
       column("each repeat", (each) => each.std, (each) => dots(each, scale)),
       column("repeats", (each) => Object.keys(each.values).length),
-      column("difference to the leader", (each) => each.comparison?.difference, difference),
-      column("comparison", standingOf),
+      column("difference to the leader", (each) => each.comparison?.difference, (each) => each.difference),
+      column("comparison", (each) => each.standing),
       ...names.map((name) =>
         column(name, (each) => each.params[name], (each) => choice(each.params[name] ?? "-"), { key: `param:${name}` }),
       ),
@@ -620,6 +610,14 @@ class Groups extends Map {
     if (!this.has(name)) this.set(name, { x: [], y: [], text: [], ids: [] });
     return this.get(name);
   }
+
+  add(name, x, y, text, id = "") {
+    const { x: xs, y: ys, text: texts, ids } = this.of(name);
+    xs.push(x);
+    ys.push(y);
+    texts.push(text);
+    ids.push(id);
+  }
 }
 
 // Axes of whole numbers have a tick at each number while there are few.
@@ -694,12 +692,6 @@ function between(line, x) {
 // Marks where an attempt resumed, and where a metric was not finite.
 function marks(list, lines, axis) {
   const groups = new Groups();
-  const add = (name, x, y, text) => {
-    const group = groups.of(name);
-    group.x.push(x);
-    group.y.push(y);
-    group.text.push(text);
-  };
   list.forEach((trial, index) => {
     const line = lines[index];
     if (!line.x.length) return;
@@ -707,11 +699,11 @@ function marks(list, lines, axis) {
     for (const attempt of trial.own.resumes) {
       const x = at(attempt.start_step, true);
       const text = `trial ${trial.number}: attempt ${attempt.number} resumes at step ${attempt.start_step}`;
-      add("resumed here", x, between(line, x), text);
+      groups.add("resumed here", x, between(line, x), text);
     }
     const height = line.y.find(isNumber);
     if (height === undefined) return;
-    for (const x of line.broken) add("NaN or infinite", x, height, `trial ${trial.number}: NaN or infinite`);
+    for (const x of line.broken) groups.add("NaN or infinite", x, height, `trial ${trial.number}: NaN or infinite`);
   });
   return [...groups].map(([name, points]) => {
     const [symbol, color] =
@@ -808,7 +800,8 @@ function drawLines(list, shown) {
   };
   const paths = new Map(list.map((trial) => [trial.number, pathOf(trial)]));
   root.style.setProperty("--faint", Math.max(0.08, Math.min(0.45, 60 / list.length)));
-  const drawnAxes = shown.map((axis, index) => parallelAxis(axis, scales[index], x(index), index % 2));
+  const anchors = ["start", ...shown.slice(2).map(() => "middle"), "end"];
+  const drawnAxes = shown.map((axis, index) => parallelAxis(axis, scales[index], x(index), index % 2, anchors[index]));
   root.append(...paths.values(), ...drawnAxes.map(({ group }) => group));
   $("parallel-picture").replaceChildren(root);
   parallel.show = (numbers, marked) => {
@@ -851,7 +844,7 @@ function scaleOf(axis) {
   };
 }
 
-function parallelAxis(axis, scale, x, isOdd) {
+function parallelAxis(axis, scale, x, isOdd, anchor) {
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const brush = svg("rect", { class: "brush", x: x - 8, width: 16 });
   const place = ([low, high]) => {
@@ -879,7 +872,7 @@ function parallelAxis(axis, scale, x, isOdd) {
     setRange(axis.key, high - low < 0.015 ? null : scale.within(low, high));
   });
   const tick = ([text, share]) => svg("text", { x: x + 4, y: yOf(share) + 4 }, cut(text, 12));
-  const label = svg("text", { x, y: isOdd ? 14 : 30, "text-anchor": "middle" }, cut(axis.label, 18));
+  const label = svg("text", { x, y: isOdd ? 14 : 30, "text-anchor": anchor }, cut(axis.label, 18));
   label.append(svg("title", {}, axis.label));
   const line = svg("line", { class: "axis", x1: x, x2: x, y1: TOP, y2: BOTTOM });
   return {
@@ -908,11 +901,9 @@ function drawScatter() {
     if (x === undefined || !isNumber(y)) continue;
     const length = counted(trial.target ?? epochsDone(trial), "epoch");
     const whole = `complete, ${length}${trial.own.isExtended ? " (extended)" : ""}`;
-    const group = groups.of(trial.state === "pruned" ? "pruned (at its last epoch)" : whole);
-    group.x.push(axis.kind === "choice" ? short(choice(x), 30) : x);
-    group.y.push(y);
-    group.text.push(short(`trial ${trial.number}: ${axis.label}=${choice(x)}, ${objective.label}=${number(y)}`, 200));
-    group.ids.push(String(trial.number));
+    const name = trial.state === "pruned" ? "pruned (at its last epoch)" : whole;
+    const text = short(`trial ${trial.number}: ${axis.label}=${choice(x)}, ${objective.label}=${number(y)}`, 200);
+    groups.add(name, axis.kind === "choice" ? short(choice(x), 30) : x, y, text, String(trial.number));
   }
   const names = [...groups.keys()].sort();
   const traces = names.map((name, index) => {
@@ -930,8 +921,8 @@ function drawScatter() {
 }
 
 function drawImportance() {
-  const [found] = store.head.importance || [];
-  const rows = (found ? found.shares : []).map(([name, share]) => {
+  const found = store.head.importance;
+  const rows = (found?.shares ?? []).map(([name, share]) => {
     const bar = h("meter", { value: share, "aria-label": `Importance of ${name}` });
     return [name, h("span", {}, bar, ` ${Math.round(share * 100)}%`)];
   });
@@ -1079,8 +1070,9 @@ function drawPictures() {
 
 const BAR_SHARE = 0.02; // least share of the timeline's width, so that a short attempt is seen
 
-function drawTimeline({ attempts, own }, pauses) {
-  const whole = own.worked + pauses.reduce((sum, each) => sum + each, 0) || 1;
+function drawTimeline({ attempts, own }) {
+  const { pauses } = own;
+  const whole = own.worked + sum(pauses) || 1;
   const words = attempts.map((each, index) => `${each.number}: ${each.outcome || "running"}, ${duration(own.spans[index])}`);
   $("trial-timeline").setAttribute("aria-label", `Attempts over time: ${words.join("; ")}`);
   const bar = (seconds, name, title, text) => {
@@ -1101,11 +1093,7 @@ function drawTrial(trial) {
   const { own, attempts } = trial;
   $("heading").textContent = `Trial ${trial.number} of ${trial.study}`;
   document.title = `trial ${trial.number} of ${trial.study} · sweeper`;
-  const pauses = attempts.map((attempt, index) => {
-    const before = index && attempts[index - 1].ended_at;
-    return before ? Math.max(0, (Date.parse(attempt.started_at) - Date.parse(before)) / 1000) : 0;
-  });
-  const paused = pauses.reduce((sum, each) => sum + each, 0);
+  const paused = sum(own.pauses);
   const epochs = trial.target ? `${epochsDone(trial)} of ${trial.target}` : epochsDone(trial);
   const worked = `${duration(own.worked)} of work in ${counted(attempts.length, "attempt")}`;
   $("lead").textContent =
@@ -1126,7 +1114,7 @@ function drawTrial(trial) {
   );
   $("trial-error").hidden = !trial.error;
   $("trial-error").textContent = trial.error || "";
-  drawTimeline(trial, pauses);
+  drawTimeline(trial);
   section("trial-attempts", "Attempts of the trial", ATTEMPTS, attemptRows(trial));
   const checkpoints = trial.checkpoints.map((each) => [
     each.step,

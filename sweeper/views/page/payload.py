@@ -16,13 +16,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.presentation import leader_text
 from sweeper.records.printing import finite_json, json_fields
 from sweeper.records.results import StudyResults, StudyStatus, TrialRecord
 from sweeper.search.importance import parameter_importances
 from sweeper.spec.space import Categorical, Distribution, IntRange
 from sweeper.support.paths import RunPaths
-from sweeper.views.tables import codes_lines, status_objectives
+from sweeper.views.tables import codes_lines, difference_text, standing, status_objectives
 
 if TYPE_CHECKING:
     from sweeper.db.repository import Repository
@@ -97,7 +98,11 @@ def study_json(
     }
     return {
         "made_at": now.isoformat(),
-        "study": {key: value for key, value in status.to_json().items() if key != "trials"},
+        "study": {key: value for key, value in status.to_json().items() if key != "trials"}
+        | {
+            "configurations": _configurations(status.configurations),
+            "confirmed": _configurations(status.confirmed),
+        },
         "answer": leader_text(status),
         "notices": notices(status, deterministic=row.definition.get("deterministic") is not False),
         "exactness": status.exactness.line,
@@ -110,14 +115,23 @@ def study_json(
     }
 
 
-def importances(results: StudyResults) -> list[dict[str, Any]]:
-    """Return the importances of parameters for the (first) objective; empty with too few trials."""
+def _configurations(found: Sequence[ConfigurationRecord]) -> list[dict[str, Any]]:
+    return [
+        each.to_json()
+        | {"text": each.text, "difference": difference_text(each)}
+        | {"standing": standing(each, leads=each is found[0])}
+        for each in found
+    ]
+
+
+def importances(results: StudyResults) -> dict[str, Any] | None:
+    """Return the importances of parameters for the (first) objective; None with too few trials."""
     objective = status_objectives(results.status)[0]
     shares = parameter_importances(results.trials, objective)
     if not shares:
-        return []
+        return None
     named = {"objective": objective.name, "trials": results.status.complete}
-    return [named | {"shares": [list(share) for share in shares]}]
+    return named | {"shares": [list(share) for share in shares]}
 
 
 def notices(status: StudyStatus, *, deterministic: bool) -> list[str]:
@@ -201,7 +215,7 @@ class _Kept:
     study: dict[str, Any] = field(default_factory=dict)
     # Number of complete trials of the latest importances of parameters.
     ranked: int = 0
-    importance: list[dict[str, Any]] = field(default_factory=list)
+    importance: dict[str, Any] | None = None
 
     def follows(self, stamps: Stamps) -> bool:
         """Return whether the study is the same and has lost no trial since the last read."""

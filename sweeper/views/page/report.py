@@ -42,6 +42,9 @@ _LOGS_BYTES = 2_000_000
 
 _LOOKED_AT = 4096
 
+PATIENCE = 10.0
+"""Seconds that a page waits for a busy database."""
+
 
 def make_report(
     study: str,
@@ -49,7 +52,6 @@ def make_report(
     *,
     output: Path | None = None,
     force: bool = False,
-    patience: float = 10.0,
     advice: Callable[[TrialRecord], Sequence[str]] = lambda _: (),
 ) -> Path:
     """Read the study, write its page, and return the page's path.
@@ -59,7 +61,6 @@ def make_report(
         settings: The settings, of which the database and the runs directory are used.
         output: The file; ``STUDY-report.html`` here by default.
         force: Replace a file that is not a report.
-        patience: Seconds to wait for a busy database.
         advice: Next commands of a trial.
 
     Raises:
@@ -68,7 +69,7 @@ def make_report(
         DatabaseUnavailableError: The database cannot be reached.
     """
     now = datetime.now(UTC)
-    with Database.open(settings.storage, create=False, patience=patience) as database:
+    with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
         repository = Repository(database)
         results = repository.results(study)
         head = study_json(repository, results, _commands(repository, results, settings), now)
@@ -208,16 +209,13 @@ def write(page: str, path: Path, *, force: bool) -> None:
 
 
 def _check_target(path: Path, *, force: bool) -> None:
-    if force and not path.is_dir():
-        return
-    if path.is_dir():
-        msg = f"{path} is a directory; name a file with --output FILE.html"
-        raise UsageError(msg)
-    if not path.exists():
+    if force:
         return
     try:
         with path.open("rb") as file:
             begins = file.read(_LOOKED_AT).decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return
     except OSError as error:
         msg = f"{path} already exists and cannot be read: {error.strerror or error}; see --output"
         raise UsageError(msg) from error
