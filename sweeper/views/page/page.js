@@ -306,6 +306,14 @@ function column(label, value, cell = (record) => number(value(record)), more = {
   return { key: label, label, value, cell, ...more };
 }
 
+const parameterColumn = (name) =>
+  column(
+    name,
+    ({ params: given }) => given[name],
+    ({ params: given }) => (name in given ? choice(given[name]) : "-"),
+    { key: `param:${name}` },
+  );
+
 const FIRST_ROWS = 60; // rows below the window are made after the first drawing
 const isNone = (value) => value === null || value === undefined;
 
@@ -430,21 +438,13 @@ function trialColumns() {
       greatestFirst: direction === "maximize",
     }),
   );
-  const parameters = Object.keys(store.head.space).map((name) =>
-    column(
-      name,
-      (trial) => trial.params[name],
-      (trial) => (name in trial.params ? choice(trial.params[name]) : "-"),
-      { key: `param:${name}` },
-    ),
-  );
   return [
     column("trial", (trial) => trial.number, (trial) => trialLink(trial.number)),
     column("state", (trial) => trial.state, stateCell),
     ...measured,
     ...(trials().some((trial) => trial.value_of) ? [column("value of", valueEpoch)] : []),
     column("epochs", epochsDone, epochsCell),
-    ...parameters,
+    ...Object.keys(store.head.space).map(parameterColumn),
     ...(store.study.codes ? [column("code", (trial) => trial.code)] : []),
     column("attempts", (trial) => trial.attempts.length),
     column("resumed or extended", historyOf),
@@ -499,9 +499,7 @@ function drawConfigurations() {
       column("repeats", (each) => Object.keys(each.values).length),
       column("difference to the leader", (each) => each.comparison?.difference, (each) => each.difference),
       column("comparison", (each) => each.standing),
-      ...names.map((name) =>
-        column(name, (each) => each.params[name], (each) => choice(each.params[name] ?? "-"), { key: `param:${name}` }),
-      ),
+      ...names.map(parameterColumn),
       column("trials", (each) => each.trials[0], configurationTrials),
     ],
     found,
