@@ -258,5 +258,5 @@ def test_importances_come_with_a_later_poll(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     opened.close()
-    assert found[0]["objective"] == "score"
+    assert found["objective"] == "score"
     assert abs(sum(share for _, share in found[0]["shares"]) - 1) < 1e-9
