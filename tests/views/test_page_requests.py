@@ -259,4 +259,4 @@ def test_importances_come_with_a_later_poll(tmp_path: Path) -> None:
         time.sleep(0.05)
     opened.close()
     assert found["objective"] == "score"
-    assert abs(sum(share for _, share in found[0]["shares"]) - 1) < 1e-9
+    assert abs(sum(share for _, share in found["shares"]) - 1) < 1e-9
