@@ -246,15 +246,6 @@ class _Outcome:
         return not any(finding.level != "note" for finding in self.findings)
 
 
-def _writers(trials: Sequence[TrialRecord]) -> dict[str, set[int]]:
-    """Return the numbers of the trials that wrote each file outside of their directories."""
-    writers: dict[str, set[int]] = {}
-    for trial in trials:
-        for file in trial.files["written"]:
-            writers.setdefault(file["path"], set()).add(trial.number)
-    return writers
-
-
 @dataclass
 class _Verifier:
     request: VerifyRequest
@@ -264,12 +255,13 @@ class _Verifier:
     tell: Listener
     stopping: threading.Event = field(default_factory=threading.Event)
     surroundings: Mapping[str, Any] = field(default_factory=dict)
-    writers: Mapping[str, set[int]] = field(default_factory=dict)
+    written: set[tuple[str, int]] = field(default_factory=set)  # paths and numbers of trials
 
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
         if any(trial.files["read"] for trial in chosen):
-            self.writers = _writers(self.repository.trials(self.settings.name))
+            trials = self.repository.trials(self.settings.name)
+            self.written = {(f["path"], t.number) for t in trials for f in t.files["written"]}
         fingerprints = self.repository.fingerprints(self.settings.name)
         work = [
             functools.partial(self._trial, trial, fingerprints.get(trial.number, ()))
@@ -331,10 +323,8 @@ class _Verifier:
     def _shared_files(self, record: TrialRecord) -> Iterator[Finding]:
         """Yield a finding for each file that the replay finds, and that another trial wrote or this one lacked."""
         for file in (*record.files["written"], *record.files["read"]):
-            path, others = (
-                file["path"],
-                sorted(self.writers.get(file["path"], set()) - {record.number}),
-            )
+            path = file["path"]
+            others = [n for p, n in sorted(self.written) if p == path and n != record.number]
             if file.get("sought") and Path(path).exists():
                 seen = f"looked for {path}, did not find it and wrote it, and its replay finds it"
             elif file in record.files["read"] and others:

@@ -19,7 +19,6 @@ import io
 import os
 import stat
 import sys
-import sysconfig
 import tempfile
 import threading
 import weakref
@@ -29,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sweeper.files.uses import DESCRIPTIONS, FileUse, content_digest, uses_to_json
+from sweeper.files.uses import DATED, DESCRIPTIONS, FileUse, content_digest
 from sweeper.inspection.sources import is_users, outward
 
 MOST = 400
@@ -43,11 +42,10 @@ _CACHES = ("fontconfig", "matplotlib", "sweeper", "pip", "uv")
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
-
 READS, WRITES, ASKS = 1, 2, 4
 """Kinds of use: the content is read; it is created or changed; the caller looks whether the file exists."""
 
-_ALL = READS | WRITES | ASKS
+_NEW = FileUse("")
 
 
 class FileRecorder:
@@ -56,10 +54,9 @@ class FileRecorder:
     def __init__(self) -> None:
         self.active = False
         self._own: tuple[str, ...] = ()
-        self._seen: dict[str, FileUse] = {}
-        self._recorded: dict[Any, int] = {}  # kinds of use by the name that the caller wrote
-        self._written: set[Any] = set()  # such names of files to which this process has written
-        self._left: dict[str, tuple[int, ...]] = {}  # state of a file as this process closed it
+        self._by_path: dict[str, FileUse] = {}
+        # By the name that the caller wrote, so that most uses resolve no path; None: not recorded.
+        self._by_name: dict[Any, FileUse | None] = {}
         self._mapped: set[tuple[int, ...]] = set()
         self._inside = threading.local()
         self._snapshots: dict[str, tuple[str, set[str], list[None]]] = {}
@@ -67,8 +64,8 @@ class FileRecorder:
     def begin(self, own: Iterable[str | Path] = ()) -> None:
         """Begin to record, except for the trial's own directories, whose files are nobody else's."""
         self._own = tuple(os.path.realpath(each) + os.sep for each in own)
-        for path in [path for path in self._seen if path.startswith(self._own)]:
-            del self._seen[path]
+        for path in [path for path in self._by_path if path.startswith(self._own)]:
+            del self._by_path[path]
         self.forget_names()
         self.active = True
 
@@ -76,22 +73,19 @@ class FileRecorder:
         """Stop recording."""
         self.active = False
 
-    def report(self, *, ended: bool = False) -> dict[str, Any] | None:
-        """Return the uses so far as they are sent; None if there are none. ``ended`` ends the record."""
-        uses = self.uses(ended=ended) if self.active else ()
-        self.active = self.active and not ended
-        return uses_to_json(uses) if uses else None
-
     def uses(self, *, ended: bool = False) -> tuple[FileUse, ...]:
-        """Return the uses so far, with digests of the files as they are now.
+        """Return the uses so far, with digests of the files as they are now; none unless it is recording.
 
         Args:
-            ended: The trial has ended, so that the snapshots of ``tf.data`` that it made are there.
+            ended: The trial has ended, so that the snapshots of ``tf.data`` that it made are there. Ends the record.
         """
+        if not self.active:
+            return ()
         with self._unrecorded():
             if ended:
                 self._look_for_snapshots()
-            found = [_completed(seen, ended=ended) for seen in list(self._seen.values())]
+                self.stop()
+            found = [_completed(seen, ended=ended) for seen in list(self._by_path.values())]
             return tuple(use for use in found if use is not None)
 
     @contextmanager
@@ -104,14 +98,18 @@ class FileRecorder:
 
     def used(self, name: Any, kinds: int) -> None:
         """Record a use of a file by the name that the caller wrote."""
-        if not kinds & ~self._recorded.get(name, 0) or getattr(self._inside, "on", False):
+        seen = self._by_name.get(name, _NEW)
+        if seen is None or not kinds & ~seen.done or getattr(self._inside, "on", False):
             return  # the usual case of a loop that opens files
         with self._unrecorded():
-            self._record(name, kinds)
+            if (seen := self._find(name)) is not None:
+                _record(seen, kinds)
 
-    def wrote(self, name: Any) -> bool:
-        """Return whether this process has written to a file, by the name that the caller wrote."""
-        return name in self._written and self.active and not getattr(self._inside, "on", False)
+    def wrote(self, name: Any) -> FileUse | None:
+        """Return the use of a file to which this process has written, by the name that the caller wrote."""
+        seen = self._by_name.get(name)
+        recording = self.active and not getattr(self._inside, "on", False)
+        return seen if recording and seen is not None and seen.wrote else None
 
     def closed(self, name: Any, mode: str) -> None:
         """Record that a file was closed to which this process has written, now or before.
@@ -119,27 +117,25 @@ class FileRecorder:
         Digests are computed here because another trial may write to the file until it is read again. A log
         that is appended to in each step needs none: what another trial appends changes it.
         """
-        written = bool(_kinds(mode) & WRITES)
-        if not self.wrote(name) or Path(os.fsdecode(name)).name in DESCRIPTIONS:
+        seen = self.wrote(name)
+        if seen is None or Path(seen.path).name in DESCRIPTIONS:
             return
         with self._unrecorded():
-            seen = self._find(name)
-            if seen is not None and written:
-                state = _state(seen.path)
-                if state is not None and state[:2] not in self._mapped:
-                    self._left[seen.path] = state
-                    seen.digest = "" if mode.startswith("a") else content_digest(seen.path)
-            elif seen is not None and (left := self._left.get(seen.path)) is not None:
-                state = _state(seen.path)
-                if state is not None and state != left and state[:2] == left[:2]:
-                    self._mark_changed(seen)  # while it was read
+            state = _state(seen.path)
+            if state is None:
+                return
+            if not _kinds(mode) & WRITES:
+                if seen.left is not None and state != seen.left and state[:2] == seen.left[:2]:
+                    _mark_changed(seen)  # while it was read
+            elif state[:2] not in self._mapped:
+                seen.left = state
+                seen.digest = "" if mode.startswith("a") else content_digest(seen.path)
 
     def locked(self, name: Any) -> None:
         """Record that another process held a file which was to be read or written."""
         with self._unrecorded():
-            seen = self._find(name)
-            if seen is not None:
-                self._mark_changed(seen)
+            if (seen := self._find(name)) is not None:
+                _mark_changed(seen)
 
     def mapped(self, descriptor: int) -> None:
         """Record that an open file is mapped into memory, by which it may change after it is closed."""
@@ -150,15 +146,15 @@ class FileRecorder:
     def renamed(self, source: Any, target: Any, *_: Any, **__: Any) -> None:
         """Record that a file is about to replace another one."""
         self.used(target, WRITES)
-        before, after = _resolved(source), _resolved(target)
-        if before in self._left and after in self._seen:
-            self._left[after] = self._left.pop(before)
-            self._seen[after].digest = self._seen[before].digest
+        before, after = (self._by_path.get(_resolved(each)) for each in (source, target))
+        if after is None or Path(after.path).name in DESCRIPTIONS | DATED:
+            return  # its content is that of the files beside it, or is not compared
+        if before is not None and before.left is not None:
+            after.left, after.digest, before.left = before.left, before.digest, None
 
     def forget_names(self) -> None:
         """Forget how relative paths were resolved, because the current directory changes."""
-        self._recorded.clear()
-        self._written.clear()
+        self._by_name.clear()
 
     def snapshot(self, directory: str) -> None:
         """Record that a dataset has snapshots in a directory, which are read or made while it is iterated."""
@@ -171,61 +167,26 @@ class FileRecorder:
         for directory, (line, before, datasets) in self._snapshots.items():
             new = _snapshots_in(directory) - before
             for path in new if len(new) >= len(datasets) else new | before:
-                seen, state = self._find(path), _stat(path)
-                if seen is not None and state is not None:
+                if (seen := self._find(path)) is not None and (state := _state(path)) is not None:
                     seen.existed, seen.asked, seen.read_at = path in before, True, line
                     seen.read, seen.wrote = path in before, path in new
                     seen.wrote_at = line if seen.wrote else ""
-                    seen.size, seen.modified = state.st_size, state.st_mtime_ns
-
-    def _record(self, name: Any, kinds: int) -> None:
-        if len(self._recorded) > 8 * MOST:
-            self.forget_names()  # those of ignored files, which a long training may open without end
-        seen = self._find(name)
-        if seen is None:
-            self._recorded[name] = _ALL
-            return
-        if kinds & READS and seen.path in self._left:
-            self._compare_with_written(seen)
-        if kinds & (READS | ASKS) and not seen.wrote:
-            seen.read_at = seen.read_at or _user()
-            seen.asked = True
-            state = _stat(seen.path)
-            if kinds & READS and not seen.read and state is not None:
-                seen.read, seen.size, seen.modified = True, state.st_size, state.st_mtime_ns
-        if kinds & WRITES:
-            if seen.read and not seen.wrote:
-                seen.read_digest = content_digest(seen.path)  # it is about to change
-            seen.wrote, seen.digest = True, ""
-            seen.wrote_at = seen.wrote_at or _user()
-            self._left.pop(seen.path, None)
-            self._written.add(name)
-        # A file that is not there may come to exist, and one that was written may be changed.
-        done = ASKS if seen.wrote else kinds if seen.read else kinds & ~READS
-        self._recorded[name] = self._recorded.get(name, 0) | done
-
-    def _compare_with_written(self, seen: FileUse) -> None:
-        """Mark a file as changed if its content is not what this process has written."""
-        left, state = self._left[seen.path], _state(seen.path)
-        if left == state:
-            return
-        if not seen.digest or content_digest(seen.path) != seen.digest:
-            self._mark_changed(seen)
-        elif state is not None:
-            self._left[seen.path] = state
-
-    def _mark_changed(self, seen: FileUse) -> None:
-        if not seen.changed:
-            seen.changed, seen.read_at = True, _user() or seen.read_at
+                    seen.size, seen.modified = state[2:]
 
     def _find(self, name: Any) -> FileUse | None:
         """Return the record of a file, made if necessary; None if its uses are not recorded."""
-        if len(self._seen) >= MOST:
-            return None  # of a training that opens a file for each batch, not even the path is resolved
-        path = _resolved(name)
-        if path is None or (path not in self._seen and self._is_nobodys(path)):
-            return None
-        return self._seen.setdefault(path, FileUse(path, existed=_stat(path) is not None))
+        if name in self._by_name:
+            return self._by_name[name]
+        if len(self._by_name) > 8 * MOST:
+            # Those of ignored files, which a long training may open without end.
+            self._by_name = {each: seen for each, seen in self._by_name.items() if seen}
+        # Of a training that opens a file for each batch, not even the path is resolved.
+        path = _resolved(name) if len(self._by_path) < MOST else ""
+        seen = self._by_path.get(path)
+        if seen is None and path and not self._is_nobodys(path):
+            seen = self._by_path[path] = FileUse(path, existed=_state(path) is not None)
+        self._by_name[name] = seen
+        return seen
 
     def _is_nobodys(self, path: str) -> bool:
         return (
@@ -236,13 +197,38 @@ class FileRecorder:
         )
 
 
+def _record(seen: FileUse, kinds: int) -> None:
+    if kinds & READS and seen.left is not None and seen.left != _state(seen.path):
+        # Other content than this process has written, or its state after the same was written again.
+        if seen.digest and content_digest(seen.path) == seen.digest:
+            seen.left = _state(seen.path)
+        else:
+            _mark_changed(seen)
+    if kinds & (READS | ASKS) and not seen.wrote:
+        seen.read_at, seen.asked = seen.read_at or _user(), True
+        state = _state(seen.path)
+        if kinds & READS and not seen.read and state is not None:
+            seen.read, (seen.size, seen.modified) = True, state[2:]
+    if kinds & WRITES:
+        if seen.read and not seen.wrote:
+            seen.read_digest = content_digest(seen.path)  # it is about to change
+        seen.wrote, seen.digest, seen.left = True, "", None
+        seen.wrote_at = seen.wrote_at or _user()
+    # A file that is not there may come to exist, and one that was written may be changed.
+    seen.done = ASKS if seen.wrote else seen.done | (kinds if seen.read else kinds & ~READS)
+
+
+def _mark_changed(seen: FileUse) -> None:
+    if not seen.changed:
+        seen.changed, seen.read_at = True, _user() or seen.read_at
+
+
 def _completed(seen: FileUse, *, ended: bool) -> FileUse | None:
     """Return a use with its digests; None if it cannot matter to another trial."""
-    state = _stat(seen.path)
+    state = _state(seen.path)
     if state is None or not (seen.read or seen.wrote or seen.existed):
         return seen if seen.changed else None
-    unchanged = (state.st_size, state.st_mtime_ns) == (seen.size, seen.modified)
-    if seen.read and not seen.read_digest and unchanged:
+    if seen.read and not seen.read_digest and state[2:] == (seen.size, seen.modified):
         seen.read_digest = content_digest(seen.path)
     # Of a file that is still open, the content is known at the end.
     last = ended and seen.wrote and not seen.digest
@@ -274,30 +260,19 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
 def _opened(name: Any, _mode: Any, flags: Any) -> None:
     if isinstance(name, int) or not isinstance(flags, int):
         return
-    reads = not flags & (os.O_WRONLY | os.O_TRUNC)
+    kinds = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
     # `keras.callbacks.CSVLogger` looks for the header of a file that it appends to.
-    if reads and any(
-        sys._getframe(n).f_code.co_filename.endswith("/csv_logger.py") for n in (2, 3)
+    callers = (sys._getframe(n).f_code.co_filename for n in (2, 3))
+    if not flags & (os.O_WRONLY | os.O_TRUNC) and not any(
+        each.endswith("/csv_logger.py") for each in callers
     ):
-        reads = False
-    writes = WRITES if flags & (os.O_WRONLY | os.O_RDWR) else 0
-    RECORDER.used(name, writes | (READS if reads else 0))
-
-
-def _changes(path: Any, *_: Any) -> None:
-    RECORDER.used(path, WRITES)
-
-
-def _links(_source: Any, target: Any, *_: Any) -> None:
-    RECORDER.used(target, WRITES)
+        kinds |= READS
+    RECORDER.used(name, kinds)
 
 
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": _opened,
     "os.rename": RECORDER.renamed,
-    "os.truncate": _changes,
-    "os.link": _links,
-    "os.symlink": _links,
     "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
     "mmap.__new__": lambda descriptor, *_: RECORDER.mapped(descriptor),
     "os.chdir": lambda *_: RECORDER.forget_names(),
@@ -364,18 +339,17 @@ def _watch_tensorflow() -> None:
     used, files = RECORDER.used, file_io.FileIO
     _observe(files, "__init__", lambda _file, name, mode="r", *_: used(_text(name), _kinds(mode)))
     _observe(files, "close", lambda file: _at_close(_text(file.name), file.mode))
-    for module in (file_io, tf.io.gfile):
-        for name in ("file_exists_v2", "exists"):
-            _observe(module, name, lambda path, *_: used(_text(path), ASKS))
-        for name in ("rename_v2", "rename"):
-            _observe(module, name, lambda a, b, *_, **__: RECORDER.renamed(_text(a), _text(b)))
-    reader = (py_checkpoint_reader, "NewCheckpointReader")
+    for module, exists, rename in (
+        (file_io, "file_exists_v2", "rename_v2"),
+        (tf.io.gfile, "exists", "rename"),
+    ):
+        _observe(module, exists, lambda path, *_: used(_text(path), ASKS))
+        _observe(module, rename, lambda a, b, *_, **__: RECORDER.renamed(_text(a), _text(b)))
+    reader, dataset = (py_checkpoint_reader, "NewCheckpointReader"), tf.data.Dataset
     _observe(*reader, lambda prefix: used(f"{_text(prefix)}.index", READS))
     _observe(functional_saver.MultiDeviceSaver, "save", _saved)
-    _observe(tf.data.Dataset, "cache", _cached)
-    _observe(
-        tf.data.Dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path))
-    )
+    _observe(dataset, "cache", _cached)
+    _observe(dataset, "snapshot", lambda _, path, *__, **___: RECORDER.snapshot(_text(path)))
 
 
 def _at_close(name: str, mode: str) -> Callable[[], None]:
@@ -412,8 +386,7 @@ def _watch_databases() -> None:
     import h5py
 
     def opened(_file: Any, name: Any = "", mode: str = "r", *_: Any, **__: Any) -> None:
-        if isinstance(name, str | bytes | os.PathLike):
-            RECORDER.used(os.fsdecode(name), _kinds(mode.replace("a", "r+")))
+        RECORDER.used(_text(name), _kinds(mode.replace("a", "r+")))
 
     def database(name: Any, flag: str = "r", *_: Any) -> None:
         # Which of them it is depends on the installed library; those that do not exist are left out.
@@ -428,9 +401,7 @@ def _watch_databases() -> None:
 
 def _observe(owner: Any, name: str, tell: Callable[..., Callable[[], None] | None]) -> None:
     """Replace ``owner.name`` by a function that calls ``tell`` first, and afterwards what ``tell`` returns."""
-    original = getattr(owner, name, None)
-    if original is None:
-        return
+    original = getattr(owner, name)
 
     @functools.wraps(original)
     def observed(*arguments: Any, **options: Any) -> Any:
@@ -460,49 +431,34 @@ def _text(name: Any) -> str:
     return os.fsdecode(found) if isinstance(found, str | bytes) else ""
 
 
-def _resolved(name: Any) -> str | None:
-    """Return the absolute path of a file on a disk; None for other names."""
-    try:
-        text = os.fsdecode(name)
-    except TypeError:
-        return None
-    if not text or "://" in text or text.startswith(("file:", ":memory:")):
-        return None
-    return os.path.realpath(text)
+def _resolved(name: Any) -> str:
+    """Return the absolute path of a file on a disk; empty for other names."""
+    text = _text(name)
+    remote = "://" in text or text.startswith(("file:", ":memory:"))
+    return os.path.realpath(text) if text and not remote else ""
 
 
-def _stat(path: str) -> os.stat_result | None:
-    """Return the state of a regular file; None if there is none."""
+def _state(path: str) -> tuple[int, ...] | None:
+    """Return device, inode, size and time (ns) of a regular file, which writing changes; None if there is none."""
     try:
         found = Path(path).stat()
     except (OSError, ValueError):
         return None
-    return found if stat.S_ISREG(found.st_mode) else None
-
-
-def _state(path: str) -> tuple[int, ...] | None:
-    """Return what changes when a regular file is written; None if there is none."""
-    found = _stat(path)
-    return found and (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    regular = stat.S_ISREG(found.st_mode)
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns) if regular else None
 
 
 @functools.cache
 def _libraries() -> tuple[str, ...]:
     """Return the directories of Python, of installed libraries, and of their caches."""
     home = Path.home()
-    directories = {sys.prefix, sys.base_prefix, sys.exec_prefix, *sysconfig.get_paths().values()}
-    directories |= {str(home / top / each) for top in (".cache", ".config") for each in _CACHES}
-    directories |= {
-        str(home / ".keras" / "keras.json"),
-        tempfile.gettempdir() + "/sweeper-",
+    caches = (home / top / each for top in (".cache", ".config") for each in _CACHES)
+    own = os.path.realpath(tempfile.gettempdir()) + "/sweeper-"
+    return (
+        own,
         _PACKAGE,
-    }
-    return tuple(
-        os.path.realpath(each) + ("" if each.endswith("-") else os.sep) for each in directories
+        *(os.path.realpath(str(each)) + os.sep for each in (sys.prefix, sys.base_prefix, *caches)),
     )
-
-
-_is_users = functools.lru_cache(maxsize=4096)(is_users)
 
 
 def _user() -> str:
@@ -512,7 +468,7 @@ def _user() -> str:
         file = frame.f_code.co_filename
         if file.startswith(_PACKAGE):
             continue
-        if _is_users(file):
+        if is_users(file):
             return f"`{frame.f_code.co_name}` {Path(file).name}:{frame.f_lineno}"
         if "/keras/src/callbacks/" in file:
             callback = frame.f_code.co_qualname.partition(".")[0]

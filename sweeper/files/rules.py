@@ -58,25 +58,22 @@ def in_a_run(trial: TrialUses, others: Sequence[TrialUses]) -> Iterator[FileFind
             earlier attempts at the trial, the latest last.
     """
     for use in trial.uses:
-        theirs = [(each.who, other, each.same) for each in others for other in each.uses]
-        theirs = [(who, other, same) for who, other, same in theirs if other.path == use.path]
-        wrote = [(who, other) for who, other, same in theirs if other.wrote and not same]
-        who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
+        theirs = [(each, other) for each in others for other in each.uses if other.path == use.path]
+        latest = {each.who: other for each, other in theirs if not each.same}
         # What another trial reported before this one wrote is judged now.
-        latest = {name: other for name, other, same in theirs if not same}
         for name, other in latest.items() if use.wrote else ():
             if other.changed:
                 yield _changed(name, other, trial.who, use)
+        wrote = [(each.who, other) for each, other in theirs if other.wrote and not each.same]
+        who, written = wrote[-1] if wrote else ("another process", FileUse(use.path))
         if use.changed:
             yield _changed(trial.who, use, who, written)
-        elif not wrote:
-            if use.read and not use.wrote:
-                yield from _changed_input(use, [(who, other) for who, other, _ in theirs])
-        elif not (use.depends and use.existed):
-            if _differ(use, written):
-                yield _overwritten(use, who, trial.who)
-        else:
+        elif wrote and use.asked and use.existed:
             yield from _dependent(trial.who, use, who, written)
+        elif wrote and _differ(use.digest, written.digest):
+            yield _overwritten(use, who, trial.who)
+        elif not wrote and use.read and not use.wrote:
+            yield from _changed_input(use, [(each.who, other) for each, other in theirs])
 
 
 def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
@@ -89,7 +86,8 @@ def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
     by_path = {use.path: use for use in second.uses}
     for use in first.uses:
         other = by_path.get(use.path, FileUse(use.path))
-        if not use.wrote or use.existed or (other.wrote and not _differ(use, other)):
+        same = other.wrote and not _differ(use.digest, other.digest)
+        if not use.wrote or use.existed or same:
             continue
         if other.asked or (use.asked and other.wrote):
             would = "would have written other content" if other.wrote else "would have had none"
@@ -104,14 +102,14 @@ def in_a_check(first: TrialUses, second: TrialUses) -> Iterator[FileFinding]:
 
 def _dependent(reader: str, use: FileUse, writer: str, written: FileUse) -> Iterator[FileFinding]:
     """Yield a finding about a file that a trial found and read, or looked for, and another one wrote."""
-    where, known = f"which {writer} wrote{_by(written.wrote_at)}", use.read_digest and use.digest
-    if known and use.read_digest != use.digest:
+    where = f"which {writer} wrote{_by(written.wrote_at)}"
+    if _differ(use.read_digest, use.digest):
         message = (
             f"{reader} is not independent: {_at(use.read_at)}reads {use.name}, {where}, and writes other "
             f"content to it{_by(use.wrote_at)}; {_OR_BEFORE}"
         )
         yield FileFinding("error", use.path, message)
-    elif known or not use.wrote:
+    elif (use.read_digest and use.digest) or not use.wrote:
         message = (
             f"{reader} {'reads' if use.read else 'looks for'} {use.name}{_by(use.read_at)}, {where}; its "
             f"result does not depend on {writer} only if it would have written the same: `sweeper check "
@@ -140,11 +138,7 @@ def _overwritten(use: FileUse, first: str, second: str) -> FileFinding:
 def _changed_input(use: FileUse, theirs: Iterable[tuple[str, FileUse]]) -> Iterator[FileFinding]:
     """Yield a note if an input of the user's has other content than when another trial read it last."""
     readers = [(who, other) for who, other in theirs if other.read and not other.wrote]
-    if not readers:
-        return
-    who, other = readers[-1]
-    if (other.size, other.modified) == (use.size, use.modified):
-        return
+    who, other = readers[-1] if readers else ("", use)
     known = bool(other.read_digest and use.read_digest)
     # A file that was written again with the same length may be the same.
     if other.read_digest != use.read_digest if known else other.size != use.size:
@@ -155,8 +149,8 @@ def _changed_input(use: FileUse, theirs: Iterable[tuple[str, FileUse]]) -> Itera
         yield FileFinding("note", use.path, message)
 
 
-def _differ(ours: FileUse, theirs: FileUse) -> bool:
-    return bool(ours.digest and theirs.digest) and ours.digest != theirs.digest
+def _differ(first: str, second: str) -> bool:
+    return bool(first and second) and first != second
 
 
 def _at(line: str) -> str:

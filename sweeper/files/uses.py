@@ -6,7 +6,7 @@ import dbm
 import shutil
 import zipfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ MOST_BYTES = 256 * 2**20
 """Size above which no digest of a file is computed."""
 
 _CHUNK = 1 << 20
-_DATED = frozenset({"fingerprint.pb", "metadata.json"})
+DATED = frozenset({"fingerprint.pb", "metadata.json"})
 """Files, and members of a ``.keras`` file, that contain a time or a random id beside the content of others."""
 
 DESCRIPTIONS = frozenset({"dataset_spec.pb", "saved_model.pb", "snapshot.metadata"})
@@ -40,6 +40,8 @@ class FileUse:
         digest: Digest of the content that the trial wrote last; empty if it is unknown.
         read_at: The user's line, or the callback, that read or looked for it first.
         wrote_at: The user's line, or the callback, that wrote it first.
+        left: State of the file as this process closed it; for the recorder only.
+        done: Kinds of use that need no further record; for the recorder only.
     """
 
     path: str
@@ -54,6 +56,8 @@ class FileUse:
     digest: str = ""
     read_at: str = ""
     wrote_at: str = ""
+    left: tuple[int, ...] | None = None
+    done: int = 0
 
     @property
     def name(self) -> str:
@@ -61,17 +65,14 @@ class FileUse:
         path, here = Path(self.path), Path.cwd()
         return str(path.relative_to(here)) if path.is_relative_to(here) else self.path
 
-    @property
-    def depends(self) -> bool:
-        """Whether the trial's result may depend on an earlier writer of the file."""
-        return self.read or (self.asked and self.existed)
-
 
 def uses_to_json(uses: Iterable[FileUse]) -> dict[str, Any]:
     """Return the uses of one attempt as they are stored: those of their fields that are set."""
-    fields = [asdict(use) for use in sorted(uses, key=lambda use: use.path)]
+    stored = [
+        asdict(replace(use, left=None, done=0)) for use in sorted(uses, key=lambda use: use.path)
+    ]
     return {
-        "uses": [{k: v for k, v in each.items() if v not in (False, None, "")} for each in fields]
+        "uses": [{k: v for k, v in each.items() if v not in (False, None, "")} for each in stored]
     }
 
 
@@ -132,7 +133,7 @@ def content_digest(path: str) -> str:
     digest = xxhash.xxh3_128()
     try:
         parts = _beside(file)
-        if file.name in _DATED or sum(part.stat().st_size for part in parts) > MOST_BYTES:
+        if file.name in DATED or sum(part.stat().st_size for part in parts) > MOST_BYTES:
             return ""
         # The bytes of a store of `dbm.ndbm` differ between equal contents.
         if file.suffix == ".db" and dbm.whichdb(path.removesuffix(".db")) == "dbm.ndbm":
@@ -143,7 +144,7 @@ def content_digest(path: str) -> str:
         for part in parts:
             if zipfile.is_zipfile(part):
                 with zipfile.ZipFile(part) as archive:
-                    members = [m for m in archive.infolist() if m.filename not in _DATED]
+                    members = [m for m in archive.infolist() if m.filename not in DATED]
                     for each in sorted(members, key=lambda m: m.filename):
                         digest.update(f"{each.filename}:{each.CRC}:{each.file_size};".encode())
                 continue

@@ -24,6 +24,7 @@ from typing import NoReturn
 
 from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
 from sweeper.files.recorder import RECORDER
+from sweeper.files.uses import uses_to_json
 from sweeper.inspection.sources import is_users
 from sweeper.replay.lines import line_of_error
 from sweeper.run.protocol.channel import Channel, GarbledError
@@ -99,8 +100,8 @@ class ChannelLink:
 
     def report_files(self, *, ended: bool = False) -> None:
         """Report the files that the trial has used so far, if it used any outside of its directory."""
-        if used := RECORDER.report(ended=ended):
-            self.send(FilesUsed(used, ended))
+        if uses := RECORDER.uses(ended=ended):
+            self.send(FilesUsed(uses_to_json(uses), ended))
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         self.send(Suggest(name, distribution))

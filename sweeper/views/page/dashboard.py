@@ -51,7 +51,6 @@ from sweeper.views.page.report import PATIENCE, asset, page_template
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-    from sqlalchemy.engine import URL
 
     from sweeper.db.repository import Repository
 
@@ -396,7 +395,7 @@ def open_dashboard(
         raise ExecutionError(msg) from None
 
 
-def _check_file(url: URL) -> None:
+def _check_file(url: Any) -> None:
     """Check that the SQLite file exists, because Optuna would create it, and is in WAL mode."""
     from sweeper.db.faults import missing
 
