@@ -144,7 +144,7 @@ def test_a_function_that_gives_fewer_batches_than_before_is_refused():
 def test_going_on_in_a_function_of_the_epoch_tells_what_it_costs():
     train, _, notices = opened(Data(train=lambda _epoch: [(X, Y)] * 3))
     next(train.open(1, 2))
-    assert "2 batches are dropped" in notices[0]
+    assert "2 batches are read and dropped" in notices[0]
 
 
 # PyDatasets
