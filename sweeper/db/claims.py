@@ -281,12 +281,11 @@ def _held_up(connection: Connection, study: AnyRow, number: int) -> str | None:
 
 
 def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
-    newest = connection.scalar(
-        sa.select(sa.func.max(Trial.optuna_trial_id)).where(Trial.study_id == study.id)
+    # Within the next statement, because each is a round trip under the study's lock.
+    newest = sa.select(sa.func.coalesce(sa.func.max(Trial.optuna_trial_id), -1)).where(
+        Trial.study_id == study.id
     )
-    others = optuna_rows.trials_after(
-        connection, study.optuna_study_id, -1 if newest is None else newest
-    )
+    others = optuna_rows.trials_after(connection, study.optuna_study_id, newest.scalar_subquery())
     if others:
         count = sa.select(sa.func.count()).where(Trial.study_id == study.id)
         own = int(connection.scalar(count) or 0)

@@ -171,8 +171,10 @@ def lock_study(connection: Connection, study_id: int) -> bool:
     return connection.scalar(query.with_for_update()) is not None
 
 
-def trials_after(connection: Connection, study_id: int, trial_id: int) -> int:
-    """Return the number of the study's trials in Optuna that are newer than ``trial_id``.
+def trials_after(
+    connection: Connection, study_id: int, trial_id: sa.ScalarSelect[int | None]
+) -> int:
+    """Return the number of the study's trials in Optuna that are newer than the selected id.
 
     Unlike a count of all trials, this does not grow with the earlier ones.
     """
