@@ -117,7 +117,7 @@ def put_array(array: Any, tensors: Tensors, key: str) -> Json:
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.hasobject:
         raise NotPlainError(key, array, "an array of Python objects")
-    if plain.dtype.kind in "SUMmV" and plain.dtype.name != "bfloat16":
+    if plain.dtype.kind in "SUMm" or issubclass(plain.dtype.type, np.void):
         # Padding between the fields of a record is undefined, and assignment does not copy it.
         filled = np.zeros(plain.shape, plain.dtype)
         filled[...] = plain
