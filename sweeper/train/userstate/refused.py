@@ -68,9 +68,8 @@ class Uncaptured(Value):
 
     def begin(self) -> None:
         super().begin()
-        if not self.kind.stable:
-            # Some pickles differ each time, are too large, or cannot be made.
-            self.comparable = self.began is not None and same(self.began, self.token())
+        # Some pickles differ each time, and are not compared.
+        self.comparable = self.kind.stable or same(self.began, self.token())
 
     def changed(self) -> bool:
         if self.began is MISSING:
@@ -171,12 +170,22 @@ def _inside_weak(thing: Any, path: ObjectPath) -> Iterator[Edge]:
             yield Edge(path.noted("an item"), each() if isinstance(each, weakref.ref) else each)
 
 
+class _Bounded(io.BytesIO):
+    """File in memory that refuses more than `_MOST_PICKLED` bytes."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > _MOST_PICKLED:
+            raise pickle.PicklingError("too large")
+        return super().write(data)
+
+
 def _pickled(thing: object) -> bytes | None:
+    taken = _Bounded()
     try:
-        taken = pickle.dumps(thing, 5)
+        pickle.Pickler(taken, 5).dump(thing)
     except Exception:
         return None
-    return taken if len(taken) <= _MOST_PICKLED else None
+    return taken.getvalue()
 
 
 def opaque(thing: object) -> Kind:
