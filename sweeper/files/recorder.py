@@ -273,6 +273,9 @@ def _opened(name: Any, _mode: Any, flags: Any) -> None:
 _EVENTS: dict[str, Callable[..., None]] = {
     "open": _opened,
     "os.rename": RECORDER.renamed,
+    "os.truncate": lambda path, *_: RECORDER.used(path, WRITES),
+    "os.link": lambda _source, target, *_: RECORDER.used(target, WRITES),
+    "os.symlink": lambda _source, target, *_: RECORDER.used(target, WRITES),
     "sqlite3.connect": lambda path, *_: RECORDER.used(path, READS | WRITES),
     "mmap.__new__": lambda descriptor, *_: RECORDER.mapped(descriptor),
     "os.chdir": lambda *_: RECORDER.forget_names(),

@@ -116,11 +116,19 @@ def replaced(scale):
     return Path("scale.txt").read_text()
 
 
+def linked(scale):
+    """Write beside, and link: as a download does that must not replace another one."""
+    if not Path("scale.txt").is_file():
+        Path(f"scale-{scale}.tmp").write_text(str(scale))
+        Path("scale.txt").hardlink_to(f"scale-{scale}.tmp")
+    return Path("scale.txt").read_text()
+
+
 CASES = {
     case.__name__: case
     for case in (
         *(statistics, memory, mapped, database, hdf5, shelf, cache, snapshot),
-        *(saved_model, tf_checkpoint, tf_file, replaced),
+        *(saved_model, tf_checkpoint, tf_file, replaced, linked),
     )
 }
 assert dbm
