@@ -93,17 +93,21 @@ def read_status(
     if each or repeated:
         stands = trial_statuses(connection, study, trials, live, objectives)
 
-    def configured(group: Sequence[AnyRow]) -> tuple[ConfigurationRecord, ...]:
+    def configured(group: Sequence[AnyRow], *, compared: bool) -> tuple[ConfigurationRecord, ...]:
         if not repeated:
             return ()
         chosen = {trial.number for trial in group}
         found = [trial for trial in stands if trial.number in chosen]
-        return configurations_of(found, study.direction, study.definition)
+        return configurations_of(found, study.direction, study.definition, compared=compared)
 
     def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
         if several:
             return None
-        return leader_of(configured(group)) if repeated else best_trial(connection, study, group)
+        return (
+            leader_of(configured(group, compared=False))
+            if repeated
+            else best_trial(connection, study, group)
+        )
 
     codes: tuple[CodeGroup, ...] = ()
     ranked = trials
@@ -124,7 +128,7 @@ def read_status(
         failed=counts["failed"],
         waiting=max(study.target - len(trials), 0) + counts["waiting"],
         best=best_of(ranked),
-        configurations=configured(ranked) if each else (),
+        configurations=configured(ranked, compared=True) if each else (),
         confirmed=_confirmed(connection, study) if each else (),
         objectives=objectives if several else (),
         pareto=pareto_front(connection, study, ranked, objectives) if several else (),

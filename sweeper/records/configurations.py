@@ -105,7 +105,11 @@ def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
 
 
 def configurations_of(
-    trials: Iterable[Training], direction: str, definition: Mapping[str, Any]
+    trials: Iterable[Training],
+    direction: str,
+    definition: Mapping[str, Any],
+    *,
+    compared: bool = True,
 ) -> tuple[ConfigurationRecord, ...]:
     """Return the configurations of these trials: complete ones by rank, then the others by number.
 
@@ -113,6 +117,7 @@ def configurations_of(
         trials: Trials that ran under the same definition.
         direction: ``"maximize"`` or ``"minimize"``.
         definition: Stored definition of the study.
+        compared: Whether to compute intervals and comparisons with the leader.
     """
     repeating = Repeating.of(definition)
     trained = sorted(trials, key=lambda each: each.number)
@@ -137,7 +142,7 @@ def configurations_of(
         standing = Race(tuple(complete), leader, None, LEVEL)
     leader = standing.leader
     comparisons: Mapping[int, Comparison] = {}
-    if leader in complete and not repeating.is_plain:
+    if compared and leader in complete and not repeating.is_plain:
         comparisons = compare(complete, direction, leader=leader, level=standing.level)
     sign = -1.0 if direction == "maximize" else 1.0
 
@@ -158,7 +163,8 @@ def configurations_of(
             values=own,
             mean=fmean(own.values()) if own else None,
             std=spread_of(list(own.values())),
-            interval=interval_of_mean(own.values()),
+            # SciPy takes longer to import than everything else that lists studies.
+            interval=interval_of_mean(own.values()) if compared else None,
             trials=tuple(trial.number for trial in groups[number]),
             best_trial=None if best is None else repeating.number(number, best[1]),
             comparison=comparisons.get(number),

@@ -961,6 +961,23 @@ def test_the_total_of_a_study_with_repeats_is_a_multiple_of_them(repository):
     assert repository.set_target("digits", 6).target == 6
 
 
+def test_counts_of_a_study_with_repeats_need_no_statistics(repository, monkeypatch):
+    """Slots ask for them at each trial's end, and `ls` imports no SciPy."""
+    repository.create_or_open(replace(ROW, definition={**ROW.definition, "repeats": 2}, target=4))
+    for value in (0.5, 0.7, 0.1, 0.2):
+        repository.finish(take(repository).token, Ending("complete", 30, value, "d" * 32))
+
+    def refuse(*_arguments, **_options):
+        pytest.fail("statistics of configurations")
+
+    assert all(each.interval for each in repository.status("digits").configurations)
+    for name in ("compare", "interval_of_mean"):
+        monkeypatch.setattr(f"sweeper.records.configurations.{name}", refuse)
+    assert repository.status("digits", each=False).best.value == pytest.approx(
+        0.6 if ROW.direction == "maximize" else 0.15
+    )
+
+
 def test_an_attempts_fingerprint_comes_back_to_the_attempts_after_it(repository):
     repository.create_or_open(ROW)
     first = take(repository)
