@@ -65,13 +65,21 @@ def test_what_an_extension_changes_is_said(repository):
 
 @pytest.mark.parametrize(("steps", "said"), [(10, True), (11, False), (None, False)])
 @pytest.mark.parametrize("epochs", [5, 3])
+@pytest.mark.parametrize("own", [False, True])
 def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extended_trial(
-    epochs, steps, said
+    own, epochs, steps, said
 ):
     import keras
 
+    class WithoutConfig(keras.optimizers.schedules.LearningRateSchedule):
+        def __init__(self, decay_steps):
+            self.decay_steps = decay_steps
+
+        def __call__(self, step):
+            return 0.1 - 0.1 * step / self.decay_steps
+
     sent = []
-    rate = keras.optimizers.schedules.CosineDecay(0.1, 30)
+    rate = WithoutConfig(30) if own else keras.optimizers.schedules.CosineDecay(0.1, 30)
     plan = SimpleNamespace(model=SimpleNamespace(optimizer=keras.optimizers.SGD(rate)))
     _notice_first_length(
         SimpleNamespace(epochs=3),
@@ -83,7 +91,7 @@ def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extende
     assert len(sent) == (said and epochs == 5)
     if sent:
         assert (
-            "CosineDecay has decay_steps=30, the steps of the study's first 3 epochs"
+            f"{type(rate).__name__} has decay_steps=30, the steps of the study's first 3 epochs"
             in sent[0].message
         )
 

@@ -363,8 +363,8 @@ def _notice_first_length(
 ) -> None:
     """Warn if an extended trial's learning rate still has the study's first length as a constant.
 
-    Then the trial differs from one that had the new length from its beginning. A schedule without
-    `get_config` is not looked at.
+    Then the trial differs from one that had the new length from its beginning. The constants of a schedule
+    without `get_config` are its attributes.
     """
     first = definition.epochs
     rate = getattr(plan.model.optimizer, "_learning_rate", None)
@@ -375,7 +375,7 @@ def _notice_first_length(
     try:
         constants = rate.get_config()
     except NotImplementedError:
-        return
+        constants = vars(rate)
     for name, value in constants.items():
         if steps is not None and isinstance(value, int | float) and value == first * steps:
             link.send(
