@@ -161,7 +161,7 @@ class Trial:
         """Return the objects that `output_only` has exempted; the list grows during training."""
         return self._output
 
-    def output_only(self, thing: _Output) -> _Output:
+    def output_only(self, obj: _Output) -> _Output:
         """Exempt an object that only writes output, such as a progress bar or log file, from capture.
 
         It is neither inspected, captured nor restored: a resumed trial has a new object from the
@@ -169,14 +169,14 @@ class Trial:
         with the attempt and shown by `sweeper show`.
 
         Args:
-            thing: Any object, also one that is made during training.
+            obj: Any object, also one that is made during training.
 
         Returns:
-            ``thing``, so that it can be used at once.
+            ``obj``, so that it can be used at once.
         """
-        if not any(known is thing for known in self._output):
-            self._output.append(thing)
-        return thing
+        if not any(known is obj for known in self._output):
+            self._output.append(obj)
+        return obj
 
     def _suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
         if not isinstance(name, str) or not name:

@@ -60,13 +60,13 @@ class AgeBoundary:
         self.ages_unknown = False
         """True if objects were frozen or unfrozen since, so that ages are unknown."""
 
-    def older(self, things: Iterable[object]) -> set[int]:
+    def older(self, objects: Iterable[object]) -> set[int]:
         """Return the ids of the older objects; an object without an age counts as young.
 
         Numbers, strings, arrays and containers of only these have no age, because the collector
         does not list them.
         """
-        aged = {id(thing) for thing in things if gc.is_tracked(thing)}
+        aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
         asked = aged | {id(self._before), id(self._after)}
         young = asked.intersection(map(id, gc.get_objects()))
         young.difference_update(map(id, self._census))
@@ -133,15 +133,15 @@ class Earlier:
         self._kept = {key: kept for key, kept in self._kept.items() if kept[0]() is not None}
         for key, each in owned.items():
             try:
-                reference = weakref.ref(each.thing)
+                reference = weakref.ref(each.obj)
             except TypeError:
                 continue
             self._kept.setdefault(key, (reference, f"{_whole(each.path)} of trial {trial}"))
 
-    def holder_of(self, thing: object) -> str:
-        """Return the path of ``thing`` in an earlier trial; an empty string for none."""
-        reference, where = self._kept.get(id(thing), (None, ""))
-        return where if reference is not None and reference() is thing else ""
+    def holder_of(self, obj: object) -> str:
+        """Return the path of ``obj`` in an earlier trial; an empty string for none."""
+        reference, where = self._kept.get(id(obj), (None, ""))
+        return where if reference is not None and reference() is obj else ""
 
 
 class Guard:
@@ -212,8 +212,8 @@ class Guard:
                 f"{self._call(what)} returned a value that refers to more than {MOST:,} objects; "
                 "the guard did not inspect the others"
             )
-        things = [visit.thing for visit in visited.visits if visit.sort not in _NEVER_OWNED]
-        old = line.older(things)
+        objects = [visit.obj for visit in visited.visits if visit.sort not in _NEVER_OWNED]
+        old = line.older(objects)
         if line.ages_unknown:
             self.warn(
                 "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects "
@@ -230,14 +230,14 @@ class Guard:
         owned = owned_among(visited)
         taken = {key: each for key, each in owned.items() if key in old}
         for visit in visited.visits:
-            if id(visit.thing) in old and id(visit.thing) not in owned and _was_filled(visit, old):
-                taken[id(visit.thing)] = _as_owned(visit)
+            if id(visit.obj) in old and id(visit.obj) not in owned and _was_filled(visit, old):
+                taken[id(visit.obj)] = _as_owned(visit)
         earlier = self._earlier
         inline = earlier is not None and earlier.inline
         taken = {
             key: each
             for key, each in taken.items()
-            if (inline and sort_of(each.thing) in _NOT_UNDONE)
+            if (inline and sort_of(each.obj) in _NOT_UNDONE)
             # Data may go through any layer: nothing there is trained.
             or (what != "data" and _must_be_fresh(each, owned) and not _only_draws(each, owned))
         }
@@ -247,11 +247,11 @@ class Guard:
 
     def _refusal(self, what: What, ends: list[Owned]) -> IndependenceError:
         before = f"an object that existed before {self._call(what)} was called"
-        found = holders_of([end.thing for end in ends], [*self._factories.values(), *self._others])
+        found = holders_of([end.obj for end in ends], [*self._factories.values(), *self._others])
         sharings = []
         for end in ends:
-            holder = found.get(id(end.thing), "")
-            earlier = "" if self._earlier is None else self._earlier.holder_of(end.thing)
+            holder = found.get(id(end.obj), "")
+            earlier = "" if self._earlier is None else self._earlier.holder_of(end.obj)
             if earlier:
                 holder = f"{earlier} (kept by {holder})" if holder else earlier
             here = f"{_whole(end.path)} of this trial"
@@ -274,13 +274,13 @@ def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
 
     That is a model, a layer, an optimizer, a training step, and a trainable variable of a layer.
     """
-    sort = sort_of(each.thing)
-    if sort in _FRESH or isinstance(each.thing, TrainingStep):
+    sort = sort_of(each.obj)
+    if sort in _FRESH or isinstance(each.obj, TrainingStep):
         return True
     if sort is not Sort.VARIABLE or each.by_code or each.inside is None:
         return False
-    trainable = bool(fields_of(each.thing).get("_trainable", True))
-    return trainable and sort_of(owned[each.inside].thing) in _LAYERS
+    trainable = bool(fields_of(each.obj).get("_trainable", True))
+    return trainable and sort_of(owned[each.inside].obj) in _LAYERS
 
 
 def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
@@ -288,19 +288,19 @@ def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
 
     Such state begins equal in every attempt, and is in the checkpoints.
     """
-    if sort_of(each.thing) not in _LAYERS or gets_weights(each.thing):
+    if sort_of(each.obj) not in _LAYERS or gets_weights(each.obj):
         return False
-    within = {id(each.thing)}
+    within = {id(each.obj)}
     for key, inner in owned.items():  # an object comes before what is inside it
         if inner.inside not in within:
             continue
         within.add(key)
-        if sort_of(inner.thing) in _LAYERS:
-            if gets_weights(inner.thing):
+        if sort_of(inner.obj) in _LAYERS:
+            if gets_weights(inner.obj):
                 return False
             continue
-        around = None if inner.inside is None else owned[inner.inside].thing
-        if Sort.SEEDS not in (sort_of(inner.thing), sort_of(around)):
+        around = None if inner.inside is None else owned[inner.inside].obj
+        if Sort.SEEDS not in (sort_of(inner.obj), sort_of(around)):
             return False
     return len(within) > 1
 
@@ -309,14 +309,14 @@ def _was_filled(visit: Visit, old: set[int]) -> bool:
     """Return whether an older layer has weights that this trial made."""
     if visit.sort not in _LAYERS:
         return False
-    fields = fields_of(visit.thing)
+    fields = fields_of(visit.obj)
     weights = [*fields.get("_trainable_variables", ()), *fields.get("_non_trainable_variables", ())]
     return any(id(weight) not in old for weight in weights)
 
 
 def _as_owned(visit: Visit) -> Owned:
-    name = fields_of(visit.thing).get("name", "")
-    return Owned(visit.thing, visit.sort.value, visit.path.text, name)
+    name = fields_of(visit.obj).get("name", "")
+    return Owned(visit.obj, visit.sort.value, visit.path.text, name)
 
 
 def _whole(path: str) -> str:
@@ -343,9 +343,9 @@ def _shared_initializers(visits: Sequence[Visit], old: set[int], factory: str) -
     made: dict[int, Any] = {}
     for visit in visits:
         # A layer that was there before has its weights, and its initializer is done.
-        if visit.sort in _LAYERS and id(visit.thing) not in old:
-            where = f"{visit.path.text} {label_of(visit.thing, visit.sort)!r}"
-            for name, value in list(fields_of(visit.thing).items()):
+        if visit.sort in _LAYERS and id(visit.obj) not in old:
+            where = f"{visit.path.text} {label_of(visit.obj, visit.sort)!r}"
+            for name, value in list(fields_of(visit.obj).items()):
                 if (
                     Initializer in type(value).__mro__
                     and fields_of(value).get("_init_seed", 0) is None

@@ -61,7 +61,7 @@ class Visit(NamedTuple):
         root: Text of the root's path.
     """
 
-    thing: Any
+    obj: Any
     sort: Sort
     path: ObjectPath
     parent: int
@@ -87,68 +87,68 @@ def visits_from(roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None)
     visits: list[Visit] = []
 
     def visit(edge: Edge, parent: int) -> Iterable[Edge] | None:
-        sort = sort_of(edge.thing)
+        sort = sort_of(edge.obj)
         if sort in _NEVER:
             return None
         above = visits[parent] if parent >= 0 else None
         by_code = edge.how is How.USED or (above is not None and above.by_code)
         root = edge.path.text if above is None else above.root
-        visits.append(Visit(edge.thing, sort, edge.path, parent, by_code, root))
-        return parts_of(edge.thing, sort, edge.path, compiled=edge.thing is trained)
+        visits.append(Visit(edge.obj, sort, edge.path, parent, by_code, root))
+        return parts_of(edge.obj, sort, edge.path, compiled=edge.obj is trained)
 
-    cut = objects.walk([Edge(path, thing) for path, thing in roots], visit)
+    cut = objects.walk([Edge(path, obj) for path, obj in roots], visit)
     return Visited(visits, cut)
 
 
-def parts_of(thing: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
-    """Yield the edges of ``thing``; objects that code uses as `How.USED`.
+def parts_of(obj: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
+    """Yield the edges of ``obj``; objects that code uses as `How.USED`.
 
     Args:
-        thing: An object of ``sort``, at ``path``.
+        obj: An object of ``sort``, at ``path``.
         sort: As `sort_of` tells.
         path: Its path.
         compiled: For a model: whether to include the arguments of `compile`.
     """
-    edges = itertools.islice(edges_of(thing, sort, path), _MOST_ITEMS)
-    held = _ordered(thing, edges) if sort in OF_KERAS else list(edges)
+    edges = itertools.islice(edges_of(obj, sort, path), _MOST_ITEMS)
+    held = _ordered(obj, edges) if sort in OF_KERAS else list(edges)
     for edge in held:
         # The loss is what the model was compiled with.
         is_loss = sort is Sort.MODEL and edge.name == "loss"
         if edge.how is not How.COMPILED and not is_loss:
             yield from _opened(edge)
-    yield from _of_code(thing, sort, path)
+    yield from _of_code(obj, sort, path)
     if compiled:
         yield from (edge for edge in held if edge.how is How.COMPILED)
 
 
-def _of_code(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
+def _of_code(obj: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
     """Yield the objects that a function, or the methods of an object or class, may use."""
     if sort in OF_KERAS or sort in (Sort.OBJECT, Sort.ITERATOR):
-        yield from _of_classes(type(thing), path)
+        yield from _of_classes(type(obj), path)
     elif sort is Sort.FUNCTION:
-        yield from _of_variables(thing, path)
-    elif sort is Sort.CLASS and is_users_class(thing):
-        for name, member in _members(thing):
+        yield from _of_variables(obj, path)
+    elif sort is Sort.CLASS and is_users_class(obj):
+        for name, member in _members(obj):
             if not name.startswith("__"):
                 yield _member(path.of_class().attribute(name), member)
 
 
 def _opened(edge: Edge) -> Iterator[Edge]:
     """Yield the edge, or the content of the cell to which it leads."""
-    if sort_of(edge.thing) is not Sort.CELL:
+    if sort_of(edge.obj) is not Sort.CELL:
         yield edge
         return
-    for inside in edges_of(edge.thing, Sort.CELL, edge.path):
+    for inside in edges_of(edge.obj, Sort.CELL, edge.path):
         yield inside._replace(how=edge.how)
 
 
-def _ordered(thing: Any, edges: Iterable[Edge]) -> list[Edge]:
+def _ordered(obj: Any, edges: Iterable[Edge]) -> list[Edge]:
     """Return the edges, those with the most familiar names first."""
     order = [How.LISTED, How.FIELD, How.LAYER]
-    if is_users_class(type(thing)):
+    if is_users_class(type(obj)):
         # In a layer of the user's own, the attribute's name is what the user knows.
         order = [How.FIELD, How.LISTED, How.LAYER]
-    if keras.Sequential in type(thing).__mro__ or "_operations" in fields_of(thing):
+    if keras.Sequential in type(obj).__mro__ or "_operations" in fields_of(obj):
         order = [How.LAYER, *order[:2]]
     order.append(How.COMPILED)
     return sorted(edges, key=lambda edge: order.index(edge.how))
@@ -197,18 +197,18 @@ def holders_of(
         wanted: The objects.
         factories: The study's.
     """
-    missing = {id(thing) for thing in wanted}
+    missing = {id(obj) for obj in wanted}
     found: dict[int, str] = {}
     factories = list(factories)
 
     def visit(edge: Edge, _: int) -> Iterable[Edge] | None:
-        if id(edge.thing) in missing:
-            missing.discard(id(edge.thing))
-            found[id(edge.thing)] = edge.path.text
-        sort = sort_of(edge.thing)
+        if id(edge.obj) in missing:
+            missing.discard(id(edge.obj))
+            found[id(edge.obj)] = edge.path.text
+        sort = sort_of(edge.obj)
         if not missing or sort in (Sort.LEAF, Sort.MODULE):
             return None
-        return parts_of(edge.thing, sort, edge.path, compiled=True)
+        return parts_of(edge.obj, sort, edge.path, compiled=True)
 
     walk(_roots(factories), visit, most=_MOST, breadth=True)
     return found
@@ -268,7 +268,7 @@ class Owned:
     """An object with state of a training.
 
     Attributes:
-        thing: The object.
+        obj: The object.
         kind: The user's word for such an object: ``"layer"``, ``"variable"``, ``"optimizer"``, …
         path: Its path in the user's terms: ``model.layers[2] 'trunk' → kernel``.
         name: Its given name, or an empty string.
@@ -277,7 +277,7 @@ class Owned:
             variable.
     """
 
-    thing: Any
+    obj: Any
     kind: str
     path: str
     name: str = ""
@@ -305,7 +305,7 @@ def visit_all(
         roots.append((ObjectPath("model"), model))
     for index, callback in enumerate(callbacks):
         roots.append((ObjectPath("callbacks").item(index), callback))
-    roots += [(ObjectPath(path), thing) for path, thing in (extra or {}).items()]
+    roots += [(ObjectPath(path), obj) for path, obj in (extra or {}).items()]
     fields = fields_of(data)
     if "train" in fields and sort_of(data) is Sort.OBJECT:
         roots += [(ObjectPath(f"Data({name}=…)"), value) for name, value in fields.items()]
@@ -333,11 +333,11 @@ def owned_among(visited: Visited) -> dict[int, Owned]:
     for visit, flag in zip(visits, flags, strict=True):
         outer = None if visit.parent < 0 else inside[visit.parent]
         if flag:
-            name = label_of(visit.thing, visit.sort)
-            owned[id(visit.thing)] = Owned(
-                visit.thing, visit.sort.value, visit.path.text, name, outer, visit.by_code
+            name = label_of(visit.obj, visit.sort)
+            owned[id(visit.obj)] = Owned(
+                visit.obj, visit.sort.value, visit.path.text, name, outer, visit.by_code
             )
-        inside.append(id(visit.thing) if flag else outer)
+        inside.append(id(visit.obj) if flag else outer)
     return owned
 
 
@@ -355,14 +355,14 @@ def _above(visits: list[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
 
 
 def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
-    thing, sort = visit.thing, visit.sort
-    if sort in _ALWAYS or isinstance(thing, TrainingStep):
+    obj, sort = visit.obj, visit.sort
+    if sort in _ALWAYS or isinstance(obj, TrainingStep):
         return True
     if sort is Sort.VARIABLE:
         return _is_changed_variable(visits, visit)
     if sort is Sort.TFDATA:
-        return draws_new_seeds(thing)
-    return sort in (Sort.MODEL, Sort.LAYER) and (visit.parent < 0 or gets_weights(thing))
+        return draws_new_seeds(obj)
+    return sort in (Sort.MODEL, Sort.LAYER) and (visit.parent < 0 or gets_weights(obj))
 
 
 def gets_weights(layer: Any) -> bool:
@@ -385,7 +385,7 @@ def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
     if above < 0:
         return True
     holder = visits[above]
-    trainable = bool(fields_of(visit.thing).get("_trainable", True))
+    trainable = bool(fields_of(visit.obj).get("_trainable", True))
     if holder.sort in (Sort.OPTIMIZER, Sort.METRIC, Sort.SEEDS):
         return True
     if visit.by_code or holder.sort is Sort.FUNCTION:
@@ -393,9 +393,9 @@ def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
     if holder.sort in (Sort.LAYER, Sort.MODEL):
         # No optimizer is given the weights of a network that a loss measures with.
         measures = _above(visits, visit, _NO_LOSS) >= 0
-        if not measures and trainable and fields_of(holder.thing).get("_trainable", True):
+        if not measures and trainable and fields_of(holder.obj).get("_trainable", True):
             return True
-        return _statistics_move(holder.thing)
+        return _statistics_move(holder.obj)
     return trainable
 
 

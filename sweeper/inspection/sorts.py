@@ -177,9 +177,9 @@ _OPENED = frozenset(
 _HERE = str(Path(__file__).parents[1])
 
 
-def sort_of(thing: object) -> Sort:
-    """Return the sort of ``thing``."""
-    cls = type(thing)
+def sort_of(obj: object) -> Sort:
+    """Return the sort of ``obj``."""
+    cls = type(obj)
     known = _sorts.get(id(cls))
     if known is not None:
         return known[1]
@@ -244,14 +244,14 @@ def is_users_module(name: str) -> bool:
     return not path.startswith(str(Path(types.__file__).resolve().parent))
 
 
-def label_of(thing: Any, sort: Sort) -> str:
-    """Return the name of ``thing`` that the user or Keras gave; for some sorts the name of its class."""
+def label_of(obj: Any, sort: Sort) -> str:
+    """Return the name of ``obj`` that the user or Keras gave; for some sorts the name of its class."""
     if sort in (Sort.CALLBACK, Sort.OBJECT, Sort.DATASET, Sort.RANDOM, Sort.ITERATOR):
-        return type(thing).__name__
+        return type(obj).__name__
     if sort in (Sort.LOSS, Sort.INITIALIZER, Sort.SCHEDULE):
-        name = fields_of(thing).get("name")
-        return name if type(name) is str and name else type(thing).__name__
-    fields = fields_of(thing)
+        name = fields_of(obj).get("name")
+        return name if type(name) is str and name else type(obj).__name__
+    fields = fields_of(obj)
     name = fields.get("name", fields.get("_name", fields.get("_handle_name")))
     return name.removesuffix(":0") if type(name) is str else ""
 
@@ -272,17 +272,17 @@ def _known_fields(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
     return known
 
 
-def fields_of(thing: object) -> dict[str, Any]:
-    """Return the attributes of ``thing`` itself, including slots, without running properties."""
-    _, getter, slots, is_local = _dicts.get(id(type(thing))) or _known_fields(type(thing))
+def fields_of(obj: object) -> dict[str, Any]:
+    """Return the attributes of ``obj`` itself, including slots, without running properties."""
+    _, getter, slots, is_local = _dicts.get(id(type(obj))) or _known_fields(type(obj))
     fields: dict[str, Any] = {}
     if is_local:
-        local: Any = thing
+        local: Any = obj
         found = threading.local.__getattribute__(local, "__dict__")
         fields = found if type(found) is dict else {}
     elif getter is not None:
         try:
-            found = getter.__get__(thing)
+            found = getter.__get__(obj)
         except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
             found = None
         fields = found if type(found) is dict else {}
@@ -291,7 +291,7 @@ def fields_of(thing: object) -> dict[str, Any]:
     fields = dict(fields)
     for name, slot in slots:
         try:
-            fields[name] = slot.__get__(thing)
+            fields[name] = slot.__get__(obj)
         except AttributeError:
             continue
     return fields
@@ -356,38 +356,36 @@ def is_plain_object(value: object) -> bool:
     return is_written_in_python(type(value)) and not is_library_class(type(value))
 
 
-def tells_its_state(thing: object) -> bool:
-    """Return whether ``thing`` has methods ``get_state`` and ``set_state``."""
-    return callable(getattr(thing, "get_state", None)) and callable(
-        getattr(thing, "set_state", None)
-    )
+def tells_its_state(obj: object) -> bool:
+    """Return whether ``obj`` has methods ``get_state`` and ``set_state``."""
+    return callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None))
 
 
-def set_field(thing: Any, name: str, value: Any) -> None:
-    """Set an attribute or slot of ``thing``, without running properties or ``__setattr__``."""
-    own, member = own_dict(thing), _slot(type(thing), name)
+def set_field(obj: Any, name: str, value: Any) -> None:
+    """Set an attribute or slot of ``obj``, without running properties or ``__setattr__``."""
+    own, member = own_dict(obj), _slot(type(obj), name)
     if member is not None:
-        member.__set__(thing, value)
+        member.__set__(obj, value)
     elif own is not None:
         own[name] = value
     else:
-        object.__setattr__(thing, name, value)
+        object.__setattr__(obj, name, value)
 
 
-def delete_field(thing: Any, name: str) -> None:
-    """Delete an attribute or slot of ``thing``, if it has it."""
-    own, member = own_dict(thing), _slot(type(thing), name)
+def delete_field(obj: Any, name: str) -> None:
+    """Delete an attribute or slot of ``obj``, if it has it."""
+    own, member = own_dict(obj), _slot(type(obj), name)
     if own is not None and name in own:
         del own[name]
-    elif member is not None and name in fields_of(thing):
-        member.__delete__(thing)
+    elif member is not None and name in fields_of(obj):
+        member.__delete__(obj)
 
 
-def list_in_wrapper(thing: object) -> list[Any] | None:
+def list_in_wrapper(obj: object) -> list[Any] | None:
     """Return the items in TensorFlow's wrapper of a list that is an attribute; None for other objects."""
-    if type(thing).__name__ != "ListWrapper":
+    if type(obj).__name__ != "ListWrapper":
         return None
-    stored = fields_of(thing).get("_storage")
+    stored = fields_of(obj).get("_storage")
     return stored if type(stored) is list else None
 
 
@@ -396,12 +394,12 @@ def _slot(cls: type, name: str) -> Any:
     return next((each for each in found if isinstance(each, types.MemberDescriptorType)), None)
 
 
-def own_dict(thing: Any) -> dict[str, Any] | None:
+def own_dict(obj: Any) -> dict[str, Any] | None:
     """Return the object's ``__dict__``, or None, without running the user's code."""
-    is_local = threading.local in type(thing).__mro__
+    is_local = threading.local in type(obj).__mro__
     get: Any = (threading.local if is_local else object).__getattribute__
     try:
-        found = get(thing, "__dict__")
+        found = get(obj, "__dict__")
     except AttributeError:
         return None
     return found if isinstance(found, dict) else None

@@ -136,13 +136,13 @@ class Edge(NamedTuple):
 
     Attributes:
         path: Path to the object.
-        thing: The object.
+        obj: The object.
         how: Kind of the edge.
         name: Name of the attribute for `How.FIELD`.
     """
 
     path: ObjectPath
-    thing: Any
+    obj: Any
     how: How = How.HELD
     name: str = ""
 
@@ -173,15 +173,15 @@ def walk(
     count, limit = 0, MOST if most is None else most
     while waiting:
         edge, parent = waiting.popleft() if breadth else waiting.pop()
-        if id(edge.thing) in seen:
+        if id(edge.obj) in seen:
             continue
         if count >= limit:
             return True
-        seen[id(edge.thing)] = edge.thing
+        seen[id(edge.obj)] = edge.obj
         inside = visit(edge, parent)
         if inside is None:
             continue
-        found = [(each, count) for each in inside if id(each.thing) not in seen]
+        found = [(each, count) for each in inside if id(each.obj) not in seen]
         if not breadth:
             found.reverse()
         waiting += found
@@ -189,19 +189,19 @@ def walk(
     return False
 
 
-def edges_of(thing: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
-    """Return the edges from ``thing``, of the sort ``sort`` and at ``path``."""
+def edges_of(obj: Any, sort: Sort, path: ObjectPath) -> Iterable[Edge]:
+    """Return the edges from ``obj``, of the sort ``sort`` and at ``path``."""
     if sort in OF_KERAS:
-        return _of_keras(thing, sort, path)
+        return _of_keras(obj, sort, path)
     edges = _OTHERS.get(sort)
-    return () if edges is None else edges(thing, path)
+    return () if edges is None else edges(obj, path)
 
 
-def _of_keras(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
+def _of_keras(obj: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
     """Yield the attributes in the order in which they were set, then the items of Keras's lists."""
-    fields, users = fields_of(thing), is_users_class(type(thing))
+    fields, users = fields_of(obj), is_users_class(type(obj))
     for name, value in list(fields.items()):
-        if not is_bookkeeping(type(thing), name):
+        if not is_bookkeeping(type(obj), name):
             where = path.attribute(name if users else name.lstrip("_"))
             yield Edge(where, value, How.FIELD, name)
     if sort is Sort.OPTIMIZER:
@@ -214,7 +214,7 @@ def _of_keras(thing: Any, sort: Sort, path: ObjectPath) -> Iterator[Edge]:
                 label = label_of(value, sort_of(value)) or name.lstrip("_")
                 yield Edge(path.attribute(label), value, How.LISTED)
     listed = path.attribute("layers")
-    for index, layer in enumerate(_layers_of(thing, fields)):
+    for index, layer in enumerate(_layers_of(obj, fields)):
         where = listed.item(index, label_of(layer, sort_of(layer)))
         yield Edge(where, layer, How.LAYER)
     if sort is Sort.MODEL:
@@ -266,13 +266,13 @@ def assigned_by_user(cls: Any) -> frozenset[str]:
     return assigned_by(cls, library=False) if has_users_part else frozenset()
 
 
-def _layers_of(thing: Any, fields: dict[str, Any]) -> list[Any]:
+def _layers_of(obj: Any, fields: dict[str, Any]) -> list[Any]:
     """Return the value of ``layers`` of a model or layer, without running the property."""
     operations = fields.get("_operations")
     if operations is not None:
         return [op for op in operations if sort_of(op) in (Sort.LAYER, Sort.MODEL)]
     layers = _items_of(fields["_layers"]) if "_layers" in fields else []
-    is_sequential = keras.Sequential in type(thing).__mro__
+    is_sequential = keras.Sequential in type(obj).__mro__
     if is_sequential and layers and type(layers[0]) is keras.layers.InputLayer:
         return layers[1:]
     return layers
@@ -293,14 +293,14 @@ def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
     for index, each in enumerate(getattr(loss, "_flat_losses", None) or ()):
         found.append((given.argument("loss").item(index), getattr(each, "loss", each)))
     found.append((path.attribute("loss_tracker"), fields.get("_loss_tracker")))
-    yield from (Edge(where, thing, How.COMPILED) for where, thing in found if thing is not None)
+    yield from (Edge(where, obj, How.COMPILED) for where, obj in found if obj is not None)
 
 
-def _items_of(thing: Any) -> list[Any]:
+def _items_of(obj: Any) -> list[Any]:
     """Return the items of a list, a tuple or a deque, without running code of its class."""
-    kind: Any = next(base for base in (list, tuple, deque) if base in type(thing).__mro__)
-    stored = list_in_wrapper(thing)
-    return _taken(kind.__iter__(thing if stored is None else stored))
+    kind: Any = next(base for base in (list, tuple, deque) if base in type(obj).__mro__)
+    stored = list_in_wrapper(obj)
+    return _taken(kind.__iter__(obj if stored is None else stored))
 
 
 def _taken(items: Iterable[Any]) -> list[Any]:
@@ -311,26 +311,26 @@ def _taken(items: Iterable[Any]) -> list[Any]:
         return []
 
 
-def _of_object(thing: Any, path: ObjectPath) -> Iterator[Edge]:
-    for name, value in list(fields_of(thing).items()):
+def _of_object(obj: Any, path: ObjectPath) -> Iterator[Edge]:
+    for name, value in list(fields_of(obj).items()):
         # TensorFlow's tracking attributes hold the same objects as the user's attributes.
         if not name.startswith("_self_"):
             yield Edge(path.attribute(name), value, How.FIELD, name)
 
 
-def _of_list(thing: Any, path: ObjectPath) -> Iterator[Edge]:
-    for index, item in enumerate(_items_of(thing)):
+def _of_list(obj: Any, path: ObjectPath) -> Iterator[Edge]:
+    for index, item in enumerate(_items_of(obj)):
         if type(item) not in PLAIN_TYPES:
             yield Edge(path.item(index, label_of(item, sort_of(item))), item)
 
 
-def _of_dict(thing: Any, path: ObjectPath) -> Iterator[Edge]:
-    if weakref.WeakValueDictionary in type(thing).__mro__:
-        items: Iterable[tuple[Any, Any]] = weakref.WeakValueDictionary.items(thing)
-    elif type(thing) is types.MappingProxyType:
-        items = thing.items()
+def _of_dict(obj: Any, path: ObjectPath) -> Iterator[Edge]:
+    if weakref.WeakValueDictionary in type(obj).__mro__:
+        items: Iterable[tuple[Any, Any]] = weakref.WeakValueDictionary.items(obj)
+    elif type(obj) is types.MappingProxyType:
+        items = obj.items()
     else:
-        items = dict.items(thing)
+        items = dict.items(obj)
     for key, value in _taken(items):
         if type(value) not in PLAIN_TYPES:
             yield Edge(path.item(key, label_of(value, sort_of(value))), value)
@@ -338,9 +338,9 @@ def _of_dict(thing: Any, path: ObjectPath) -> Iterator[Edge]:
             yield Edge(path.noted("a key"), key)
 
 
-def _of_set(thing: Any, path: ObjectPath) -> Iterator[Edge]:
-    kind = next(base for base in (set, frozenset, weakref.WeakSet) if base in type(thing).__mro__)
-    for item in _taken(kind.__iter__(thing)):
+def _of_set(obj: Any, path: ObjectPath) -> Iterator[Edge]:
+    kind = next(base for base in (set, frozenset, weakref.WeakSet) if base in type(obj).__mro__)
+    for item in _taken(kind.__iter__(obj)):
         if type(item) not in PLAIN_TYPES:
             yield Edge(path.noted("an element"), item)
 
@@ -442,24 +442,24 @@ def _of_context(variable: Any, path: ObjectPath) -> Iterator[Edge]:
     yield Edge(path, variable.get(None))
 
 
-def _of_wrapped(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+def _of_wrapped(obj: Any, path: ObjectPath) -> Iterator[Edge]:
     try:
-        yield Edge(path, object.__getattribute__(thing, "__wrapped__"))
+        yield Edge(path, object.__getattribute__(obj, "__wrapped__"))
     except AttributeError:
         # An object of the wrapper library that wraps nothing.
         return
 
 
-def _of_descriptor(thing: Any, path: ObjectPath) -> Iterator[Edge]:
+def _of_descriptor(obj: Any, path: ObjectPath) -> Iterator[Edge]:
     for name in ("__func__", "fget", "fset", "func"):
-        part = getattr(thing, name, None)
+        part = getattr(obj, name, None)
         if part is not None:
             yield Edge(path, part)
 
 
-def frame_of(thing: Any) -> Any:
+def frame_of(obj: Any) -> Any:
     """Return the frame of a running generator or coroutine; None for other objects."""
-    return getattr(thing, "gi_frame", None) or getattr(thing, "cr_frame", None)
+    return getattr(obj, "gi_frame", None) or getattr(obj, "cr_frame", None)
 
 
 def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:

@@ -20,27 +20,27 @@ from sweeper.replay.reports import Line
 _CACHED = functools._lru_cache_wrapper
 
 
-def unwrapped(thing: Any) -> Any:
+def unwrapped(obj: Any) -> Any:
     """Return the function inside partials, bound methods and decorators; a class or object unchanged."""
     for _ in range(32):
-        if isinstance(thing, functools.partial):
-            thing = thing.func
-        elif inspect.ismethod(thing):
-            thing = thing.__func__
-        elif isinstance(thing, types.FunctionType | _CACHED) and hasattr(thing, "__wrapped__"):
-            thing = thing.__wrapped__
+        if isinstance(obj, functools.partial):
+            obj = obj.func
+        elif inspect.ismethod(obj):
+            obj = obj.__func__
+        elif isinstance(obj, types.FunctionType | _CACHED) and hasattr(obj, "__wrapped__"):
+            obj = obj.__wrapped__
         else:
-            return thing
-    return thing
+            return obj
+    return obj
 
 
-def line_of(thing: Any) -> Line | None:
+def line_of(obj: Any) -> Line | None:
     """Return the line of a function, a class or an object's class; None for a library's."""
-    thing = unwrapped(thing)
-    if inspect.isfunction(thing):
-        code = thing.__code__
+    obj = unwrapped(obj)
+    if inspect.isfunction(obj):
+        code = obj.__code__
         return Line(code.co_filename, code.co_firstlineno) if _known(code.co_filename) else None
-    cls = thing if isinstance(thing, type) else type(thing)
+    cls = obj if isinstance(obj, type) else type(obj)
     for kind in cls.__mro__:
         try:
             file = inspect.getsourcefile(kind)

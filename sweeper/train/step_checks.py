@@ -211,14 +211,14 @@ def compile_with(
     return loss, weights
 
 
-def metrics_in(things: Mapping[str, Any]) -> list[keras.metrics.Metric]:
-    """Return the metrics among ``things`` and in their lists, tuples and dicts, each once."""
-    return list({id(metric): metric for metric in _found(things, keras.metrics.Metric)}.values())
+def metrics_in(objects: Mapping[str, Any]) -> list[keras.metrics.Metric]:
+    """Return the metrics among ``objects`` and in their lists, tuples and dicts, each once."""
+    return list({id(metric): metric for metric in _found(objects, keras.metrics.Metric)}.values())
 
 
-def _found(things: Any, kind: Any) -> Iterator[Any]:
-    for thing in things.values() if isinstance(things, Mapping) else things:
-        if isinstance(thing, kind):
-            yield thing
-        elif isinstance(thing, list | tuple | Mapping):
-            yield from _found(thing, kind)
+def _found(objects: Any, kind: Any) -> Iterator[Any]:
+    for obj in objects.values() if isinstance(objects, Mapping) else objects:
+        if isinstance(obj, kind):
+            yield obj
+        elif isinstance(obj, list | tuple | Mapping):
+            yield from _found(obj, kind)

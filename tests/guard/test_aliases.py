@@ -194,7 +194,7 @@ def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(m
 def test_an_object_is_found_wherever_it_is_kept(path, hide):
     metric = keras.metrics.Mean(name="hidden")
     visited = walk([(ObjectPath("x"), hide(metric))])
-    assert [v.path.text for v in visited.visits if v.thing is metric] == [path]
+    assert [v.path.text for v in visited.visits if v.obj is metric] == [path]
 
 
 _waiting = []
@@ -277,7 +277,7 @@ def test_a_cycle_ends_and_depth_is_no_limit():
     for _ in range(5000):
         ring = [ring]
     ring.append(ring)
-    assert metric in [each.thing for each in owned_by(extra={"x": ring}).values()]
+    assert metric in [each.obj for each in owned_by(extra={"x": ring}).values()]
 
 
 def test_a_walk_that_would_not_end_says_that_it_was_cut(monkeypatch):

@@ -298,7 +298,7 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
 
 
 def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
-    exempted = sorted({class_name(type(thing)) for thing in plan.output_only})
+    exempted = sorted({class_name(type(obj)) for obj in plan.output_only})
     taken = take_fingerprint(jit_compile=bool(plan.model.jit_compile))
     if definition.strategy is not None:
         taken["strategy"] = describe_strategy(plan.model.distribute_strategy)

@@ -49,12 +49,12 @@ def encode(value: Any, path: str, tensors: Tensors) -> Json:
     return Encoder(tensors).encode(value, path)
 
 
-def encode_own_state(encoder: Encoder, thing: Any, shown: str, path: str) -> Json:
-    """Return the result of ``thing.get_state()`` as JSON.
+def encode_own_state(encoder: Encoder, obj: Any, shown: str, path: str) -> Json:
+    """Return the result of ``obj.get_state()`` as JSON.
 
     Args:
         encoder: Encoder of the capture.
-        thing: An object with a method ``get_state``.
+        obj: An object with a method ``get_state``.
         shown: The object, for errors.
         path: See `Encoder.encode`.
 
@@ -62,7 +62,7 @@ def encode_own_state(encoder: Encoder, thing: Any, shown: str, path: str) -> Jso
         UncapturableError: Something in the result has no plain form.
     """
     try:
-        return encoder.encode(thing.get_state(), path)
+        return encoder.encode(obj.get_state(), path)
     except NotPlainError as error:
         msg = (
             f"{shown}: get_state() returned something that a checkpoint cannot hold: {error}; "
@@ -216,10 +216,10 @@ class Encoder:
     def _items(self, values: Sequence[Any], path: str) -> list[Json]:
         return [self.encode(each, f"{path}[{index}]") for index, each in enumerate(values)]
 
-    def _ordered(self, thing: Any, values: list[Any], path: str) -> dict[str, Json]:
-        """Return the items of ``thing``, or an array if they are many numbers of one type."""
-        if isinstance(thing, set):
-            return {"values": self._members(thing, path)}
+    def _ordered(self, obj: Any, values: list[Any], path: str) -> dict[str, Json]:
+        """Return the items of ``obj``, or an array if they are many numbers of one type."""
+        if isinstance(obj, set):
+            return {"values": self._members(obj, path)}
         kinds = set(map(type, values)) if len(values) >= _MANY else set()
         if kinds == {float}:
             return {"packed": self._array(np.array(values, np.float64), path)}
@@ -227,7 +227,7 @@ class Encoder:
             return {"packed": self._array(np.array(values, np.int64), path)}
         return {"values": self._items(values, path)}
 
-    def _members(self, thing: set[Any] | frozenset[Any], path: str) -> list[Json]:
+    def _members(self, obj: set[Any] | frozenset[Any], path: str) -> list[Json]:
         """Return the members of a new empty set, or of a frozenset of at most one.
 
         The order of other sets depends on the hash table, which no API shows or restores.
@@ -235,11 +235,11 @@ class Encoder:
         Raises:
             NotPlainError: It is another set.
         """
-        if type(thing) is set and set.__sizeof__(thing) == _NEW_SET and not thing:
+        if type(obj) is set and set.__sizeof__(obj) == _NEW_SET and not obj:
             return []
-        if type(thing) is frozenset and len(thing) <= 1:
-            return self._items([*thing], path)
-        raise NotPlainError(path, thing, *SETS)
+        if type(obj) is frozenset and len(obj) <= 1:
+            return self._items([*obj], path)
+        raise NotPlainError(path, obj, *SETS)
 
     def _attributes(self, value: Any, path: str) -> dict[str, Json]:
         return {
@@ -258,10 +258,10 @@ class Encoder:
             return None if factory is None else self._class(factory, path)
         raise NotPlainError(path, factory, f"a defaultdict of {factory!r}")
 
-    def _named(self, thing: Any, path: str, otherwise: str) -> Json:
-        name = name_of(thing)
+    def _named(self, obj: Any, path: str, otherwise: str) -> Json:
+        name = name_of(obj)
         if name is None:
-            raise NotPlainError(path, thing, otherwise)
+            raise NotPlainError(path, obj, otherwise)
         return {TAG: "named", "v": name}
 
     def _array(self, array: Any, path: str) -> dict[str, Json]:

@@ -78,18 +78,18 @@ _LIBRARIES = frozenset(
 )
 
 
-def name_of(thing: Any) -> str | None:
+def name_of(obj: Any) -> str | None:
     """Return ``module:qualified.name`` of a class or function; None if the name does not lead to it."""
-    module = getattr(thing, "__module__", None)
-    if module is None and isinstance(thing, types.BuiltinFunctionType):
+    module = getattr(obj, "__module__", None)
+    if module is None and isinstance(obj, types.BuiltinFunctionType):
         module = "builtins"
-    if type(thing).__name__ == "ufunc":
+    if type(obj).__name__ == "ufunc":
         module = "numpy"
-    qualified = getattr(thing, "__qualname__", None) or getattr(thing, "__name__", None)
+    qualified = getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
     if type(module) is not str or type(qualified) is not str:
         return None
     name = f"{module}:{qualified}"
-    return name if find_named(name) is thing else None
+    return name if find_named(name) is obj else None
 
 
 def find_named(name: str) -> Any:

@@ -182,7 +182,7 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
     """Return the roots of ``plan``; ``sources`` are its data sources, ``train`` and ``validation``."""
     data = plan.data
     given = {"train": data.train, "validation": data.validation}
-    read = {use: thing for use, thing in given.items() if not is_arrays(thing)}
+    read = {use: obj for use, obj in given.items() if not is_arrays(obj)}
     read_from = {u: source for u in read if (source := sources[u]) is not None}
     callbacks = [c for c in plan.callbacks if tells_its_state(c)]
     return Roots(
@@ -195,8 +195,8 @@ def roots_of(plan: TrainingPlan, sources: Mapping[str, DataSource | None]) -> Ro
         written={u: source.written for u, source in read_from.items()},
         exempt=(
             *callbacks,
-            *(thing for thing in read.values() if tells_its_state(thing)),
-            *(thing for thing in plan.tracked.values() if has_own_state(thing)),
+            *(obj for obj in read.values() if tells_its_state(obj)),
+            *(obj for obj in plan.tracked.values() if has_own_state(obj)),
         ),
         output=plan.output_only,
         directory=plan.directory,

@@ -238,9 +238,9 @@ def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
     found: list[Found] = []
 
     def visit(edge: Edge, _: int) -> list[Edge]:
-        if framework_variables(edge.thing) is not None:
-            found.append(Found(edge.path.text, edge.thing))
-        return list(_parts(edge.thing, edge.path))
+        if framework_variables(edge.obj) is not None:
+            found.append(Found(edge.path.text, edge.obj))
+        return list(_parts(edge.obj, edge.path))
 
     roots = [Edge(ObjectPath("model"), model), Edge(ObjectPath("step"), step)]
     # No limit: a missing variable would be wrong after a resume, and nothing would report it.

@@ -73,12 +73,12 @@ class UserEncoder(Encoder):
         if isinstance(holder, Value):
             return {"value": holder.capture(self._tensors, f"{self._prefix}/{path}")}
         if not isinstance(holder, Structure):
-            raise NotPlainError(path, holder.thing)
+            raise NotPlainError(path, holder.obj)
         keys, values = holder.read()
         if holder.shape == KEYED:
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
-            return self._ordered(holder.thing, values, path)
+            return self._ordered(holder.obj, values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
         written = {
             name: self.encode(value, path_in(holder, name))
@@ -131,7 +131,7 @@ class UserEncoder(Encoder):
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Encode the kind of a Keras container, and its layer."""
         if self._trackers is None:
-            found = ((fields_of(n.thing).get("_tracker"), n.path) for n in self._nodes.values())
+            found = ((fields_of(n.obj).get("_tracker"), n.path) for n in self._nodes.values())
             self._trackers = {id(tracker): path for tracker, path in found if tracker is not None}
         node["tracked"] = [type(value).__name__, self._trackers.get(id(value.tracker))]
 
@@ -222,12 +222,12 @@ class UserDecoder(Decoder):
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
             holder.write([], values)
 
-    def thing_at(self, path: str) -> Any:
+    def object_at(self, path: str) -> Any:
         """Return the object at ``path`` at the start of training."""
         if path not in self._nodes:
             msg = f"{path} existed when training began, and does not exist now"
             raise UnplaceableError(msg)
-        return self._nodes[path].thing
+        return self._nodes[path].obj
 
     def container_class(self, node: Json) -> Any:
         return _TRACKED[node["tracked"][0]] if "tracked" in node else super().container_class(node)
@@ -235,7 +235,7 @@ class UserDecoder(Decoder):
     def keep(self, node: Json, made: Any) -> Any:
         owner = node["tracked"][1] if "tracked" in node else None
         if owner is not None:
-            made.tracker = self.thing_at(owner)._tracker
+            made.tracker = self.object_at(owner)._tracker
         return super().keep(node, made)
 
     def _method(self, node: Json) -> Any:
@@ -302,7 +302,7 @@ UserDecoder.readers = {
     "metric": UserDecoder._metric,
     "nothing": lambda _, __: MISSING,
     "partial": UserDecoder._partial,
-    "ref": lambda d, node: d.thing_at(node["v"]),
+    "ref": lambda d, node: d.object_at(node["v"]),
     "seeds": UserDecoder._seeds,
     "tf generator": lambda d, node: tf.random.Generator.from_state(
         d.tensors[node["v"]], alg=node["is"]

@@ -96,7 +96,7 @@ class UserState(Component):
         }
         exempt = self._roots.ids_exempt()
         nodes = walk.nodes.values()
-        self._unbuilt = [n for n in nodes if _is_unbuilt(n.thing) and id(n.thing) not in exempt]
+        self._unbuilt = [n for n in nodes if _is_unbuilt(n.obj) and id(n.obj) not in exempt]
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
@@ -190,9 +190,9 @@ class UserState(Component):
             return
         known = self._covered() | self.walk.nodes.keys()
         for node in self._unbuilt:
-            if not known.issuperset(map(id, framework_variables(node.thing) or ())):
+            if not known.issuperset(map(id, framework_variables(node.obj) or ())):
                 msg = (
-                    f"{node.path}, a {class_name(type(node.thing))}, created its variables during "
+                    f"{node.path}, a {class_name(type(node.obj))}, created its variables during "
                     "training, and a resumed trial would have it without them; build it in the "
                     "factory: call its build(…), or call it once"
                 )
@@ -237,7 +237,7 @@ class UserState(Component):
         )
         changed: dict[str, Json] = {}
         for holder in holders:
-            if not holder.changed() or id(holder.thing) in exempt:
+            if not holder.changed() or id(holder.obj) in exempt:
                 continue
             if isinstance(holder, Cache) and not self._reads_what_changed(holder):
                 continue
@@ -251,7 +251,7 @@ class UserState(Component):
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Return whether a value that the cached function reaches has changed."""
         used: set[tuple[int, str]] = set()
-        reached = self.walk.reached_from(cache.path, cache.thing.__wrapped__, used)
+        reached = self.walk.reached_from(cache.path, cache.obj.__wrapped__, used)
         for holder in self._holders:
             if isinstance(holder, ModuleVariables):
                 began = dict(zip(holder.keys, holder.values, strict=True))
@@ -259,7 +259,7 @@ class UserState(Component):
                 names = [name for name in now if (id(holder), name) in used]
                 if not all(same(began.get(name, MISSING), now[name]) for name in names):
                     return True
-            elif holder is not cache and id(holder.thing) in reached and holder.changed():
+            elif holder is not cache and id(holder.obj) in reached and holder.changed():
                 return True
         return False
 
@@ -325,24 +325,24 @@ def _restoring(path: str) -> Iterator[None]:
         raise RestoreError(msg) from error
 
 
-def _is_unbuilt(thing: Any) -> bool:
-    if isinstance(thing, keras.metrics.Metric):
-        return not thing.variables
-    return isinstance(thing, _OF_KERAS) and not thing.built
+def _is_unbuilt(obj: Any) -> bool:
+    if isinstance(obj, keras.metrics.Metric):
+        return not obj.variables
+    return isinstance(obj, _OF_KERAS) and not obj.built
 
 
 def _key(holder: Holder) -> int:
     """Return the walk's key of a holder: for a module's variables the holder, otherwise the object."""
-    return id(holder) if isinstance(holder, ModuleVariables) else id(holder.thing)
+    return id(holder) if isinstance(holder, ModuleVariables) else id(holder.obj)
 
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
     """Return the holders of variables by the identities of TensorFlow's own."""
     return {
-        id(thing.value if isinstance(thing, keras.Variable) else thing): holder
+        id(obj.value if isinstance(obj, keras.Variable) else obj): holder
         for holder in holders
         if isinstance(holder, Variable)
-        for thing in [holder.thing]
+        for obj in [holder.obj]
     }
 
 

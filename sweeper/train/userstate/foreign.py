@@ -38,10 +38,10 @@ def hides_state(cls: type) -> bool:
     )
 
 
-def is_buffer(thing: object) -> bool:
-    """Return whether ``thing`` is writable memory, such as a `bytearray` or `array.array`."""
+def is_buffer(obj: object) -> bool:
+    """Return whether ``obj`` is writable memory, such as a `bytearray` or `array.array`."""
     try:
-        with memoryview(thing) as view:  # type: ignore[arg-type]
+        with memoryview(obj) as view:  # type: ignore[arg-type]
             return not view.readonly and view.c_contiguous
     except TypeError:
         return False

@@ -35,13 +35,13 @@ class Holder:
 
     Attributes:
         path: Path of the object for the user; unique, and the same in every process.
-        thing: The object.
+        obj: The object.
     """
 
-    __slots__ = ("path", "thing")
+    __slots__ = ("obj", "path")
 
-    def __init__(self, thing: Any, path: str) -> None:
-        self.thing = thing
+    def __init__(self, obj: Any, path: str) -> None:
+        self.obj = obj
         self.path = path
 
     def begin(self) -> None:
@@ -71,8 +71,8 @@ class Structure(Holder):
     shape: ClassVar[str] = ORDERED
     part: ClassVar[str] = "attribute"
 
-    def __init__(self, thing: Any, path: str) -> None:
-        super().__init__(thing, path)
+    def __init__(self, obj: Any, path: str) -> None:
+        super().__init__(obj, path)
         self.keys: list[Any] = []
         self.values: list[Any] = []
 
@@ -110,12 +110,12 @@ class Attributes(Structure):
 
     def __init__(
         self,
-        thing: Any,
+        obj: Any,
         path: str,
         ignored: frozenset[str] = frozenset(),
         watched: tuple[str, ...] | None = None,
     ) -> None:
-        super().__init__(thing, path)
+        super().__init__(obj, path)
         self.ignored = ignored
         self.watched = watched
         self.as_before: tuple[list[str], Sequence[Any]] | None = None
@@ -123,8 +123,8 @@ class Attributes(Structure):
         identical, it is unchanged."""
 
     def _fields(self) -> dict[str, Any]:
-        thing = self.thing
-        return thing.__dict__ if type(thing) is types.FunctionType else fields_of(thing)
+        obj = self.obj
+        return obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
 
     def changed(self) -> bool:
         fields, before = self._fields(), self.as_before
@@ -161,12 +161,12 @@ class Attributes(Structure):
         now, _ = self.read()
         for name in now:
             if name not in keys:
-                delete_field(self.thing, name)
+                delete_field(self.obj, name)
         for name, value in zip(keys, values, strict=True):
             if value is MISSING:
-                delete_field(self.thing, name)
+                delete_field(self.obj, name)
             else:
-                set_field(self.thing, name, value)
+                set_field(self.obj, name, value)
 
 
 @functools.cache
@@ -180,21 +180,21 @@ class ListItems(Structure):
 
     __slots__ = ("kind",)
 
-    def __init__(self, thing: Any, path: str) -> None:
-        super().__init__(thing, path)
-        self.kind: Any = next(k for k in (list, deque, np.ndarray) if isinstance(thing, k))
+    def __init__(self, obj: Any, path: str) -> None:
+        super().__init__(obj, path)
+        self.kind: Any = next(k for k in (list, deque, np.ndarray) if isinstance(obj, k))
 
     def changed(self) -> bool:
-        thing, began = self.thing, self.values
-        if type(thing) is list and len(thing) == len(began) and all(map(is_, thing, began)):
+        obj, began = self.obj, self.values
+        if type(obj) is list and len(obj) == len(began) and all(map(is_, obj, began)):
             return False
         return super().changed()
 
     def read(self) -> Contents:
         if self.kind is np.ndarray:
-            return [], list(self.thing.ravel())
-        stored = list_in_wrapper(self.thing)
-        return [], list(self.kind.__iter__(self.thing if stored is None else stored))
+            return [], list(self.obj.ravel())
+        stored = list_in_wrapper(self.obj)
+        return [], list(self.kind.__iter__(self.obj if stored is None else stored))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
@@ -202,16 +202,16 @@ class ListItems(Structure):
             flat = np.empty(len(values), object)
             for index, value in enumerate(values):
                 flat[index] = value
-            self.thing[...] = flat.reshape(self.thing.shape)
+            self.obj[...] = flat.reshape(self.obj.shape)
             return
         if self.kind is deque:
-            deque.clear(self.thing)
-            deque.extend(self.thing, values)
+            deque.clear(self.obj)
+            deque.extend(self.obj, values)
             return
-        stored = list_in_wrapper(self.thing)
+        stored = list_in_wrapper(self.obj)
         if stored is not None:
             stored[:] = values
-        list.__setitem__(self.thing, slice(None), list(values))
+        list.__setitem__(self.obj, slice(None), list(values))
 
 
 class DictItems(Structure):
@@ -221,13 +221,13 @@ class DictItems(Structure):
     shape = KEYED
 
     def read(self) -> Contents:
-        return list(dict.keys(self.thing)), list(dict.values(self.thing))
+        return list(dict.keys(self.obj)), list(dict.values(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        kind: Any = OrderedDict if isinstance(self.thing, OrderedDict) else dict
-        kind.clear(self.thing)
+        kind: Any = OrderedDict if isinstance(self.obj, OrderedDict) else dict
+        kind.clear(self.obj)
         for key, value in zip(keys, values, strict=True):
-            kind.__setitem__(self.thing, key, value)
+            kind.__setitem__(self.obj, key, value)
 
 
 class SetItems(Structure):
@@ -237,25 +237,25 @@ class SetItems(Structure):
 
     def begin(self) -> None:
         super().begin()
-        self.size = set.__sizeof__(self.thing)
-        self.copy = set.copy(self.thing)
+        self.size = set.__sizeof__(self.obj)
+        self.copy = set.copy(self.obj)
 
     def changed(self) -> bool:
-        return set.__sizeof__(self.thing) != self.size or super().changed()
+        return set.__sizeof__(self.obj) != self.size or super().changed()
 
     def read(self) -> Contents:
-        return [], list(set.__iter__(self.thing))
+        return [], list(set.__iter__(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        set.clear(self.thing)
-        set.update(self.thing, values)
+        set.clear(self.obj)
+        set.update(self.obj, values)
 
     def reset(self) -> None:
         # The table of a set is copied if it has the same size; that for a dict's keys is allocated at once.
         for source in (self.copy, self.values, dict.fromkeys(self.values)):
-            set.clear(self.thing)
-            set.update(self.thing, source)
+            set.clear(self.obj)
+            set.update(self.obj, source)
             if not self.changed():
                 return
         msg = "a set had another order of iteration, which cannot be restored"
@@ -271,16 +271,16 @@ class Cell(Structure):
 
     def read(self) -> Contents:
         try:
-            return ["value"], [self.thing.cell_contents]
+            return ["value"], [self.obj.cell_contents]
         except ValueError:
             return ["value"], [MISSING]
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
         if values[0] is MISSING:
-            del self.thing.cell_contents
+            del self.obj.cell_contents
         else:
-            self.thing.cell_contents = values[0]
+            self.obj.cell_contents = values[0]
 
 
 class ModuleVariables(Structure):
@@ -290,16 +290,16 @@ class ModuleVariables(Structure):
     shape = NAMED
     part = "variable"
 
-    def __init__(self, thing: Any, path: str) -> None:
-        super().__init__(thing, path)
+    def __init__(self, obj: Any, path: str) -> None:
+        super().__init__(obj, path)
         self.names: dict[str, None] = {}
 
     def read(self) -> Contents:
-        own = self.thing if isinstance(self.thing, dict) else vars(self.thing)
+        own = self.obj if isinstance(self.obj, dict) else vars(self.obj)
         return list(self.names), [own.get(name, MISSING) for name in self.names]
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        own = self.thing if isinstance(self.thing, dict) else vars(self.thing)
+        own = self.obj if isinstance(self.obj, dict) else vars(self.obj)
         for name, value in zip(keys, values, strict=True):
             if value is not MISSING:
                 own[name] = value
@@ -314,18 +314,18 @@ class ClassAttributes(Structure):
     shape = NAMED
 
     def read(self) -> Contents:
-        own = type.__dict__["__dict__"].__get__(self.thing)
+        own = type.__dict__["__dict__"].__get__(self.obj)
         names = [name for name in own if not name.startswith(("__", "_abc_"))]
         return names, [own[name] for name in names]
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         for name in self.read()[0]:
             if name not in keys:
-                type.__delattr__(self.thing, name)
-        own = type.__dict__["__dict__"].__get__(self.thing)
+                type.__delattr__(self.obj, name)
+        own = type.__dict__["__dict__"].__get__(self.obj)
         for name, value in zip(keys, values, strict=True):
             if own.get(name, MISSING) is not value:
-                type.__setattr__(self.thing, name, value)
+                type.__setattr__(self.obj, name, value)
 
 
 class Environment(Structure):
@@ -336,18 +336,18 @@ class Environment(Structure):
 
     def begin(self) -> None:
         super().begin()
-        self.stored = dict(self.thing._data)
+        self.stored = dict(self.obj._data)
 
     def changed(self) -> bool:
         # The stored bytes, because reading a variable decodes it.
-        return bool(self.thing._data != self.stored)
+        return bool(self.obj._data != self.stored)
 
     def read(self) -> Contents:
-        return list(self.thing.keys()), list(self.thing.values())
+        return list(self.obj.keys()), list(self.obj.values())
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        for name in set(self.thing) - set(keys):
-            del self.thing[name]
+        for name in set(self.obj) - set(keys):
+            del self.obj[name]
         for name, value in zip(keys, values, strict=True):
-            if self.thing.get(name) != value:
-                self.thing[name] = value
+            if self.obj.get(name) != value:
+                self.obj[name] = value

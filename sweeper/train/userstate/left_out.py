@@ -61,10 +61,10 @@ class LeftOut:
         return {} if not self._own else dict(self._all())
 
     def _all(self) -> Iterator[tuple[str, str]]:
-        own = {id(node.thing) for node in self._own}
+        own = {id(node.obj) for node in self._own}
         exempt = self._roots.ids_of_output() | (frozenset(self._others.nodes) - own)
         walk = Walk(self._covered(), exempt)
-        walk.visit([(ObjectPath(node.path), node.thing) for node in self._own])
+        walk.visit([(ObjectPath(node.path), node.obj) for node in self._own])
         for module in walk.modules:
             watched = self._others.module(module.path)
             for name in () if watched is None else watched.names:

@@ -58,13 +58,13 @@ class Uncaptured(Value):
 
     __slots__ = ("comparable", "kind")
 
-    def __init__(self, thing: Any, path: str, kind: Kind) -> None:
-        super().__init__(thing, path)
+    def __init__(self, obj: Any, path: str, kind: Kind) -> None:
+        super().__init__(obj, path)
         self.kind = kind
         self.comparable = True
 
     def token(self) -> Any:
-        return self.kind.token(self.thing)
+        return self.kind.token(self.obj)
 
     def begin(self) -> None:
         super().begin()
@@ -81,7 +81,7 @@ class Uncaptured(Value):
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
-        raise NotPlainError(key, self.thing, self.kind.what, self.kind.advice)
+        raise NotPlainError(key, self.obj, self.kind.what, self.kind.advice)
 
 
 def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
@@ -116,8 +116,8 @@ def _of_iterator(value: Any, depth: int = 0, *, fresh: bool = False) -> Any:
     return _of_iterator(reduced, depth + 1, fresh=_is_fresh(value))
 
 
-def _inside_iterator(thing: Any, path: ObjectPath) -> Iterator[Edge]:
-    reduced = _reduced_iterator(thing) or ()
+def _inside_iterator(obj: Any, path: ObjectPath) -> Iterator[Edge]:
+    reduced = _reduced_iterator(obj) or ()
     waiting = list(reduced[1:3])
     while waiting:
         value = waiting.pop()
@@ -127,45 +127,43 @@ def _inside_iterator(thing: Any, path: ObjectPath) -> Iterator[Edge]:
             waiting += nested[1:3]
         elif isinstance(value, tuple):
             waiting += value
-        elif not is_plain(value) and (type(value) is not list or not _is_fresh(thing)):
+        elif not is_plain(value) and (type(value) is not list or not _is_fresh(obj)):
             yield Edge(path.noted("what is iterated over"), value)
 
 
-def _of_frame(thing: Any) -> Any:
-    frame = frame_of(thing)
+def _of_frame(obj: Any) -> Any:
+    frame = frame_of(obj)
     if frame is None:
         return None
     # A loop returns to the same position. Its counter is among the frame's values; its iterator
     # is on the frame's stack, which only the garbage collector shows.
-    held = [v for v in gc.get_referents(thing) if v is not frame]
+    held = [v for v in gc.get_referents(obj) if v is not frame]
     return frame.f_lasti, tuple(_of_iterator(value) for value in held)
 
 
-def _of_table(thing: Any) -> Any:
-    keys, values = (np.asarray(each) for each in thing.export())
+def _of_table(obj: Any) -> Any:
+    keys, values = (np.asarray(each) for each in obj.export())
     pairs = zip(keys.tolist(), [str(v) for v in values.tolist()], strict=True)
     return tuple(sorted(pairs, key=repr))
 
 
-def _of_dataset_iterator(thing: Any) -> Any:
+def _of_dataset_iterator(obj: Any) -> Any:
     try:
-        state = gen_dataset_ops.serialize_iterator(
-            thing._iterator_resource, external_state_policy=2
-        )
+        state = gen_dataset_ops.serialize_iterator(obj._iterator_resource, external_state_policy=2)
     except tf.errors.FailedPreconditionError:
         return MISSING
     return bytes(tf.io.serialize_tensor(state).numpy())
 
 
-def _weak_items(thing: Any) -> Iterable[tuple[Any, Any]]:
+def _weak_items(obj: Any) -> Iterable[tuple[Any, Any]]:
     """Return the items of a mapping, or the members of a set, with its weak references."""
-    if isinstance(thing, weakref.WeakSet):
-        return [(each, None) for each in sorted(vars(thing)["data"], key=id)]
-    return list(thing.data.items())
+    if isinstance(obj, weakref.WeakSet):
+        return [(each, None) for each in sorted(vars(obj)["data"], key=id)]
+    return list(obj.data.items())
 
 
-def _inside_weak(thing: Any, path: ObjectPath) -> Iterator[Edge]:
-    for pair in _weak_items(thing):
+def _inside_weak(obj: Any, path: ObjectPath) -> Iterator[Edge]:
+    for pair in _weak_items(obj):
         for each in pair:
             yield Edge(path.noted("an item"), each() if isinstance(each, weakref.ref) else each)
 
@@ -179,26 +177,26 @@ class _Bounded(io.BytesIO):
         return super().write(data)
 
 
-def _pickled(thing: object) -> bytes | None:
+def _pickled(obj: object) -> bytes | None:
     taken = _Bounded()
     try:
-        pickle.Pickler(taken, 5).dump(thing)
+        pickle.Pickler(taken, 5).dump(obj)
     except Exception:
         return None
     return taken.getvalue()
 
 
-def opaque(thing: object) -> Kind:
+def opaque(obj: object) -> Kind:
     """Return the kind of an object written in C, whose changes its pickle shows; no pickle is loaded."""
     return Kind(
-        f"a {class_name(type(thing))}, whose content no API can read", "", _pickled, stable=False
+        f"a {class_name(type(obj))}, whose content no API can read", "", _pickled, stable=False
     )
 
 
-def _arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:
+def _arrays_in(obj: Any) -> list[np.ndarray[Any, Any]]:
     """Return the NumPy arrays with the values of a frame or a series of pandas, each once."""
     found = {}
-    for column in _columns(thing):
+    for column in _columns(obj):
         if isinstance(column.dtype, np.dtype):
             values = column.to_numpy()
             while isinstance(values.base, np.ndarray):
@@ -207,18 +205,18 @@ def _arrays_in(thing: Any) -> list[np.ndarray[Any, Any]]:
     return list(found.values())
 
 
-def _columns(thing: Any) -> list[Any]:
-    if type(thing).__name__ == "Series":
-        return [thing]
-    return [thing.iloc[:, at] for at in range(thing.shape[1])]
+def _columns(obj: Any) -> list[Any]:
+    if type(obj).__name__ == "Series":
+        return [obj]
+    return [obj.iloc[:, at] for at in range(obj.shape[1])]
 
 
-def _of_pandas(thing: Any) -> Any:
+def _of_pandas(obj: Any) -> Any:
     """Return the layout and the labels; the arrays of values have their own holders."""
-    labels = (thing.index, getattr(thing, "columns", None))
+    labels = (obj.index, getattr(obj, "columns", None))
     # The arrays, so that their addresses are not used again.
-    kept = tuple(_arrays_in(thing))
-    return labels, repr(getattr(thing, "name", None)), tuple(map(_layout, _columns(thing))), kept
+    kept = tuple(_arrays_in(obj))
+    return labels, repr(getattr(obj, "name", None)), tuple(map(_layout, _columns(obj))), kept
 
 
 def _layout(column: Any) -> Any:
@@ -231,14 +229,14 @@ def _layout(column: Any) -> Any:
     return str(column.dtype), digest_of(pd.util.hash_array(column.array))
 
 
-def _is_pandas(thing: object) -> bool:
-    """Return whether ``thing`` is a frame or a series of pandas."""
-    cls = type(thing)
+def _is_pandas(obj: object) -> bool:
+    """Return whether ``obj`` is a frame or a series of pandas."""
+    cls = type(obj)
     return module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in ("DataFrame", "Series")
 
 
-def _of_stream(thing: Any) -> Any:
-    return None if thing.closed else (thing.getvalue(), thing.tell())
+def _of_stream(obj: Any) -> Any:
+    return None if obj.closed else (obj.getvalue(), obj.tell())
 
 
 _ITERATOR = Kind(
@@ -251,7 +249,7 @@ _PANDAS = Kind(
     "a frame or series of pandas",
     "collect the values in a list or in a dict of lists, and make the frame when training has ended",
     _of_pandas,
-    lambda thing, path: (Edge(path, array) for array in _arrays_in(thing)),
+    lambda obj, path: (Edge(path, array) for array in _arrays_in(obj)),
 )
 BUFFER = Kind(
     "a buffer of bytes (bytearray, array.array, ctypes)",
@@ -297,7 +295,7 @@ _BY_CLASS: tuple[tuple[tuple[type, ...], Kind], ...] = (
             "a generator",
             "keep the values that it continues from in attributes, and compute the next one in a method",
             _of_frame,
-            lambda thing, path: edges_of(thing, Sort.ITERATOR, path) if frame_of(thing) else (),
+            lambda obj, path: edges_of(obj, Sort.ITERATOR, path) if frame_of(obj) else (),
         ),
     ),
     (
@@ -305,7 +303,7 @@ _BY_CLASS: tuple[tuple[tuple[type, ...], Kind], ...] = (
         Kind(
             "a mapping or set with weak references",
             "use a dict, and delete the entries that are not needed any more",
-            lambda thing: tuple(_weak_items(thing)),
+            lambda obj: tuple(_weak_items(obj)),
             _inside_weak,
         ),
     ),
@@ -321,14 +319,14 @@ _BY_CLASS: tuple[tuple[tuple[type, ...], Kind], ...] = (
 )
 
 
-def kind_of(thing: Any) -> Kind | None:
+def kind_of(obj: Any) -> Kind | None:
     """Return the kind of an object whose changes are refused; None for other objects."""
     for classes, kind in _BY_CLASS:
-        if isinstance(thing, classes):
+        if isinstance(obj, classes):
             return kind
-    if _is_pandas(thing):
+    if _is_pandas(obj):
         return _PANDAS
-    return None if _reduced_iterator(thing) is None else _ITERATOR
+    return None if _reduced_iterator(obj) is None else _ITERATOR
 
 
 KINDS = (_ITERATOR, _PANDAS, BUFFER, *(kind for _, kind in _BY_CLASS))

@@ -36,7 +36,7 @@ def changes_undone(
     walk.visit([(ObjectPath("os.environ"), os.environ)])
     walk.begin()
     caches = [holder for holder in walk.holders if isinstance(holder, Cache)]
-    filled = {id(cache) for cache in caches if cache.thing.cache_info().currsize}
+    filled = {id(cache) for cache in caches if cache.obj.cache_info().currsize}
     try:
         yield
     finally:
@@ -63,8 +63,8 @@ def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
         if isinstance(holder, Cache):
             if id(holder) in filled:
                 yield holder.path
-            elif _GUARDED.isdisjoint(map(sort_of, cached_values(holder.thing))):
-                holder.thing.cache_clear()
+            elif _GUARDED.isdisjoint(map(sort_of, cached_values(holder.obj))):
+                holder.obj.cache_clear()
             continue
         try:
             holder.reset()

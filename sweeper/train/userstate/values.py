@@ -81,32 +81,32 @@ class Array(Value):
     __slots__ = ("copy",)
 
     def token(self) -> Any:
-        return digest_of(np.ascontiguousarray(self.thing).view(np.ndarray))
+        return digest_of(np.ascontiguousarray(self.obj).view(np.ndarray))
 
     def begin(self) -> None:
         super().begin()
-        self.copy = self.thing.copy() if self.thing.nbytes <= SMALL else None
+        self.copy = self.obj.copy() if self.obj.nbytes <= SMALL else None
 
     def changed(self) -> bool:
-        return bool(self.thing.flags.writeable) and super().changed()
+        return bool(self.obj.flags.writeable) and super().changed()
 
     def reset(self) -> None:
-        if self.copy is not None and self.thing.flags.writeable:
-            self.thing[...] = self.copy
+        if self.copy is not None and self.obj.flags.writeable:
+            self.obj[...] = self.copy
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        return put_array(self.thing, tensors, key)
+        return put_array(self.obj, tensors, key)
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
         array = take_array(saved, tensors)
         was, now = (
             f"{array.dtype}{list(array.shape)}",
-            f"{self.thing.dtype}{list(self.thing.shape)}",
+            f"{self.obj.dtype}{list(self.obj.shape)}",
         )
         return None if was == now else f"was an array, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        self.thing[...] = take_array(saved, tensors)
+        self.obj[...] = take_array(saved, tensors)
 
 
 class Generator(Value):
@@ -115,17 +115,17 @@ class Generator(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        return _comparable(state_of_generator(self.thing))
+        return _comparable(state_of_generator(self.obj))
 
     def reset(self) -> None:
-        python = isinstance(self.thing, random.Random)
-        set_state_of_generator(self.thing, self.began if python else _arrays_again(self.began))
+        python = isinstance(self.obj, random.Random)
+        set_state_of_generator(self.obj, self.began if python else _arrays_again(self.began))
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        return encode(state_of_generator(self.thing), key, tensors)
+        return encode(state_of_generator(self.obj), key, tensors)
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        set_state_of_generator(self.thing, decode(saved, tensors))
+        set_state_of_generator(self.obj, decode(saved, tensors))
 
 
 class SeedSequence(Value):
@@ -134,21 +134,21 @@ class SeedSequence(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        return self.thing.n_children_spawned
+        return self.obj.n_children_spawned
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors, key
-        return {"spawned": int(self.thing.n_children_spawned)}
+        return {"spawned": int(self.obj.n_children_spawned)}
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
         del tensors
-        now = self.thing.n_children_spawned
+        now = self.obj.n_children_spawned
         shown = f"had spawned {saved['spawned']} children, and has spawned {now} now"
         return shown if now > saved["spawned"] else None
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del tensors
-        self.thing.spawn(saved["spawned"] - self.thing.n_children_spawned)
+        self.obj.spawn(saved["spawned"] - self.obj.n_children_spawned)
 
 
 def _comparable(state: Any) -> Any:
@@ -176,47 +176,47 @@ class Variable(Value):
 
     __slots__ = ("copy", "covered")
 
-    def __init__(self, thing: Any, path: str, *, covered: bool) -> None:
-        super().__init__(thing, path)
+    def __init__(self, obj: Any, path: str, *, covered: bool) -> None:
+        super().__init__(obj, path)
         self.covered = covered
 
     def token(self) -> Any:
-        trained = getattr(self.thing, "_trainable", None)
-        if self.covered or not _has_value(self.thing):
+        trained = getattr(self.obj, "_trainable", None)
+        if self.covered or not _has_value(self.obj):
             return trained
         return trained, *map(_digest_of_tensor, self._values())
 
     def changed(self) -> bool:
         if self.covered:
-            return bool(getattr(self.thing, "_trainable", None) != self.began)
+            return bool(getattr(self.obj, "_trainable", None) != self.began)
         return super().changed()
 
     def begin(self) -> None:
         super().begin()
-        values = [] if self.covered or not _has_value(self.thing) else self._values()
+        values = [] if self.covered or not _has_value(self.obj) else self._values()
         small = sum(np.asarray(value).nbytes for value in values) <= SMALL
         self.copy = [np.array(value) for value in values] if small else []
 
     def reset(self) -> None:
-        for each, value in zip(replicas_of(self.thing), self.copy, strict=False):
+        for each, value in zip(replicas_of(self.obj), self.copy, strict=False):
             each.assign(value)
         trained = self.began[0] if isinstance(self.began, tuple) else self.began
-        if trained is not None and getattr(self.thing, "_trainable", None) != trained:
-            self.thing._trainable = trained
+        if trained is not None and getattr(self.obj, "_trainable", None) != trained:
+            self.obj._trainable = trained
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        saved: dict[str, Json] = {"trainable": getattr(self.thing, "_trainable", None)}
+        saved: dict[str, Json] = {"trainable": getattr(self.obj, "_trainable", None)}
         if not self.covered:
-            if self.thing.dtype == tf.string:
+            if self.obj.dtype == tf.string:
                 saved["text"] = encode(np.asarray(self._values()[0]).tolist(), key, tensors)
             else:
-                hold_replicas(self.thing, key, tensors)
+                hold_replicas(self.obj, key, tensors)
                 saved["t"] = key
         return saved
 
     def _values(self) -> list[Any]:
         """Return the variable's value on each replica."""
-        return [each.read_value() for each in replicas_of(self.thing)]
+        return [each.read_value() for each in replicas_of(self.obj)]
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
         if "t" not in saved or self.covered:
@@ -224,16 +224,16 @@ class Variable(Value):
         array = tensors.get(saved["t"])
         if array is None:
             return f"the tensor {saved['t']!r} is missing"
-        was, now = form_of(array), form_of(self.thing)
+        was, now = form_of(array), form_of(self.obj)
         return None if was == now else f"was a variable, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        if saved["trainable"] is not None and hasattr(self.thing, "_trainable"):
-            self.thing._trainable = saved["trainable"]
+        if saved["trainable"] is not None and hasattr(self.obj, "_trainable"):
+            self.obj._trainable = saved["trainable"]
         if "text" in saved:
-            self.thing.assign(decode(saved["text"], tensors))
+            self.obj.assign(decode(saved["text"], tensors))
         elif "t" in saved and not self.covered:
-            assign_replicas(self.thing, saved["t"], tensors)
+            assign_replicas(self.obj, saved["t"], tensors)
 
 
 def _has_value(variable: Any) -> bool:
@@ -252,15 +252,15 @@ class File(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        if self.thing.closed:
+        if self.obj.closed:
             return "closed"
-        if self.thing in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        if self.obj in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             return "output"
         try:
-            return self.thing.tell()
+            return self.obj.tell()
         except (OSError, ValueError):
             # A text file in an iteration does not tell its position, and a pipe has none.
-            return _raw_position(self.thing)
+            return _raw_position(self.obj)
 
     def reset(self) -> None:
         self.restore({"at": self.began}, {})
@@ -271,14 +271,14 @@ class File(Value):
         if not isinstance(at, int):
             raise NotPlainError(
                 key,
-                self.thing,
+                self.obj,
                 "a file that was closed or read during training",
                 "read it in the factory, or open it where it is used",
             )
-        if not self.thing.readable() or self.thing.writable():
+        if not self.obj.readable() or self.obj.writable():
             raise NotPlainError(
                 key,
-                self.thing,
+                self.obj,
                 "a file that was written to",
                 "open it where it is written, or, if nothing reads it, exempt it: trial.output_only(file)",
             )
@@ -286,11 +286,11 @@ class File(Value):
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         del tensors
-        if not isinstance(saved["at"], int) or self.thing.closed or self.thing.writable():
+        if not isinstance(saved["at"], int) or self.obj.closed or self.obj.writable():
             msg = "a file that was closed, written to or read"
             raise UnplaceableError(msg)
         try:
-            self.thing.seek(saved["at"])
+            self.obj.seek(saved["at"])
         except OSError as error:
             raise UnplaceableError(str(error)) from error
 
@@ -309,7 +309,7 @@ class Cache(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        return tuple(map(id, cached_values(self.thing)))
+        return tuple(map(id, cached_values(self.obj)))
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
@@ -317,4 +317,4 @@ class Cache(Value):
             "a cache of functools whose function reads a value that training has changed, so it "
             "would contain other results in a resumed trial; keep the results in your own dict"
         )
-        raise NotPlainError(key, self.thing, what)
+        raise NotPlainError(key, self.obj, what)

@@ -121,7 +121,7 @@ class Roots:
 
     def keeping_own_state(self) -> list[keras.callbacks.Callback]:
         """Return the callbacks with their own methods for their state."""
-        exempt = {id(thing) for thing in self.exempt}
+        exempt = {id(obj) for obj in self.exempt}
         return [c for c in self.callbacks if id(c) in exempt and id(c) not in self.ids_of_output()]
 
     def given(self) -> list[tuple[ObjectPath, Any]]:
@@ -135,7 +135,7 @@ class Roots:
         found.append((ObjectPath("model"), self.model))
         if self.step is not None:
             found.append((ObjectPath("step"), self.step))
-        found += [(ObjectPath(f"tracked {n!r}"), thing) for n, thing in self.tracked.items()]
+        found += [(ObjectPath(f"tracked {n!r}"), obj) for n, obj in self.tracked.items()]
         found.append((ObjectPath("os.environ"), os.environ))
         return found + [part for use, part in self._data() if use not in self.read_ahead]
 
@@ -201,33 +201,33 @@ class OwnAttributes:
 
 
 def treatment_of(edge: Edge, covered: frozenset[int]) -> Treatment | None:
-    """Return how the walk treats ``edge.thing``; None for a leaf."""
-    thing = edge.thing
-    if is_plain(thing) or isinstance(thing, tf.Tensor):
+    """Return how the walk treats ``edge.obj``; None for a leaf."""
+    obj = edge.obj
+    if is_plain(obj) or isinstance(obj, tf.Tensor):
         return None
-    cls = type(thing)
+    cls = type(obj)
     known = _treats_by_class.get(cls)
     if known is None:
-        known = _treats_by_class[cls] = _choose(thing, cls)
+        known = _treats_by_class[cls] = _choose(obj, cls)
     if known is _variable:
-        covers = id(thing) in covered
-        return Treatment(Variable(thing, edge.path.text, covered=covers))
-    return known(thing, edge.path)
+        covers = id(obj) in covered
+        return Treatment(Variable(obj, edge.path.text, covered=covers))
+    return known(obj, edge.path)
 
 
 _treats_by_class: dict[type, Treat] = {}
 
 
-def _choose(thing: Any, cls: type) -> Treat:
-    refused = kind_of(thing)
-    if is_output(thing):
+def _choose(obj: Any, cls: type) -> Treat:
+    refused = kind_of(obj)
+    if is_output(obj):
         return _opaque
     if refused is not None:
         return functools.partial(_refused, refused)
     for kinds, treat in _SPECIAL:
-        if isinstance(thing, kinds):
+        if isinstance(obj, kinds):
             return treat
-    sort = sort_of(thing)
+    sort = sort_of(obj)
     return _BY_SORT.get(sort) or _of_attributes(sort, cls)
 
 
@@ -246,69 +246,69 @@ def _of_attributes(sort: Sort, cls: type) -> Treat:
     return _opaque
 
 
-def _opaque(thing: Any, path: ObjectPath) -> Treatment:
-    del thing, path
+def _opaque(obj: Any, path: ObjectPath) -> Treatment:
+    del obj, path
     return Treatment()
 
 
-def _variable(thing: Any, path: ObjectPath) -> Treatment:
-    return Treatment(Variable(thing, path.text, covered=False))
+def _variable(obj: Any, path: ObjectPath) -> Treatment:
+    return Treatment(Variable(obj, path.text, covered=False))
 
 
-def _array(thing: Any, path: ObjectPath) -> Treatment:
-    if thing.dtype == object:
-        return Treatment(ListItems(thing, path.text))
-    base = thing
+def _array(obj: Any, path: ObjectPath) -> Treatment:
+    if obj.dtype == object:
+        return Treatment(ListItems(obj, path.text))
+    base = obj
     while isinstance(base.base, np.ndarray):
         base = base.base
-    return Treatment(Array(thing, path.text), (Edge(path, base),) if base is not thing else ())
+    return Treatment(Array(obj, path.text), (Edge(path, base),) if base is not obj else ())
 
 
-def _object(thing: Any, path: ObjectPath) -> Treatment:
+def _object(obj: Any, path: ObjectPath) -> Treatment:
     ignored = frozenset(
-        name for name in fields_of(thing) if name.startswith(keras_names.TRACKING_PREFIXES)
+        name for name in fields_of(obj) if name.startswith(keras_names.TRACKING_PREFIXES)
     )
-    module = isinstance(thing, tf.Module)
-    holder = Attributes(thing, path.text, ignored if module else frozenset())
-    return Treatment(holder, tuple(users_classes(type(thing))))
+    module = isinstance(obj, tf.Module)
+    holder = Attributes(obj, path.text, ignored if module else frozenset())
+    return Treatment(holder, tuple(users_classes(type(obj))))
 
 
-def _walked_through(thing: Any, path: ObjectPath) -> Treatment:
-    edges = [Edge(path.attribute(name), value) for name, value in fields_of(thing).items()]
+def _walked_through(obj: Any, path: ObjectPath) -> Treatment:
+    edges = [Edge(path.attribute(name), value) for name, value in fields_of(obj).items()]
     return Treatment(None, tuple(edges))
 
 
-def _dataset_generator(thing: Any, path: ObjectPath) -> Treatment:
+def _dataset_generator(obj: Any, path: ObjectPath) -> Treatment:
     """Return TensorFlow's record of a generator, with the user's functions in it."""
-    return Treatment(None, tuple(Edge(path, v) for v in fields_of(thing).values() if callable(v)))
+    return Treatment(None, tuple(Edge(path, v) for v in fields_of(obj).values() if callable(v)))
 
 
-def _tf_function(thing: Any, path: ObjectPath) -> Treatment:
+def _tf_function(obj: Any, path: ObjectPath) -> Treatment:
     """Return a ``tf.function``, with its Python function."""
-    python = getattr(thing, "python_function", None)
+    python = getattr(obj, "python_function", None)
     return Treatment(None, () if python is None else (Edge(path, python),))
 
 
-def _generator(thing: Any, path: ObjectPath) -> Treatment:
-    seeds = seeds_of(thing)
+def _generator(obj: Any, path: ObjectPath) -> Treatment:
+    seeds = seeds_of(obj)
     edges = () if seeds is None else (Edge(path.attribute("seed_seq"), seeds),)
-    return Treatment(Generator(thing, path.text), edges)
+    return Treatment(Generator(obj, path.text), edges)
 
 
-def _refused(kind: Kind, thing: Any, path: ObjectPath) -> Treatment:
-    return Treatment(Uncaptured(thing, path.text, kind), tuple(kind.inside(thing, path)))
+def _refused(kind: Kind, obj: Any, path: ObjectPath) -> Treatment:
+    return Treatment(Uncaptured(obj, path.text, kind), tuple(kind.inside(obj, path)))
 
 
-def _foreign(thing: Any, path: ObjectPath) -> Treatment:
+def _foreign(obj: Any, path: ObjectPath) -> Treatment:
     """Return an object with state in C."""
     edges: list[Edge] = []
-    if may_have_fields(type(thing)):
-        edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
-        edges += users_classes(type(thing))
-    if is_buffer(thing):
-        return Treatment(Uncaptured(thing, path.text, BUFFER), tuple(edges))
+    if may_have_fields(type(obj)):
+        edges.append(Edge(path.noted("the attributes"), OwnAttributes(obj)))
+        edges += users_classes(type(obj))
+    if is_buffer(obj):
+        return Treatment(Uncaptured(obj, path.text, BUFFER), tuple(edges))
     # The pickle of an object with attributes would include them, and they are captured separately.
-    holder = None if edges else Uncaptured(thing, path.text, opaque(thing))
+    holder = None if edges else Uncaptured(obj, path.text, opaque(obj))
     return Treatment(holder, tuple(edges))
 
 
@@ -319,22 +319,22 @@ def _keras_object(sort: Sort) -> Treat:
     Keras assigns it covers plain values, such as a rate that a callback changes.
     """
 
-    def treat(thing: Any, path: ObjectPath) -> Treatment:
-        cls: Any = type(thing)
-        base = base_of(thing) if sort is Sort.CALLBACK else None
+    def treat(obj: Any, path: ObjectPath) -> Treatment:
+        cls: Any = type(obj)
+        base = base_of(obj) if sort is Sort.CALLBACK else None
         skipped = frozenset() if base is None else frozenset(BUILT_INS[base].handles)
         own, users = assigned_by_keras(cls), assigned_by_user(cls)
-        edges = [edge for edge in edges_of(thing, sort, path) if edge.name not in skipped]
+        edges = [edge for edge in edges_of(obj, sort, path) if edge.name not in skipped]
         watched = [
             edge.name
             for edge in edges
             if edge.how is How.FIELD
-            and (edge.name not in own or edge.name in users or is_plain(edge.thing))
+            and (edge.name not in own or edge.name in users or is_plain(edge.obj))
         ]
         # Keras's callbacks create some of their attributes during training.
         made_late = frozenset() if sort is Sort.CALLBACK else own
-        ignored = frozenset({*fields_of(thing), *made_late, *BOOKKEEPING, *skipped})
-        holder = Attributes(thing, path.text, ignored, tuple(watched))
+        ignored = frozenset({*fields_of(obj), *made_late, *BOOKKEEPING, *skipped})
+        holder = Attributes(obj, path.text, ignored, tuple(watched))
         return Treatment(holder, (*edges, *users_classes(cls)), follow=False)
 
     return treat
@@ -351,55 +351,55 @@ def _path_of_class(cls: type) -> ObjectPath:
     return ObjectPath(f"class {module_of(cls)}.{cls.__qualname__}")
 
 
-def _class(thing: Any, path: ObjectPath) -> Treatment:
+def _class(obj: Any, path: ObjectPath) -> Treatment:
     del path
-    if not is_users_class(thing):
+    if not is_users_class(obj):
         return Treatment()
-    own = _path_of_class(thing)
-    hidden = type.__dict__["__dict__"].__get__(thing)
+    own = _path_of_class(obj)
+    hidden = type.__dict__["__dict__"].__get__(obj)
     edges = [Edge(own.attribute(name), hidden[name]) for name in _CALLED if name in hidden]
-    edges += (edge for edge in users_classes(thing) if edge.thing is not thing)
-    return Treatment(ClassAttributes(thing, own.text), tuple(edges))
+    edges += (edge for edge in users_classes(obj) if edge.obj is not obj)
+    return Treatment(ClassAttributes(obj, own.text), tuple(edges))
 
 
 _CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len__")
 """Methods with underscores that Keras, TensorFlow or the user's code calls."""
 
 
-def _function(thing: Any, path: ObjectPath) -> Treatment:
-    users = is_users_module(thing.__module__ or "")
-    shown = ObjectPath(f"{thing.__module__}.{thing.__qualname__}") if users else path
-    edges = tuple(edges_of(thing, Sort.FUNCTION, shown))
-    if thing.__module__ == "functools" or "_clear_cache" in thing.__dict__:
+def _function(obj: Any, path: ObjectPath) -> Treatment:
+    users = is_users_module(obj.__module__ or "")
+    shown = ObjectPath(f"{obj.__module__}.{obj.__qualname__}") if users else path
+    edges = tuple(edges_of(obj, Sort.FUNCTION, shown))
+    if obj.__module__ == "functools" or "_clear_cache" in obj.__dict__:
         caches = {shown.closure("cache_token"), shown.closure("dispatch_cache")}
         caches.add(shown.attribute("_clear_cache"))
         # `functools.singledispatch` computes them from the registered functions.
         edges = tuple(edge for edge in edges if edge.path not in caches)
     if users:
-        variables = tuple(variables_used(thing))
-        return Treatment(Attributes(thing, path.text), edges, variables, follow=False)
-    wrapped = getattr(thing, "__wrapped__", None)
+        variables = tuple(variables_used(obj))
+        return Treatment(Attributes(obj, path.text), edges, variables, follow=False)
+    wrapped = getattr(obj, "__wrapped__", None)
     return Treatment(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
 
 
-def _list(thing: Any, path: ObjectPath) -> Treatment:
-    if isinstance(thing, tuple):
-        return Treatment(None, tuple(edges_of(thing, Sort.LIST, path)), named=False)
-    return _container(ListItems(thing, path.text), type(thing) in (list, deque), path)
+def _list(obj: Any, path: ObjectPath) -> Treatment:
+    if isinstance(obj, tuple):
+        return Treatment(None, tuple(edges_of(obj, Sort.LIST, path)), named=False)
+    return _container(ListItems(obj, path.text), type(obj) in (list, deque), path)
 
 
-def _dict(thing: Any, path: ObjectPath) -> Treatment:
-    if isinstance(thing, types.MappingProxyType):
-        return Treatment(None, tuple(edges_of(thing, Sort.DICT, path)))
-    if not isinstance(thing, dict):
+def _dict(obj: Any, path: ObjectPath) -> Treatment:
+    if isinstance(obj, types.MappingProxyType):
+        return Treatment(None, tuple(edges_of(obj, Sort.DICT, path)))
+    if not isinstance(obj, dict):
         return Treatment()
-    return _container(DictItems(thing, path.text), type(thing) is dict, path)
+    return _container(DictItems(obj, path.text), type(obj) is dict, path)
 
 
-def _set(thing: Any, path: ObjectPath) -> Treatment:
-    if isinstance(thing, frozenset):
-        return Treatment(None, tuple(edges_of(thing, Sort.SET, path)), named=False)
-    return _container(SetItems(thing, path.text), type(thing) is set, path)
+def _set(obj: Any, path: ObjectPath) -> Treatment:
+    if isinstance(obj, frozenset):
+        return Treatment(None, tuple(edges_of(obj, Sort.SET, path)), named=False)
+    return _container(SetItems(obj, path.text), type(obj) is set, path)
 
 
 def _container(holder: Structure, exact: bool, path: ObjectPath) -> Treatment:
@@ -407,11 +407,11 @@ def _container(holder: Structure, exact: bool, path: ObjectPath) -> Treatment:
     keys, values = holder.read()
     follow = not PLAIN_TYPES.issuperset({*map(type, values), *map(type, keys)})
     edges: list[Edge] = []
-    thing = holder.thing
-    of_keras = module_of(type(thing)).partition(".")[0] == "keras"
-    if not exact and getattr(thing, "__dict__", None) is not None and not of_keras:
-        edges.append(Edge(path.noted("the attributes"), OwnAttributes(thing)))
-        edges += users_classes(type(thing))
+    obj = holder.obj
+    of_keras = module_of(type(obj)).partition(".")[0] == "keras"
+    if not exact and getattr(obj, "__dict__", None) is not None and not of_keras:
+        edges.append(Edge(path.noted("the attributes"), OwnAttributes(obj)))
+        edges += users_classes(type(obj))
     return Treatment(holder, tuple(edges), follow=follow)
 
 
@@ -420,24 +420,24 @@ def _with_edges(
 ) -> Treat:
     """Return the treatment of objects of ``sort`` whose contents are their edges."""
 
-    def treat(thing: Any, path: ObjectPath) -> Treatment:
-        holder = None if kind is None else kind(thing, path.text)
-        edges = tuple(edges_of(thing, sort, path))
+    def treat(obj: Any, path: ObjectPath) -> Treatment:
+        holder = None if kind is None else kind(obj, path.text)
+        edges = tuple(edges_of(obj, sort, path))
         return Treatment(holder, edges, follow=False, named=named)
 
     return treat
 
 
 def _with_holder(kind: Callable[[Any, str], Holder]) -> Treat:
-    return lambda thing, path: Treatment(kind(thing, path.text))
+    return lambda obj, path: Treatment(kind(obj, path.text))
 
 
 _SPECIAL: tuple[tuple[Any, Treat], ...] = (
-    (OwnAttributes, lambda thing, path: Treatment(Attributes(thing.owner, path.text))),
+    (OwnAttributes, lambda obj, path: Treatment(Attributes(obj.owner, path.text))),
     (tf.data.Dataset, _with_edges(Sort.TFDATA)),
     (_GENERATOR_STATE, _dataset_generator),
     ((keras.Variable, tf.Variable), _variable),
-    (type(os.environ), lambda thing, path: Treatment(Environment(thing, path.text), follow=False)),
+    (type(os.environ), lambda obj, path: Treatment(Environment(obj, path.text), follow=False)),
     (types.CellType, _with_edges(Sort.CELL, Cell)),
     (tf.types.experimental.GenericFunction, _tf_function),
     (io.IOBase, _with_holder(File)),
@@ -446,7 +446,7 @@ _SPECIAL: tuple[tuple[Any, Treat], ...] = (
     ((functools.cached_property,), _with_edges(Sort.DESCRIPTOR)),
     (
         (threading.Event,),
-        lambda thing, path: Treatment(Attributes(thing, path.text, watched=("_flag",))),
+        lambda obj, path: Treatment(Attributes(obj, path.text, watched=("_flag",))),
     ),
     (_CLOSED, _opaque),
 )
@@ -476,12 +476,12 @@ class Node:
     """An object that existed when training began.
 
     Attributes:
-        thing: The object.
+        obj: The object.
         path: Path, unique among all nodes.
         holder: Its holder; None for an object without own state.
     """
 
-    thing: Any
+    obj: Any
     path: str
     holder: Holder | None
 
@@ -530,7 +530,7 @@ class Walk:
         seen: set[int] = set()
 
         def look(edge: Edge, _: int) -> Iterable[Edge] | None:
-            key = id(edge.thing)
+            key = id(edge.obj)
             if len(self.nodes) >= MOST:
                 self.cut = True
                 return None
@@ -550,15 +550,15 @@ class Walk:
                     used.add((id(holder), variable.name))
             return self._inside(edge, treatment)
 
-        walk([Edge(where, thing) for where, thing in roots], look)
+        walk([Edge(where, obj) for where, obj in roots], look)
         return seen
 
-    def reached_from(self, path: str, thing: Any, used: set[tuple[int, str]]) -> set[int]:
-        """Return the ids of all objects that ``thing`` leads to, without adding any; see `visit`."""
+    def reached_from(self, path: str, obj: Any, used: set[tuple[int, str]]) -> set[int]:
+        """Return the ids of all objects that ``obj`` leads to, without adding any; see `visit`."""
         nodes, by_path = self.nodes, self.by_path
         self.nodes, self.by_path = dict(nodes), dict(by_path)
         try:
-            return self.visit([(ObjectPath(path), thing)], used)
+            return self.visit([(ObjectPath(path), obj)], used)
         finally:
             self.nodes, self.by_path = nodes, by_path
 
@@ -575,8 +575,8 @@ class Walk:
             count += 1
         if holder is not None:
             holder.path = path
-        node = Node(edge.thing, path, holder)
-        self.nodes[id(edge.thing)] = node
+        node = Node(edge.obj, path, holder)
+        self.nodes[id(edge.obj)] = node
         self.by_path[path] = node
 
     def _use(self, variable: UsedVariable) -> ModuleVariables:
@@ -622,12 +622,12 @@ class Watch:
 
     Args:
         shown: Name of the object for the user.
-        thing: The object.
+        obj: The object.
     """
 
-    def __init__(self, shown: str, thing: Any) -> None:
+    def __init__(self, shown: str, obj: Any) -> None:
         self._walk = Walk(frozenset(), frozenset())
-        self._walk.visit([(ObjectPath(shown), thing)])
+        self._walk.visit([(ObjectPath(shown), obj)])
         self._walk.begin()
 
     def changed(self) -> list[str]:
