@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from sweeper.db.repository import Repository
     from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord, TrialStatus
     from sweeper.spec.settings import Settings
+    from sweeper.views.page.payload import Advice
 
 
 @expanded(READING)
@@ -276,7 +277,6 @@ def dashboard(
     Its URL is printed; sweeper's page is below it, at sweeper/.
     """
     from sweeper.views.page.dashboard import is_loopback, open_dashboard
-    from sweeper.views.page.payload import Advice
 
     settings = flags.settings()
     server = open_dashboard(
@@ -284,10 +284,7 @@ def dashboard(
         host,
         port,
         runs_dir=settings.runs_dir,
-        advice=Advice(
-            lambda status: next_commands(status, settings),
-            lambda trial: trial_commands(trial, settings),
-        ),
+        advice=_advice(settings),
     )
     if not is_loopback(host):
         typer.echo(
@@ -302,6 +299,15 @@ def _announce(url: str) -> None:
     typer.echo(f"The page of each study: {url}sweeper/", err=True)
     typer.echo("Ctrl-C stops it.", err=True)
     typer.echo(url)
+
+
+def _advice(settings: "Settings") -> "Advice":
+    from sweeper.views.page.payload import Advice
+
+    return Advice(
+        lambda status: next_commands(status, settings),
+        lambda trial: trial_commands(trial, settings),
+    )
 
 
 def trial_commands(trial: "TrialRecord", settings: "Settings") -> list[str]:
@@ -503,11 +509,5 @@ def report(
     from sweeper.views.page.report import make_report
 
     settings = flags.settings()
-    page = make_report(
-        study,
-        settings,
-        output=output,
-        force=force,
-        advice=lambda trial: trial_commands(trial, settings),
-    )
+    page = make_report(study, settings, output=output, force=force, advice=_advice(settings))
     typer.echo(page)

@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -158,6 +159,7 @@ def _parts(boot_id: str) -> tuple[str, str, str]:
     return machine, boot, namespace
 
 
+@cache  # neither the machine nor its boot changes while a process lives
 def _read(path: str) -> str:
     try:
         return Path(path).read_text().strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.records.results import EpochRecord
-from sweeper.views.page.dashboard import OpenedRepository, PageApplication, mounted
+from sweeper.views.page.dashboard import PageApplication, mounted, repository_opener
 from sweeper.views.page.payload import Advice
 
 ADVICE = Advice(
@@ -52,14 +53,19 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
+@pytest.fixture
+def opening() -> Iterator[Callable[[str], Callable[[], Repository]]]:
+    with ExitStack() as stack:
+        yield lambda url: repository_opener(url, stack)
+
+
 @pytest.fixture(scope="module")
 def ask(storage: str) -> Iterator[Ask]:
-    repository = OpenedRepository(storage)
-    yield asking(repository)
-    repository.close()
+    with ExitStack() as stack:
+        yield asking(repository_opener(storage, stack))
 
 
-def asking(repository: OpenedRepository, runs_dir: Path | None = None) -> Ask:
+def asking(repository: Callable[[], Repository], runs_dir: Path | None = None) -> Ask:
     application = PageApplication(repository, ADVICE, runs_dir)
 
     def ask(path: str, method: str = "GET", **headers: str) -> Answered:
@@ -100,19 +106,18 @@ def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask: Ask, storage
     assert data["trials"][0]["seed"] == str(SEED), "a browser's numbers have 53 bits"
     assert data["trials"][2]["error"] == ERROR
     assert data["trials"][1]["commands"] == [f"sweeper logs {STUDY} 1"]
-    assert data["commands"] == [[f"sweeper resume {STUDY}", ""]]
+    assert data["commands"] == [f"sweeper resume {STUDY}"]
 
 
-def test_nan_is_null_as_in_show(tmp_path: Path) -> None:
+def test_nan_is_null_as_in_show(tmp_path: Path, opening: Any) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
         write_study(repository)
         token = running_token(repository)
         repository.record_epochs(token, [EpochRecord(3, {"loss": float("nan")})], {})
-    opened = OpenedRepository(url)
+    opened = opening(url)
     trial = asking(opened)(f"/sweeper{DATA}").data["trials"][4]
-    opened.close()
     assert trial["epochs"][-1] == {"epoch": 3, "loss": None}
 
 
@@ -127,9 +132,9 @@ def running_token(repository: Repository) -> int:
     return found
 
 
-def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path) -> None:
+def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path, opening: Any) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
-    opened = OpenedRepository(url)
+    opened = opening(url)
     with Database.open(url, create=True) as database:
         repository = Repository(database)
         write_study(repository, trials=7)
@@ -169,20 +174,18 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path) -> None
         assert ask(f"/sweeper{DATA}").status == 404
         write_study(repository, trials=7)
         assert poll(third["version"]).data["all"], "a study of the same name is another study"
-    opened.close()
 
 
-def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str) -> None:
+def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str, opening: Any) -> None:
     log = tmp_path / STUDY / "trial-00001" / "attempt-01" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
-    opened = OpenedRepository(storage)
+    opened = opening(storage)
     ask = asking(opened, tmp_path)
     found = ask(f"/sweeper/studies/{STUDY}/trials/1/log.json").data["log"]
     assert found.endswith("last line\n")
     assert "first line" not in found
     assert ask(f"/sweeper/studies/{STUDY}/trials/0/log.json").data == {"log": ""}
-    opened.close()
 
 
 def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
@@ -225,10 +228,9 @@ def test_what_a_browser_has_is_not_sent_again(ask: Ask) -> None:
     assert ask("/sweeper/static/page.js", HTTP_IF_NONE_MATCH=tag).status == 304
 
 
-def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path: Path) -> None:
-    opened = OpenedRepository(make_study(tmp_path / "s.db"))
+def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path: Path, opening: Any) -> None:
+    opened = opening(make_study(tmp_path / "s.db"))
     found = asking(opened)("/sweeper/")
-    opened.close()
     assert found.status == 503
     assert "sweeper run FILE" in found.body.decode()
 
@@ -247,16 +249,15 @@ def test_all_that_is_not_ours_is_the_dashboards() -> None:
         assert both({"PATH_INFO": path}, None) == [name]
 
 
-def test_importances_come_with_a_later_poll(tmp_path: Path) -> None:
+def test_importances_come_with_a_later_poll(tmp_path: Path, opening: Any) -> None:
     from recorded_studies import database
 
-    opened = OpenedRepository(database(tmp_path / "s.db"))
+    opened = opening(database(tmp_path / "s.db"))
     ask = asking(opened)
     path = "/sweeper/studies/recorded/data.json"
     deadline = time.monotonic() + 60
     while not (found := ask(path).data["importance"]):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    opened.close()
     assert found["objective"] == "score"
     assert abs(sum(share for _, share in found["shares"]) - 1) < 1e-9

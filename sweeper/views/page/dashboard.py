@@ -23,12 +23,12 @@ import signal
 import socket
 import socketserver
 import sqlite3
-import threading
 import urllib.parse
 import wsgiref.simple_server
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,34 +55,22 @@ if TYPE_CHECKING:
     from sweeper.db.repository import Repository
 
 
-class OpenedRepository:
-    """Opener of a database's repository; safe for several threads.
+def repository_opener(storage: str, opened: ExitStack) -> Callable[[], Repository]:
+    """Return a function that opens a database's repository, to be closed with ``opened``.
 
-    A database may contain only Optuna's studies at first, and get sweeper's tables later.
+    It raises a `StorageError` as long as the database has only Optuna's studies.
     """
 
-    def __init__(self, storage: str) -> None:
-        self._storage = storage
-        self._lock = threading.Lock()
-        self._opened: Repository | None = None
-
-    def __call__(self) -> Repository:
-        """Return the repository; raise a `StorageError` as long as it has no study of sweeper."""
+    @cache  # it keeps no error
+    def open_once() -> Repository:
         from sweeper.db.database import Database
         from sweeper.db.repository import Repository
 
-        with self._lock:
-            if self._opened is None:
-                database = Database.open(self._storage, create=False, patience=PATIENCE)
-                self._opened = Repository(database)
-            return self._opened
+        return Repository(
+            opened.enter_context(Database.open(storage, create=False, patience=PATIENCE))
+        )
 
-    def close(self) -> None:
-        """Close its connections."""
-        with self._lock:
-            if self._opened is not None:
-                self._opened.database.close()
-                self._opened = None
+    return open_once
 
 
 _ADDED = [
@@ -377,16 +365,12 @@ def open_dashboard(
             f"{without_secrets(str(error), storage)}; expected one that `sweeper run` or Optuna has written"
         )
         raise DatabaseUnavailableError(msg) from error
-    repository = OpenedRepository(storage)
-    application = mounted(optunas, PageApplication(repository, advice or Advice(), runs_dir))
-
-    def release() -> None:
-        shown.engine.dispose()
-        repository.close()
-
-    local = fenced(application, local_only=is_loopback(host))
+    opened = ExitStack()
+    opened.callback(shown.engine.dispose)
+    pages = PageApplication(repository_opener(storage, opened), advice or Advice(), runs_dir)
+    local = fenced(mounted(optunas, pages), local_only=is_loopback(host))
     try:
-        return DashboardServer(host, port, local, release)
+        return DashboardServer(host, port, local, opened.close)
     except OSError as error:
         msg = (
             f"cannot listen on {host} port {port}: {error.strerror or error}; "

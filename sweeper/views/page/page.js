@@ -1010,8 +1010,7 @@ function drawDetails() {
   const headers = ["hosts", "versions", "processor", "devices", "attempts"];
   section("environment", "Environments", headers, environments);
   section("identity", "Identity", ["item", "value"], head.identity.map(([name, value]) => [name, code(value)]));
-  const commands = head.commands.map(([line, effect]) => [code(line), effect]);
-  section("commands", "Commands", ["command", "effect"], commands);
+  section("commands", "Commands", ["command"], head.commands.map((command) => [code(command)]));
 }
 
 // ---- Views ----

@@ -70,12 +70,12 @@ def trial_json(
 def study_json(
     repository: Repository,
     results: StudyResults,
-    commands: Sequence[tuple[str, str]],
+    commands: Sequence[str],
     now: datetime,
 ) -> dict[str, Any]:
     """Return the study's part of the page; ``now`` is the end of the work of running attempts.
 
-    The epochs of the results are not needed. Each command has its effect.
+    The epochs of the results are not needed.
     """
     status, name = results.status, results.status.study
     row, environments = repository.study(name), repository.environments(name)
@@ -111,7 +111,7 @@ def study_json(
         "space": {name: range_json(distribution) for name, distribution in space.items()},
         "environments": [json_fields(each) for each in environments],
         "identity": [[name, value] for name, value in identity.items() if value],
-        "commands": [list(each) for each in commands],
+        "commands": list(commands),
     }
 
 
@@ -296,7 +296,7 @@ class LivePayloads:
 
     def _read_study(self, kept: _Kept, repository: Repository, name: str, *, each: bool) -> None:
         results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))
-        commands = [(command, "") for command in self._advice.study(results.status)]
+        commands = self._advice.study(results.status)
         kept.study = study_json(repository, results, commands, datetime.now(UTC))
         if results.status.complete > 1.1 * kept.ranked:
             kept.ranked = results.status.complete

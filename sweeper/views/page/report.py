@@ -11,8 +11,6 @@ import hashlib
 import os
 import re
 import secrets
-import shlex
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -23,10 +21,9 @@ from typing import TYPE_CHECKING
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.errors import UsageError
-from sweeper.records.results import StudyResults, TrialRecord
 from sweeper.spec.settings import Settings
-from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
-from sweeper.views.page.payload import importances, joined, log_tail, study_json, trial_json
+from sweeper.support.installation import VERSION, install_command
+from sweeper.views.page.payload import Advice, importances, joined, log_tail, study_json, trial_json
 
 if TYPE_CHECKING:
     import jinja2
@@ -52,7 +49,7 @@ def make_report(
     *,
     output: Path | None = None,
     force: bool = False,
-    advice: Callable[[TrialRecord], Sequence[str]] = lambda _: (),
+    advice: Advice | None = None,
 ) -> Path:
     """Read the study, write its page, and return the page's path.
 
@@ -61,24 +58,26 @@ def make_report(
         settings: The settings, of which the database and the runs directory are used.
         output: The file; ``STUDY-report.html`` here by default.
         force: Replace a file that is not a report.
-        advice: Next commands of a trial.
+        advice: Next commands; none by default.
 
     Raises:
         UnknownStudyError: There is no such study.
         UsageError: A package is missing, or the output is an existing file that is not a report.
         DatabaseUnavailableError: The database cannot be reached.
     """
-    now = datetime.now(UTC)
+    now, advice = datetime.now(UTC), advice or Advice()
     with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
         repository = Repository(database)
         results = repository.results(study)
-        head = study_json(repository, results, _commands(repository, results, settings), now)
+        head = study_json(repository, results, advice.study(results.status), now)
     head |= {"importance": importances(results), "all": True, "version": ""}
     if results.status.finished < results.status.target:
         head["notices"].append("The study is not finished; this page shows its present state.")
     most = min(_LOGS_BYTES // max(len(results.trials), 1), 8192)
     logs = [log_tail(settings.runs_dir, trial, most) for trial in results.trials]
-    trials = [trial_json(t, advice(t), log) for t, log in zip(results.trials, logs, strict=True)]
+    trials = [
+        trial_json(t, advice.trial(t), log) for t, log in zip(results.trials, logs, strict=True)
+    ]
     page = output or Path(f"{study}-report.html")
     html = file_of(study, joined(head, trials), f"{now:%Y-%m-%d %H:%M:%S} UTC")
     write(html, page, force=force)
@@ -157,31 +156,6 @@ def asset(name: str) -> str:
 def _digest(script: str) -> str:
     found = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(found).decode()}'"
-
-
-def _commands(
-    repository: Repository, results: StudyResults, settings: Settings
-) -> Sequence[tuple[str, str]]:
-    status = results.status
-    environments = repository.environments(status.study)
-    versions = next((dict(e.versions) for e in environments if e.versions), {})
-    python = versions.pop("python", None)
-    pinned = [f"{name}=={version}" for name, version in versions.items()]
-    words = ["pip", "install", f"{DISTRIBUTION}=={VERSION}", *pinned]
-    on = "" if python is None else f", on Python {python}"
-    commands = [(shlex.join(words), f"installs the versions of the first attempts{on}")]
-    if status.finished < status.target:
-        commands.append((settings.command("resume", status.study), "resumes the study"))
-    for trial in results.pareto[:3]:
-        number = str(trial.number)
-        command = settings.command("verify", status.study, "--trial", number)
-        commands.append((command, f"trains trial {number} from scratch and compares every digest"))
-    given = repository.study(status.study).source or {}
-    if given.get("location"):
-        source = ":".join(filter(None, (given["location"], given.get("name"))))
-        again = shlex.join(["sweeper", "run", source, "--runs-dir", "runs-again"])
-        commands.append((again, "runs the whole study again; every digest must be the same"))
-    return commands
 
 
 def write(page: str, path: Path, *, force: bool) -> None:
