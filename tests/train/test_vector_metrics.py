@@ -335,6 +335,16 @@ def test_a_whole_vector_as_objective_is_refused_with_its_components(model):
         train(planned, Watcher())
 
 
+@pytest.mark.parametrize(("freq", "trained"), [(1, 0), (2, 1)])
+def test_an_eager_models_misspelt_objective_is_refused_after_the_first_validation(freq, trained):
+    watcher = Watcher()
+    given = replace(data(), validation_freq=freq)
+    planned = plan(model=eager, data=lambda: given, objective="val_acuracy")
+    with pytest.raises(ObjectiveError, match=r"'val_acuracy'; it reports .*'val_accuracy'"):
+        train(planned, watcher)
+    assert len(watcher.epochs) == trained
+
+
 # By default the index after the last: the others are no names either.
 @pytest.mark.parametrize(
     "objective",

@@ -8,7 +8,7 @@ as in ``fit``. Stored, displayed and compared are its components, each with its 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -231,11 +231,24 @@ class Reported:
             hint = ", and Data(validation=…) is not given" if unvalidated else ""
             check_objective(objective, shapes, hint)
 
-    def check_vectors(self, logs: Mapping[str, Any]) -> None:
-        """Refuse an objective that an eager model reports as an array."""
+    def check_after(
+        self, logs: Mapping[str, Any], stored: Container[str], *, validated: bool
+    ) -> None:
+        """Refuse an objective that a finished epoch of an eager model does not report as one number.
+
+        Args:
+            logs: The model's logs of the epoch.
+            stored: Names of the epoch's metrics, with those that callbacks added.
+            validated: Whether the epoch has all metrics of validation that any epoch will have.
+
+        Raises:
+            ObjectiveError: An objective is not reported, or is not one number.
+        """
+        shapes = {name: np.shape(value) for name, value in logs.items()}
         for objective in self._objectives:
-            if np.ndim(logs.get(objective, 0.0)):
-                check_objective(objective, {objective: np.shape(logs[objective])})
+            later = objective.startswith("val_") and not validated
+            if shapes.get(objective) or not (later or objective in stored):
+                check_objective(objective, shapes)
 
     def check_finite(self, epochs: Sequence[EpochRecord]) -> None:
         """Report a loss or an objective that is NaN or infinite in the last of the finished ``epochs``.

@@ -197,7 +197,8 @@ class TrainingLoop:
         logs = self._train_steps(epoch)
         self._train.end_epoch(epoch)
         epoch_logs = dict(metrics_or_logs(self._taken, logs))
-        if self._test is not None and self._plan.data.validates_after(epoch):
+        validates = self._plan.data.validates_after(epoch)
+        if self._test is not None and validates:
             self._position = replace(self._position, logs=to_python(logs))
             self._held = self._snapshot()
             validation = self._validate(self._test, epoch)
@@ -215,7 +216,8 @@ class TrainingLoop:
             logs=epoch_logs,
         )
         seconds = time.monotonic() - started
-        self._reported.check_vectors(epoch_logs)
+        complete = validates or self._test is None
+        self._reported.check_after(epoch_logs, record.metrics, validated=complete)
         self._observer.epoch_ended(record, self._position.step, seconds)
         self._reported.check_finite(self._record.epochs)
         self.pruned = self._is_to_end()
