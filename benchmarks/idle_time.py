@@ -35,7 +35,7 @@ from sweeper.run.protocol.messages import (
     Suggest,
     Suggested,
 )
-from sweeper.run.serving import run_side_by_side
+from sweeper.run.serving import run_slots
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import look_back, search_spec
@@ -159,7 +159,7 @@ def real() -> bool:
                 listener=lambda _event: None,
             )
             began = time.monotonic()
-            run_side_by_side(lambda: serve_slot(context), WORKERS)
+            run_slots(lambda: serve_slot(context), WORKERS)
             if context.error is not None:
                 raise context.error
     wall = time.monotonic() - began

@@ -35,9 +35,9 @@ from sweeper.replay.findings import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
     Authored,
+    CheckFinding,
     CheckReport,
     Estimate,
-    Finding,
     Level,
     Line,
     StudyAuthors,
@@ -185,7 +185,7 @@ class _Check:
         self._stopping = threading.Event()
         self._kept: dict[Position, Path] = {}
         self._created: set[str] = set()
-        self._findings: list[Finding] = []
+        self._findings: list[CheckFinding] = []
         self._held: list[str] = []
 
     def report(self, workers: int) -> CheckReport:
@@ -220,7 +220,7 @@ class _Check:
         )
 
     def _find(self, level: Level, check: str, message: str, line: Line | None) -> None:
-        self._findings.append(Finding(level, check, message, line))
+        self._findings.append(CheckFinding(level, check, message, line))
 
     def _order(self, number: int) -> ReplayOrder:
         """Return the order of a shortened trial."""
@@ -475,7 +475,7 @@ _AGAIN = (
 )
 
 
-def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -> Finding:
+def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -> CheckFinding:
     """Return the finding for an error that ended a trial.
 
     ``argument`` returns the line of an argument of `Study`, for an error of no line of the user's.
@@ -486,12 +486,12 @@ def finding_of_failure(failed: Failed, argument: Callable[[str], Line | None]) -
         message = failed.error
         if kind in _IMPORT_ERRORS and " is not installed" in message:
             check = "installation"
-    return Finding("error", check, message, failed.line or argument(where))
+    return CheckFinding("error", check, message, failed.line or argument(where))
 
 
 def judge(
     trained: Replayed, compared: ReplayComparison, kill: Kill | None, level: Level
-) -> tuple[list[Finding], list[str]]:
+) -> tuple[list[CheckFinding], list[str]]:
     """Return findings on whether a trial repeats and survives a kill, and the promises that hold.
 
     Args:
@@ -520,13 +520,16 @@ def judge(
             f"the model factory {authors.model.name} returned different initial weights in a "
             f"second run of the same trial with the same seed; {_AGAIN}"
         )
-        return [*notes, Finding(level, "seeds", message, authors.model.line)], []
+        return [*notes, CheckFinding(level, "seeds", message, authors.model.line)], []
     if by_step and (kill is None or first <= kill.checkpoint or compared.repeats is False):
         message = (
             "the trial is nondeterministic: in a second run of it, these differ at step "
             f"{first}: {_shown(by_step[first])}; look in {_suspects(authors)}; {_AGAIN}"
         )
-        return [*notes, Finding(level, "determinism", message, _line(by_step[first], authors))], []
+        return [
+            *notes,
+            CheckFinding(level, "determinism", message, _line(by_step[first], authors)),
+        ], []
     if kill is not None and by_step:
         message = (
             f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
@@ -536,7 +539,7 @@ def judge(
             f"{_suspects(authors)}; keep it in the callback or model, or register it with "
             "Trial.track"
         )
-        return [*notes, Finding(level, "resume", message, _line(by_step[first], authors))], []
+        return [*notes, CheckFinding(level, "resume", message, _line(by_step[first], authors))], []
     end = ours[0]
     held = [
         "the same seed gives the same initial weights in two processes",
@@ -559,7 +562,7 @@ def _end(replayed: Replayed) -> tuple[int, str, str]:
     return end.step, repr(end.value), end.digest
 
 
-def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[Finding]:
+def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[CheckFinding]:
     """Yield a note for each value that differs between two equal runs."""
     noted = {each.name: each for each in compared.differences if each.level == "note"}
     for each in noted.values():
@@ -567,7 +570,7 @@ def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[Fin
             f"{each.name} differs between two runs of the same trial ({each.how}); no result "
             "depends on it"
         )
-        yield Finding("note", "determinism", message, _line([each], authors))
+        yield CheckFinding("note", "determinism", message, _line([each], authors))
 
 
 def _shown(found: Sequence[Difference]) -> str:

@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sweeper.db.faults import parse_url
-from sweeper.records.diagnoses import Diagnosis, Finding
+from sweeper.records.diagnoses import Diagnosis, Diagnostic
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
 from sweeper.support.versions import TESTED, Environment, kept_result
@@ -70,7 +70,7 @@ def _ask() -> Mapping[str, Any]:
     return answer
 
 
-def tensorflow_findings(ask: Asked | None = None) -> Iterator[Finding]:
+def tensorflow_findings(ask: Asked | None = None) -> Iterator[Diagnostic]:
     """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit.
 
     Args:
@@ -78,7 +78,7 @@ def tensorflow_findings(ask: Asked | None = None) -> Iterator[Finding]:
     """
     said = (ask or _ask)()
     if "error" in said:
-        yield Finding(
+        yield Diagnostic(
             "machine",
             "TensorFlow",
             "broken",
@@ -89,7 +89,7 @@ def tensorflow_findings(ask: Asked | None = None) -> Iterator[Finding]:
         return
     devices = said["devices"]
     gpus = devices.count("GPU")
-    yield Finding(
+    yield Diagnostic(
         "machine",
         "devices",
         "ok",
@@ -98,7 +98,7 @@ def tensorflow_findings(ask: Asked | None = None) -> Iterator[Finding]:
         "" if gpus else "if there should be a GPU, look at the output of nvidia-smi",
     )
     repeats = said["repeats"]
-    yield Finding(
+    yield Diagnostic(
         "machine",
         "deterministic kernels",
         "ok" if repeats else "unpromised",
@@ -128,7 +128,7 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def package_findings(installed: Installed = installed_version) -> Iterator[Finding]:
+def package_findings(installed: Installed = installed_version) -> Iterator[Diagnostic]:
     """Check the versions of Python, sweeper, its requirements, and installed packages of its extras.
 
     Args:
@@ -136,7 +136,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
     """
     python = platform.python_version()
     least = ".".join(map(str, _LEAST_PYTHON))
-    yield Finding(
+    yield Diagnostic(
         "packages",
         "Python",
         "ok" if sys.version_info >= _LEAST_PYTHON else "broken",
@@ -144,7 +144,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
         f"{least} or newer",
         "" if sys.version_info >= _LEAST_PYTHON else "make an environment with a newer Python",
     )
-    yield Finding("packages", "sweeper", "ok", VERSION, "any version")
+    yield Diagnostic("packages", "sweeper", "ok", VERSION, "any version")
     yield _exact_versions(Environment.current())
     try:
         texts = metadata.requires(DISTRIBUTION) or []
@@ -152,7 +152,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
         texts = []
     required = [Requirement(text) for text in texts]
     if not required:
-        yield Finding(
+        yield Diagnostic(
             "packages",
             "requirements",
             "note",
@@ -166,7 +166,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Findi
     yield from _misfits_of_extras(required, installed)
 
 
-def _exact_versions(environment: Environment) -> Finding:
+def _exact_versions(environment: Environment) -> Diagnostic:
     """Return whether a resume is exact under these versions: by the project's tests, or by the self-test."""
     tested = ", ".join(" with ".join(pair) for pair in sorted(TESTED))
     expected = f"tested minor releases of Keras with TensorFlow ({tested}), or a passed self-test"
@@ -174,21 +174,23 @@ def _exact_versions(environment: Environment) -> Finding:
     if environment.tested or (result is not None and result.passed):
         how = "tested" if environment.tested else "its self-test passed"
         seen = f"{environment.described}: {how}"
-        return Finding("packages", "exactness", "ok", seen, expected)
+        return Diagnostic("packages", "exactness", "ok", seen, expected)
     if result is None:
         seen, do = (
             f"{environment.described}: not tested",
             "the next run tests them, in some seconds",
         )
-        return Finding("packages", "exactness", "note", seen, expected, do)
+        return Diagnostic("packages", "exactness", "note", seen, expected, do)
     seen = f"{environment.described}: the self-test failed: {'; '.join(result.differences)}"
-    return Finding("packages", "exactness", "unpromised", seen, expected, "install tested versions")
+    return Diagnostic(
+        "packages", "exactness", "unpromised", seen, expected, "install tested versions"
+    )
 
 
-def _requirement(requirement: Requirement, installed: Installed) -> Finding:
+def _requirement(requirement: Requirement, installed: Installed) -> Diagnostic:
     found = installed(requirement.name)
     fits = found is not None and Version(found) in requirement.specifier
-    return Finding(
+    return Diagnostic(
         "packages",
         requirement.name,
         "ok" if fits else "broken",
@@ -198,7 +200,9 @@ def _requirement(requirement: Requirement, installed: Installed) -> Finding:
     )
 
 
-def _misfits_of_extras(required: Sequence[Requirement], installed: Installed) -> Iterator[Finding]:
+def _misfits_of_extras(
+    required: Sequence[Requirement], installed: Installed
+) -> Iterator[Diagnostic]:
     """Yield a note for each package of an extra that is installed in a version that does not fit."""
     names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") if required else None
     for extra in names or ():
@@ -207,7 +211,7 @@ def _misfits_of_extras(required: Sequence[Requirement], installed: Installed) ->
             if found is None or marker is None or marker.evaluate({"extra": ""}):
                 continue
             if marker.evaluate({"extra": extra}) and Version(found) not in each.specifier:
-                yield Finding(
+                yield Diagnostic(
                     "packages",
                     f"[{extra}] {each.name}",
                     "note",
@@ -221,7 +225,7 @@ _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "af
 """Prefixes of the kinds of network file systems."""
 
 
-def disk_finding(storage: str) -> Finding:
+def disk_finding(storage: str) -> Diagnostic:
     """Check that a SQLite database is not on a network's disk; the file need not exist.
 
     Args:
@@ -233,11 +237,11 @@ def disk_finding(storage: str) -> Finding:
     url = parse_url(storage)
     if url.get_backend_name() != "sqlite":
         seen, expected = "PostgreSQL keeps the studies", "a server, or a file on a local disk"
-        return Finding("database", "disk", "ok", seen, expected)
+        return Diagnostic("database", "disk", "ok", seen, expected)
     file = Path(str(url.database)).absolute()
     kind = _file_system(file.resolve())
     network = kind.lower().startswith(_NETWORK)
-    return Finding(
+    return Diagnostic(
         "database",
         "disk",
         "unpromised" if network else "ok",

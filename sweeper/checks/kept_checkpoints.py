@@ -24,7 +24,7 @@ from sweeper.checkpoint.format import (
 )
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
-from sweeper.checks.verify_findings import Finding, Level
+from sweeper.checks.verify_findings import Level, VerifyFinding
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
 from sweeper.replay.comparison import compare_model, variable_names
@@ -39,7 +39,7 @@ _TENSOR = re.compile(r"tensor '([^']+)'")
 
 
 @dataclass(frozen=True)
-class KeptCheckpoint:
+class StoredCheckpoint:
     """One checkpoint of a finished trial.
 
     Attributes:
@@ -70,18 +70,18 @@ class KeptCheckpoint:
         return max(0, self.epoch - 1) if self.between_epochs else self.epoch
 
 
-def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckpoint, ...]:
+def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredCheckpoint, ...]:
     """Return every checkpoint of ``trial`` in the database or on this disk, read and verified.
 
     They are in order of their steps; of several at one step, each attempt's is included.
     Checkpoints in an object store are those in the database.
     """
     found: dict[Location, CheckpointRecord | None] = dict.fromkeys(listed_checkpoints(trial, paths))
-    missing: list[KeptCheckpoint] = []
+    missing: list[StoredCheckpoint] = []
     for record in trial.checkpoints:
         path = present_path(record, trial.number, paths)
         if path is None:
-            missing.append(KeptCheckpoint(record.step, record.epoch, record))
+            missing.append(StoredCheckpoint(record.step, record.epoch, record))
         else:
             found[path] = record
     kept = [_read(record, path) for path, record in found.items()]
@@ -89,7 +89,7 @@ def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[KeptCheckp
 
 
 def references(
-    kept: Sequence[KeptCheckpoint], files: str
+    kept: Sequence[StoredCheckpoint], files: str
 ) -> dict[tuple[int, int], Reference | None]:
     """Return by position the checkpoints with which a replay's are compared.
 
@@ -105,7 +105,7 @@ def references(
     }
 
 
-def _read(record: CheckpointRecord | None, path: Location) -> KeptCheckpoint:
+def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
     step, epoch = (0, 0) if record is None else (record.step, record.epoch)
     if record is None:
         name = CheckpointName.parse(path.name)
@@ -116,9 +116,9 @@ def _read(record: CheckpointRecord | None, path: Location) -> KeptCheckpoint:
         return _damaged(record, path, step, epoch, str(error))
     except CheckpointError as error:
         if isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError):
-            return KeptCheckpoint(step, epoch, record)
-        return KeptCheckpoint(step, epoch, record, path, damage=str(error))
-    return KeptCheckpoint(
+            return StoredCheckpoint(step, epoch, record)
+        return StoredCheckpoint(step, epoch, record, path, damage=str(error))
+    return StoredCheckpoint(
         step=loaded.step,
         epoch=loaded.epoch,
         recorded=record,
@@ -136,7 +136,7 @@ def _epochs(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
 
 def _damaged(
     record: CheckpointRecord | None, path: Location, step: int, epoch: int, damage: str
-) -> KeptCheckpoint:
+) -> StoredCheckpoint:
     manifest, names = None, {}
     try:
         manifest = read_manifest(path)
@@ -146,7 +146,7 @@ def _damaged(
         names = names or {}
     tensor = _TENSOR.search(damage)
     files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
-    return KeptCheckpoint(
+    return StoredCheckpoint(
         step=step if manifest is None else manifest.step,
         epoch=epoch if manifest is None else manifest.epoch,
         recorded=record,
@@ -160,13 +160,13 @@ def _damaged(
 
 def compare_end_models(
     record: TrialRecord,
-    kept: Sequence[KeptCheckpoint],
+    kept: Sequence[StoredCheckpoint],
     replayed: Replayed,
     *,
     paths: RunPaths,
     replay: RunPaths,
     level: Level,
-) -> list[Finding]:
+) -> list[VerifyFinding]:
     """Return the differences between the models at the end of a trial and its replay.
 
     Args:
@@ -184,10 +184,10 @@ def compare_end_models(
     try:
         end = find_end(dict.fromkeys(locations))
     except CheckpointError as error:
-        return [Finding("error", "file", str(error), file=str(locations[0]))]
+        return [VerifyFinding("error", "file", str(error), file=str(locations[0]))]
     if end is None:
         message = "the trial has no stored model at the end, so that was not compared"
-        return [Finding("note", "checkpoint", message)]
+        return [VerifyFinding("note", "checkpoint", message)]
     if not isinstance(replayed.end, Finished):
         return []
     ours = _model_of(end, kept)
@@ -202,11 +202,11 @@ def compare_end_models(
     theirs = read_end([replay.end_model(record.number)], taken)
     if theirs is None:
         message = "the replay has no model at the end"
-        return [Finding(level, "tensor", message, step=end.step, by_replay=True)]
+        return [VerifyFinding(level, "tensor", message, step=end.step, by_replay=True)]
     return list(_differences(ours, theirs, end.path, level))
 
 
-def _model_of(end: LoadedCheckpoint, kept: Iterable[KeptCheckpoint]) -> LoadedCheckpoint | None:
+def _model_of(end: LoadedCheckpoint, kept: Iterable[StoredCheckpoint]) -> LoadedCheckpoint | None:
     same = same_as(end)
     if same is None:
         return end
@@ -221,13 +221,13 @@ def _model_of(end: LoadedCheckpoint, kept: Iterable[KeptCheckpoint]) -> LoadedCh
 
 def _differences(
     ours: LoadedCheckpoint, theirs: LoadedCheckpoint, where: Location, level: Level
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     sides = ("in the kept model", "in the replay's")
     found = compare_model(ours.tensors, theirs.tensors, ours.state, sides)
     if found:
         shown = found[0].name
         tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
-        yield Finding(
+        yield VerifyFinding(
             level,
             "tensor",
             f"the model at the end: {first_difference(found, tensors)}",

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sweeper.checks.kept_checkpoints import (
-    KeptCheckpoint,
+    StoredCheckpoint,
     compare_end_models,
     first_difference,
     kept_checkpoints_of,
@@ -30,12 +30,12 @@ from sweeper.checks.kept_checkpoints import (
 )
 from sweeper.checks.verify_findings import (
     Compared,
-    Finding,
     Level,
     ReplayRun,
     StudyVerification,
     TrialVerification,
     Unverified,
+    VerifyFinding,
     What,
 )
 from sweeper.db.database import Database
@@ -238,7 +238,7 @@ class _Outcome:
     """A replay with its comparison."""
 
     comparison: ReplayComparison
-    findings: list[Finding]
+    findings: list[VerifyFinding]
 
     @property
     def equal(self) -> bool:
@@ -291,12 +291,12 @@ class _Verifier:
         self.surroundings = replayed.fingerprint
         findings = list(outcome.findings)
         if kill is None and self.request.interrupt:
-            findings.append(Finding("note", "replay", "the trial is too short for a kill"))
+            findings.append(VerifyFinding("note", "replay", "the trial is too short for a kill"))
         if kill is not None and promised and not outcome.equal:
             findings.append(self._undisturbed(stored))
         if not promised:
             message = "the study has deterministic=False: exactness is not promised"
-            findings.append(Finding("note", "promise", message))
+            findings.append(VerifyFinding("note", "promise", message))
         shared = list(self._shared_files(record))
         verification = TrialVerification(
             study=self.settings.name,
@@ -320,7 +320,7 @@ class _Verifier:
         self.tell(TrialVerified(number, verification.verdict, seconds))
         return verification
 
-    def _shared_files(self, record: TrialRecord) -> Iterator[Finding]:
+    def _shared_files(self, record: TrialRecord) -> Iterator[VerifyFinding]:
         """Yield a finding for each file that the replay finds, and that another trial wrote or this one lacked."""
         for file in (*record.files["written"], *record.files["read"]):
             path = file["path"]
@@ -335,7 +335,7 @@ class _Verifier:
                 f"no verdict on independence: trial {record.number} {seen}; `sweeper check` trains "
                 "without it and tells whether trials depend on each other"
             )
-            yield Finding("warning", "files", message, file=path)
+            yield VerifyFinding("warning", "files", message, file=path)
 
     def _replay(self, stored: StoredTrial, kill: Kill | None) -> _Outcome:
         """Run the trial again, and compare it with what is stored."""
@@ -380,7 +380,7 @@ class _Verifier:
         """Return the level of findings that only the replay contradicts."""
         return "error" if self.settings.deterministic else "warning"
 
-    def _undisturbed(self, stored: StoredTrial) -> Finding:
+    def _undisturbed(self, stored: StoredTrial) -> VerifyFinding:
         """Return whether a replay without a kill also differs, in a sentence."""
         equal = self._replay(stored, None).equal
         message = (
@@ -388,7 +388,7 @@ class _Verifier:
             if equal
             else "a replay without a kill differs too: the trial is nondeterministic"
         )
-        return Finding("note", "replay", message)
+        return VerifyFinding("note", "replay", message)
 
     def _write(self, verification: TrialVerification) -> None:
         self.repository.record_verdict(
@@ -449,13 +449,13 @@ class StoredTrial:
     """
 
     record: TrialRecord
-    kept: tuple[KeptCheckpoint, ...]
+    kept: tuple[StoredCheckpoint, ...]
     objectives: tuple[str, ...]
 
 
 def findings_of(
     stored: StoredTrial, comparison: ReplayComparison, *, promised: bool
-) -> list[Finding]:
+) -> list[VerifyFinding]:
     """Return all differences; causes precede their effects.
 
     Args:
@@ -489,22 +489,22 @@ def compared(stored: StoredTrial, comparison: ReplayComparison) -> Compared:
     )
 
 
-def _questions(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+def _questions(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[VerifyFinding]:
     for misfit in replayed.misfits:
-        yield Finding(level, "parameter", misfit)
+        yield VerifyFinding(level, "parameter", misfit)
     if replayed.misfits or isinstance(replayed.end, Failed):
         return
     for name, value in stored.record.params.items():
         if name not in replayed.asked:
             message = f"the trial has parameter {name!r}, but its replay does not suggest it"
-            yield Finding(level, "parameter", message, variable=name, stored=value)
+            yield VerifyFinding(level, "parameter", message, variable=name, stored=value)
 
 
-def _files(stored: StoredTrial) -> Iterator[Finding]:
+def _files(stored: StoredTrial) -> Iterator[VerifyFinding]:
     for kept in stored.kept:
         if kept.damage is not None:
             variable = f" ({kept.damaged_variable})" if kept.damaged_variable else ""
-            yield Finding(
+            yield VerifyFinding(
                 "error",
                 "file",
                 f"{kept.damage}{variable}",
@@ -514,24 +514,26 @@ def _files(stored: StoredTrial) -> Iterator[Finding]:
             )
 
 
-def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+def _ending(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[VerifyFinding]:
     end, state = replayed.end, stored.record.state
     if isinstance(end, Failed) and not replayed.misfits:
         after = max(replayed.epochs, default=None)
         when = "before its first epoch ended" if after is None else f"after epoch {after + 1}"
         message = f"the trial is {state}, but its replay failed {when}: {end.error}"
         first = 0 if after is None else after + 1
-        yield Finding(level, "replay", message, epoch=first, by_replay=True)
+        yield VerifyFinding(level, "replay", message, epoch=first, by_replay=True)
 
 
-def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) -> Iterator[Finding]:
+def _metrics(
+    stored: StoredTrial, comparison: ReplayComparison, level: Level
+) -> Iterator[VerifyFinding]:
     """Yield findings on epochs that differ: the first ones by metric, the others as a count."""
     replayed = comparison.replayed
     excused = {each.path for each in comparison.epochs if each.level == "note"}
     database = {record.epoch: record.metrics for record in stored.record.epochs}
     again = {number: record.metrics for number, record in replayed.epochs.items()}
     cut = isinstance(replayed.end, Failed)
-    by_epoch: dict[int, list[Finding]] = {}
+    by_epoch: dict[int, list[VerifyFinding]] = {}
     for epoch in sorted({*database, *again}):
         witnesses = {"database": database.get(epoch, {})}
         if epoch in again or not cut:
@@ -554,16 +556,16 @@ def _metrics(stored: StoredTrial, comparison: ReplayComparison, level: Level) ->
     if len(by_epoch) > _SHOWN_EPOCHS:
         rest = len(by_epoch) - _SHOWN_EPOCHS
         message = f"further epochs that differ: {rest}; the last is epoch {max(by_epoch) + 1}"
-        yield Finding("note", "metric", message)
+        yield VerifyFinding("note", "metric", message)
 
 
 def _metric(
     epoch: int, name: str, witnesses: Mapping[str, Mapping[str, float]], level: Level
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     values = {who: metrics.get(name) for who, metrics in witnesses.items()}
     stored, replayed = values["database"], values.get("replay")
     if "replay" in values and not _equal(stored, replayed):
-        yield Finding(
+        yield VerifyFinding(
             level,
             "metric",
             f"epoch {epoch + 1}: {name} is {_shown(stored)} in the database and {_shown(replayed)} "
@@ -578,7 +580,7 @@ def _metric(
 
 def _checkpoints(
     stored: StoredTrial, comparison: ReplayComparison, level: Level, *, reported: bool
-) -> Iterator[Finding]:
+) -> Iterator[VerifyFinding]:
     """Yield differences in checkpoints.
 
     Args:
@@ -592,7 +594,7 @@ def _checkpoints(
         if kept.recorded is not None and kept.manifest is not None:
             files, database = kept.manifest.digest, kept.recorded.digest
             if files != database:
-                yield Finding(
+                yield VerifyFinding(
                     "error",
                     "checkpoint",
                     f"the checkpoint of step {kept.step} has the digest {files} in {kept.path}, "
@@ -607,13 +609,13 @@ def _checkpoints(
 
 
 def checkpoint_findings(
-    kept: KeptCheckpoint, seen: ComparedCheckpoint, level: Level, *, reported: bool
-) -> Iterator[Finding]:
+    kept: StoredCheckpoint, seen: ComparedCheckpoint, level: Level, *, reported: bool
+) -> Iterator[VerifyFinding]:
     """Yield differences between a kept checkpoint and the replay's; see `_checkpoints`."""
     subject = f"the checkpoint of step {kept.step}"
 
-    def finding(at: Level, what: What, message: str, variable: str) -> Finding:
-        return Finding(
+    def finding(at: Level, what: What, message: str, variable: str) -> VerifyFinding:
+        return VerifyFinding(
             at,
             what,
             message,
@@ -630,7 +632,7 @@ def checkpoint_findings(
         message = f"{subject}: {first_difference(variables, seen.tensors)}"
         yield finding(level, "tensor", message, variables[0].name)
     elif kept.manifest is None and kept.recorded and kept.recorded.digest != seen.digest:
-        yield Finding(
+        yield VerifyFinding(
             level,
             "checkpoint",
             f"{subject} has the digest {kept.recorded.digest} in the database, but {seen.digest} "
@@ -651,25 +653,27 @@ def checkpoint_findings(
         yield finding(level, "state", f"{subject}: {each}", each.name)
     if len(states) > _SHOWN_VALUES:
         more = f"{subject}: {len(states) - _SHOWN_VALUES} more values differ"
-        yield Finding("note", "state", more, step=kept.step)
+        yield VerifyFinding("note", "state", more, step=kept.step)
     measured = [each for each in seen.differences if each.level == "note"]
     for names, why in ((follows, "as the weights do"), (measured, "on which no result depends")):
         if names:
             shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
-            yield Finding("note", "state", f"{subject}: {shown} differ, {why}", step=kept.step)
+            yield VerifyFinding(
+                "note", "state", f"{subject}: {shown} differ, {why}", step=kept.step
+            )
 
 
 def _is_reported(difference: Difference) -> bool:
     return difference.component == "history" or difference.path.startswith("position/logs")
 
 
-def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Finding]:
+def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[VerifyFinding]:
     record, end = stored.record, replayed.end
     last = next((k for k in reversed(stored.kept) if k.recorded is not None), None)
     if last is not None and last.recorded is not None and record.digest is not None:
         ended = max((a.end_step or 0 for a in record.attempts), default=0)
         if last.step == ended and last.recorded.digest != record.digest:
-            yield Finding(
+            yield VerifyFinding(
                 "error",
                 "digest",
                 f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
@@ -682,7 +686,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
     final = max(replayed.epochs, default=None)
     for name, was, now in _values(stored, end):
         if not _equal(was, now):
-            yield Finding(
+            yield VerifyFinding(
                 level,
                 "value",
                 f"the trial's {name} is {_shown(was)}, but the replay's is {_shown(now)}",
@@ -693,7 +697,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Fi
                 by_replay=True,
             )
     if record.digest is not None and record.digest != end.digest:
-        yield Finding(
+        yield VerifyFinding(
             level,
             "digest",
             f"the final digest is {record.digest}, but the replay's is {end.digest}",
@@ -716,22 +720,22 @@ def _values(
         yield f"value ({name})", values.get(name), again[index] if index < len(again) else None
 
 
-def _repeats(comparison: ReplayComparison) -> Iterator[Finding]:
+def _repeats(comparison: ReplayComparison) -> Iterator[VerifyFinding]:
     if comparison.repeats is False:
         message = "a second replay differs from both: the trial is nondeterministic"
-        yield Finding("note", "replay", message)
+        yield VerifyFinding("note", "replay", message)
 
 
-def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[Finding]:
+def _limits(stored: StoredTrial, comparison: ReplayComparison) -> Iterator[VerifyFinding]:
     """Yield what could not be compared."""
     for kept in stored.kept:
         subject = f"the checkpoint of step {kept.step}"
         if kept.path is None and kept.recorded is not None:
             message = f"{subject} is not on this machine ({kept.recorded.path}); only its digest "
-            yield Finding("note", "file", f"{message}is compared", step=kept.step)
+            yield VerifyFinding("note", "file", f"{message}is compared", step=kept.step)
         if (kept.step, kept.epoch) not in comparison.checkpoints:
             message = f"{subject} is not compared, because the replay has no checkpoint there"
-            yield Finding("note", "checkpoint", message, step=kept.step)
+            yield VerifyFinding("note", "checkpoint", message, step=kept.step)
 
 
 def _equal(one: float | None, other: float | None) -> bool:

@@ -30,7 +30,7 @@ What = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class VerifyFinding:
     """A difference, or a limit of the verification.
 
     Attributes:
@@ -101,7 +101,7 @@ class TrialVerification:
     study: str
     number: int
     mode: VerificationMode
-    findings: tuple[Finding, ...]
+    findings: tuple[VerifyFinding, ...]
     explanations: tuple[str, ...]
     compared: Compared
     replay: ReplayRun | None
@@ -173,7 +173,7 @@ class TrialVerification:
         }
 
     @property
-    def _differing(self) -> Sequence[Finding]:
+    def _differing(self) -> Sequence[VerifyFinding]:
         return [finding for finding in self.findings if finding.level == "error"]
 
 

@@ -14,7 +14,7 @@ Level = Literal["ok", "note", "unpromised", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(JsonRecord):
+class Diagnostic(JsonRecord):
     """Result of one check.
 
     Attributes:
@@ -34,7 +34,7 @@ class Finding(JsonRecord):
 class Diagnosis:
     """Results of all checks, in order."""
 
-    findings: Sequence[Finding]
+    findings: Sequence[Diagnostic]
 
     @property
     def exit_code(self) -> int:

@@ -27,7 +27,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckFinding:
     """A finding for the user.
 
     Attributes:
@@ -97,7 +97,7 @@ class CheckReport:
     """
 
     study: str
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckFinding, ...]
     held: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
     estimate: Estimate | None = None
@@ -126,7 +126,7 @@ class CheckReport:
         }
 
 
-def ranked(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def ranked(findings: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:
     """Return errors, then warnings, then notes, without duplicates, in the order of discovery."""
     once = list(dict.fromkeys(findings))
     return tuple(sorted(once, key=lambda finding: _LEVELS.index(finding.level)))

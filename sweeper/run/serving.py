@@ -97,7 +97,7 @@ def serve_slots(
         _counting(context),
     ):
         began = time.monotonic()
-        run_side_by_side(lambda: serve_slot(context, audit_trial), slots)
+        run_slots(lambda: serve_slot(context, audit_trial), slots)
         if settings.budget is not None:
             idle, available = context.idle_seconds, slots * (time.monotonic() - began)
             context.tell(
@@ -138,7 +138,7 @@ def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOption
     return replace(options, slots=slots), SlotDevices(devices[:slots])
 
 
-def run_side_by_side(slot: Callable[[], None], slots: int) -> None:
+def run_slots(slot: Callable[[], None], slots: int) -> None:
     """Run ``slots`` copies of a function in threads, and return when all have returned.
 
     Each copy supervises a trial process, so threads are cheap. An error is raised only when all copies

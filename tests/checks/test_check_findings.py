@@ -23,8 +23,8 @@ from sweeper.replay.findings import Difference
 from sweeper.replay.lines import line_of, line_of_argument, line_of_error
 from sweeper.replay.reports import (
     Authored,
+    CheckFinding,
     CheckReport,
-    Finding,
     Lengths,
     Line,
     StudyAuthors,
@@ -194,7 +194,10 @@ def test_what_is_measured_is_a_note():
 
 
 def test_findings_are_ranked_and_one_error_is_enough():
-    note, error = Finding("note", "data", "n"), Finding("error", "data", "e", Line("s.py", 1))
+    note, error = (
+        CheckFinding("note", "data", "n"),
+        CheckFinding("error", "data", "e", Line("s.py", 1)),
+    )
     assert ranked([note, error, note]) == (error, note)
     assert CheckReport("s", (note,)).holds
     assert not CheckReport("s", (error, note)).holds

@@ -13,7 +13,7 @@ from sweeper.checks.doctor import (
     tensorflow_findings,
 )
 from sweeper.cli.main import main
-from sweeper.records.diagnoses import Diagnosis, Finding
+from sweeper.records.diagnoses import Diagnosis, Diagnostic
 from sweeper.spec.settings import load_settings
 from sweeper.support import versions
 from sweeper.support.installation import install_command
@@ -122,7 +122,9 @@ def test_a_link_to_a_networks_disk_is_followed(here, monkeypatch):
     [(["ok", "note"], 0), (["ok", "unpromised"], 4), (["unpromised", "broken", "note"], 1)],
 )
 def test_the_exit_code_is_the_worst_finding(levels, code):
-    found = Diagnosis([Finding("files", str(n), level, "a", "b") for n, level in enumerate(levels)])
+    found = Diagnosis(
+        [Diagnostic("files", str(n), level, "a", "b") for n, level in enumerate(levels)]
+    )
     assert found.exit_code == code
     assert found.to_json()["promised"] == (code == 0)
 

@@ -9,10 +9,10 @@ from scripted_trials import definition, row_of
 from sweeper.checks.verify import choose, where_to_kill
 from sweeper.checks.verify_findings import (
     Compared,
-    Finding,
     StudyVerification,
     TrialVerification,
     Unverified,
+    VerifyFinding,
 )
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
@@ -125,7 +125,7 @@ def test_a_definition_that_has_changed_since_is_refused_by_what_changed(reposito
 
 
 def test_warnings_and_notes_change_no_verdict_and_errors_do():
-    note = Finding("note", "file", "not here", step=40)
+    note = VerifyFinding("note", "file", "not here", step=40)
     trial = TrialVerification(
         "digits", 3, "replay", (note,), ("keras was 1 and is 2",), Compared(epochs=1), None
     )
@@ -136,8 +136,10 @@ def test_warnings_and_notes_change_no_verdict_and_errors_do():
         False,
     )
     assert trial.message == "final digest, value, 1 epoch equal"
-    late = Finding("error", "metric", "epoch 2", epoch=2, by_replay=True)
-    early = Finding("error", "tensor", "step 20", epoch=1, step=20, variable="a", by_replay=True)
+    late = VerifyFinding("error", "metric", "epoch 2", epoch=2, by_replay=True)
+    early = VerifyFinding(
+        "error", "tensor", "step 20", epoch=1, step=20, variable="a", by_replay=True
+    )
     worse = replace(trial, findings=(late, early))
     assert (worse.verdict, worse.epoch, worse.step, worse.variable) == ("differs", 1, 20, "a")
     assert worse.message == "epoch 2 (and 1 more)"
@@ -159,7 +161,7 @@ def test_an_inline_replay_is_refused():
 @pytest.mark.parametrize(("level", "code"), [("warning", 0), ("error", 4)])
 def test_the_exit_code_says_whether_every_promise_holds(level, code, capsys, monkeypatch):
     asked = []
-    finding = Finding(level, "digest", "the final digest is another", epoch=2)
+    finding = VerifyFinding(level, "digest", "the final digest is another", epoch=2)
     trial = TrialVerification("digits", 3, "interrupt", (finding,), (), Compared(), None)
 
     def verify(request):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweeper.replay.reports import CheckReport, Estimate, Finding, Line
+from sweeper.replay.reports import CheckFinding, CheckReport, Estimate, Line
 
 ESTIMATE = Estimate(
     steps_per_epoch=43,
@@ -19,7 +19,7 @@ ESTIMATE = Estimate(
 )
 SOUND = CheckReport(
     study="digits",
-    findings=(Finding("note", "data", "the data are not shuffled", Line("s.py", 7)),),
+    findings=(CheckFinding("note", "data", "the data are not shuffled", Line("s.py", 7)),),
     held=("two trials share none",),
     metrics=("loss", "val_loss"),
     estimate=ESTIMATE,
@@ -29,8 +29,8 @@ SOUND = CheckReport(
 BAD = replace(
     SOUND,
     findings=(
-        Finding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12)),
-        Finding("warning", "settings", "deterministic=False"),
+        CheckFinding("error", "independence", "layer [bold] is shared", Line("a/s.py", 12)),
+        CheckFinding("warning", "settings", "deterministic=False"),
     ),
     estimate=None,
 )

@@ -10,7 +10,7 @@ from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check import judge
-from sweeper.checks.kept_checkpoints import KeptCheckpoint, references
+from sweeper.checks.kept_checkpoints import StoredCheckpoint, references
 from sweeper.checks.verify import checkpoint_findings
 from sweeper.records.results import TrialRecord
 from sweeper.replay.findings import errors
@@ -117,7 +117,7 @@ def by_check(whole, resumed, one, other):
 
 
 def by_verify(whole, resumed, one, other):
-    kept = KeptCheckpoint(8, 1, None, whole, read_manifest(whole))
+    kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
     comparison = compared(resumed, one, other, references([kept], ""))
     findings = list(
         checkpoint_findings(kept, comparison.checkpoints[8, 1], "error", reported=False)

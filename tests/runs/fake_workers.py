@@ -23,7 +23,7 @@ from sweeper.db.repository import Repository, WorkerIdentity
 from sweeper.definition.definition import StudySettings
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.serving import run_side_by_side
+from sweeper.run.serving import run_slots
 from sweeper.run.worker import context as context_module
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.leases import WorkerRow
@@ -158,7 +158,7 @@ def work(options, events):
             worker_row=WorkerRow(slots=options.slots, lease_seconds=options.lease_seconds),
         )
         signal.signal(signal.SIGTERM, lambda *_: context.stopping.set())
-        run_side_by_side(lambda: serve_slot(context), options.slots)
+        run_slots(lambda: serve_slot(context), options.slots)
     if context.error is not None:
         with contextlib.suppress(OSError):
             events.send_bytes(json.dumps(["Error", {"message": str(context.error)}]).encode())

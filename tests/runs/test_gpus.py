@@ -10,7 +10,7 @@ import pytest
 from scripted_trials import finish, scripted_sweep
 
 from sweeper.errors import UsageError
-from sweeper.run.serving import run_side_by_side
+from sweeper.run.serving import run_slots
 from sweeper.run.worker import gpus
 from sweeper.run.worker.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
 from sweeper.run.worker.slot import serve_slot
@@ -117,7 +117,7 @@ def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
 
     devices = SlotDevices((SlotDevice("0", 100), SlotDevice("3", 200)))
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
-        run_side_by_side(lambda: serve_slot(sweep.context), 2)
+        run_slots(lambda: serve_slot(sweep.context), 2)
         pairs = [set(using[n : n + 2]) for n in range(0, 6, 2)]
         assert pairs == [{("0", 100), ("3", 200)}] * 3
         stored = sweep.repository.database.read(

@@ -21,7 +21,7 @@ from sweeper.run.protocol.messages import (
     Started,
     Suggest,
 )
-from sweeper.run.serving import run_side_by_side
+from sweeper.run.serving import run_slots
 from sweeper.run.worker.slot import serve_slot
 from sweeper.search.spec import search_spec, search_window
 from sweeper.spec.repeating import Repeating
@@ -70,7 +70,7 @@ def _sweep(database, directory, settings, scripts, workers=1):
     window = search_window(settings)
     launcher = ScriptedLauncher(scripts)
     context = scripted_context(repository, directory, settings, launcher, window=window)
-    run_side_by_side(lambda: serve_slot(context), workers)
+    run_slots(lambda: serve_slot(context), workers)
     if context.error is not None:
         raise context.error
     return repository.results(settings.name)

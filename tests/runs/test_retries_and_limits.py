@@ -34,7 +34,7 @@ from sweeper.records.events import Notice
 from sweeper.run.launch.trial_process import ExitStatus, kill_tree
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import Finished, Started
-from sweeper.run.serving import run_side_by_side, serve_slots
+from sweeper.run.serving import run_slots, serve_slots
 from sweeper.run.worker.gpus import SlotDevices
 from sweeper.run.worker.outcomes import Death, TrialClock, end_of
 from sweeper.run.worker.slot import serve_slot
@@ -162,7 +162,7 @@ def test_fail_fast_stops_the_others_at_a_checkpoint_and_says_which_trial_failed(
 
     scripts = {0: fails, 1: other}
     with scripted_sweep(tmp_path, scripts, trials=5, context={"fail_fast": True}) as sweep:
-        run_side_by_side(lambda: serve_slot(sweep.context), 2)
+        run_slots(lambda: serve_slot(sweep.context), 2)
         assert isinstance(sweep.context.error, TrialError)
         assert "trial 0 failed" in str(sweep.context.error)
         assert "sweeper retry scripted 0" in str(sweep.context.error)

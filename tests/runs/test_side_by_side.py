@@ -11,7 +11,7 @@ from scripted_trials import scripted_sweep, train_until_stopped
 from sweeper.records.events import AttemptStarted, EpochFinished
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import EpochsEnded, Started, StoppedHere
-from sweeper.run.serving import run_side_by_side as run_slots
+from sweeper.run.serving import run_slots
 from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import run_side_by_side
 

@@ -14,7 +14,7 @@ import sweeper
 from sweeper.checks.check import finding_of_failure
 from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.results import StudyResults
-from sweeper.replay.reports import CheckReport, Finding
+from sweeper.replay.reports import CheckFinding, CheckReport
 from sweeper.run.trial.link import error_line, failure_of
 from sweeper.search.spec import check_sampler
 from sweeper.support.installation import (
@@ -154,7 +154,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(erro
     assert finding.check == "installation"
     assert advice in finding.message
     assert _report(finding).lacks_packages
-    other = Finding("error", "capture", "a promise does not hold")
+    other = CheckFinding("error", "capture", "a promise does not hold")
     assert not _report(finding, other).lacks_packages, "a broken promise stays one"
     assert not _report().lacks_packages
 
