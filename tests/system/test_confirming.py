@@ -4,7 +4,6 @@ import json
 import shutil
 from dataclasses import replace
 
-import pytest
 from study_files import SHORT, StudyText
 from sweeps import RunningCommand, python, sweep, trials_in
 
@@ -57,8 +56,6 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
     assert "6/6 done" in more.out
     assert len(trials_in(cwd / "runs", "small~confirm")) == 6
     assert here("resume", "small~confirm", "--trials", 9, cwd=cwd).code == 2
-    verified = here("verify", "small~confirm", "--trial", 1, "--interrupt", cwd=cwd)
-    assert verified.code == 0, verified.out + verified.err
     other = _confirm(here, cwd, "--trial", 0, "--trial", 2, "--trial", 1)
     assert other.code != 0
     assert "are being confirmed" in other.err
@@ -87,7 +84,7 @@ def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path, here):
 FOLDS = """
     from sklearn.model_selection import KFold
 
-    train, validation = list(KFold(5).split(x))[trial.repeat]
+    train, validation = list(KFold(2).split(x))[trial.repeat]
     return Data(
         train=(x[train], y[train]),
         validation=(x[validation], y[validation]),
@@ -115,7 +112,7 @@ class Given:
 
 
 found = []
-for repeat in range(5):
+for repeat in range(2):
     seeds = TrialSeeds(3, repeat)
     keras.utils.set_random_seed(seeds.child("model"))
     model = small.build_model(Given(repeat))
@@ -130,64 +127,26 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("splits", [3, pytest.param(5, marks=pytest.mark.whole)])
-def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(splits, tmp_path, here):
+def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path):
     """To the last bit: the layers have no dropout, and the order of the samples is `fit`'s."""
-    repeated = f"trials={splits}, repeats={splits}, threads=1"
-    arguments = ARGUMENTS.replace("trials=3", repeated)
-    data = FOLDS.replace("KFold(5)", f"KFold({splits})")
-    study = StudyText(arguments=arguments, data=data, rate='trial.suggest_float("r", 0.01, 0.01)')
-    study.write(tmp_path / "small.py")
-    ended = here("run", "small.py", "-q", cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    trials = trials_in(tmp_path / "runs")
+    arguments = ARGUMENTS.replace("trials=3", "trials=2, repeats=2, threads=1")
+    study = StudyText(arguments=arguments, data=FOLDS, rate='trial.suggest_float("r", 0.01, 0.01)')
+    trials = sweep(study.write(tmp_path / "small.py"), tmp_path / "runs").trials
     swept = [[epoch.metrics["val_loss"] for epoch in trial.epochs] for trial in trials]
-    (tmp_path / "plain.py").write_text(PLAIN.replace("range(5)", f"range({splits})"))
+    (tmp_path / "plain.py").write_text(PLAIN)
     plain = python("plain.py", cwd=tmp_path)
     assert plain.code == 0, plain.err
     assert swept == json.loads(plain.out.splitlines()[-1])
-    assert len({values[-1] for values in swept}) == splits
+    assert len({values[-1] for values in swept}) == 2
 
 
 def test_a_repeat_beyond_the_splits_is_explained(tmp_path, here):
     arguments = ARGUMENTS.replace("epochs=2, trials=3", "epochs=1, trials=2, repeats=2")
-    data = FOLDS.replace("[trial.repeat]", "[4 + trial.repeat]")
+    data = FOLDS.replace("[trial.repeat]", "[1 + trial.repeat]")
     file = replace(STUDY, arguments=arguments, data=data).write(tmp_path / "small.py")
     failed = sweep(file, tmp_path / "runs", workers=1, isolation="inline").trials[1]
     assert failed.state == "failed"
     assert "list index out of range; here trial.repeat is 1: the study has 2 repeats" in (
         failed.error or ""
     )
-    assert "[4 + trial.repeat]" in (failed.error or "")
-
-
-HEAD = """
-import optuna
-
-def sampler(seed):
-    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=2)
-"""
-SEARCHED = ARGUMENTS.replace('sampler="random"', "sampler=sampler, concurrency=2")
-
-
-@pytest.mark.whole
-def test_settings_of_the_search_may_change_and_trials_are_ranked_together(tmp_path, here):
-    study = StudyText(head=HEAD, arguments=SEARCHED)
-    study.write(tmp_path / "small.py")
-    assert here("run", "small.py", "-q", cwd=tmp_path).code == 0
-    before = [(t.params, t.value) for t in trials_in(tmp_path / "runs")]
-    head = HEAD.replace("trials=2)", "trials=2, n_ei_candidates=4)")
-    arguments = SEARCHED.replace("trials=3", "trials=5").replace("concurrency=2", "concurrency=3")
-    StudyText(head=head, arguments=arguments).write(tmp_path / "small.py")
-    ended = here("run", "small.py", cwd=tmp_path)
-    assert ended.code == 0, ended.err
-    assert ended.err.count("the search of 'small' has changed: ") == 1
-    assert "all trials are ranked together" in ended.err
-    trials = trials_in(tmp_path / "runs")
-    assert [(t.params, t.value) for t in trials[:3]] == before
-    status = _status(here, tmp_path)
-    assert "codes" not in status
-    best = min(trials, key=lambda t: t.value or 0.0)
-    assert status["best"]["number"] == best.number
-    again = here("run", "small.py", cwd=tmp_path)
-    assert "has changed" not in again.err
+    assert "[1 + trial.repeat]" in (failed.error or "")

@@ -10,7 +10,6 @@ import pytest
 import yaml
 from databases import postgresql_database
 from forked_programs import PROGRAM
-from pruned_study import pruned_study, prunings
 from study_files import PACED, StudyText
 from sweeps import (
     LIMIT,
@@ -23,6 +22,7 @@ from sweeps import (
     sweep,
     trials_in,
 )
+from test_pruned_sweeps import pruned_study, prunings
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -265,18 +265,6 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     assert "differs from the file of study 'hanging'" in other.err
     unknown = here("worker", "hangin", *flags, cwd=tmp_path)
     assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
-
-
-def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(tmp_path, here):
-    file = StudyText().write(tmp_path / "small.py")
-    for words, says in (
-        (("--engine", "slurm"), "local, dask or ray"),
-        (("--engine", "dask", "--isolation", "inline"), "engine='local'"),
-        (("--engine-address", "tcp://x:1"), "add --engine dask"),
-    ):
-        ended = here("run", file, *words, cwd=tmp_path)
-        assert (ended.code, says in ended.err) == (2, True), ended.err
-    assert not (tmp_path / "runs").exists()
 
 
 def test_the_ready_examples_are_what_slurm_and_kubernetes_read():
