@@ -50,7 +50,6 @@ class RunState:
         self._best: BestTrial | None = None
         self._states: dict[int, str] = {}
         self._params: dict[int, Params] = {}
-        self._resumed: set[int] = set()
         self._checked: Counter[str] = Counter()
         self._measured: tuple[int, int, float] | None = None
         self._stopping: RunStopping | None = None
@@ -65,17 +64,18 @@ class RunState:
                 case StudyCounted():
                     self._status = event.status
                     self._lead(event.status.best)
+                    # Another worker may have resumed a trial that stopped here.
+                    lasting = ("running", *_RESULTS)
+                    self._states = {n: s for n, s in self._states.items() if s in lasting}
                 case AttemptStarted():
                     self._doing = ""
                     self._states[event.trial] = "running"
-                    self._resumed |= {event.trial} if event.attempt > 1 else set()
                 case TrainingStarted():
                     self._params[event.trial] = event.params
                 case AttemptEnded():
                     self._end(event)
                 case RungDecided():
-                    paused = [n for n in event.ended if self._states.get(n) == "paused"]
-                    self._states.update(dict.fromkeys(paused, "pruned"))
+                    self._states.update(dict.fromkeys(event.ended, "pruned"))
                 case TrialVerified() | CheckpointMeasured():
                     self._check(event)
                 case RunStopping():
@@ -204,23 +204,15 @@ class RunState:
 
     def _counts(self) -> Counter[str]:
         """Count the trials by state, and the study's target."""
-        opened, status = self._opened, self._status
-        if not isinstance(opened, StudyOpened) or status is None:
+        status = self._status
+        if not isinstance(self._opened, StudyOpened) or status is None:
             return Counter()
-        own = Counter(self._states.values())
-        counts = Counter(target=max(opened.status.target, status.target))
-        for state in _RESULTS:
-            counts[state] = max(getattr(opened.status, state) + own[state], getattr(status, state))
-        left = counts["target"] - sum(counts[state] for state in _RESULTS)
-        # The count may be older than the end of a trial.
-        counts["running"] = min(max(status.running, own["running"]), left)
-        left -= counts["running"]
-        resumed = len(self._resumed) if status is opened.status else 0
-        counts["interrupted"] = min(max(0, status.interrupted - resumed) + own["interrupted"], left)
-        if status is not opened.status:
-            counts["interrupted"] = min(status.interrupted, left)
-        counts["paused"] = min(status.paused, left - counts["interrupted"])
-        counts["waiting"] = left - counts["interrupted"] - counts["paused"]
+        states: dict[int, str] = {trial.number: trial.state for trial in status.trials}
+        # What has happened here since the status was read counts, but no result is taken back.
+        states |= {n: s for n, s in self._states.items() if states.get(n) not in _RESULTS}
+        counts = Counter(states.values())
+        counts["waiting"] = status.target - (counts.total() - counts["waiting"])
+        counts["target"] = status.target
         return counts
 
     @property

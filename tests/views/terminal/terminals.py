@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pyte
 from rich.console import Console
 
@@ -17,7 +20,7 @@ from sweeper.records.events import (
     StudyOpened,
     TrainingStarted,
 )
-from sweeper.records.results import BestTrial, StudyStatus
+from sweeper.records.results import BestTrial, StudyStatus, TrialStatus
 from sweeper.views.terminal.live import LiveProgress, RunProgress
 
 
@@ -72,15 +75,24 @@ class Watched:
         return self.screen.lines
 
 
-STATUS = StudyStatus(
-    "digits",
-    16,
+def with_trials(status: StudyStatus, **counts: int) -> StudyStatus:
+    """Return the status with so many trials in each state, which are numbered in this order."""
+    states: Any = [state for state, count in counts.items() for _ in range(count)]
+    trials = [TrialStatus(number, each, {}, None, 0, 10) for number, each in enumerate(states)]
+    return replace(status, **counts, trials=tuple(trials))
+
+
+STATUS = with_trials(
+    StudyStatus(
+        "digits",
+        16,
+        objective="val_accuracy",
+        direction="maximize",
+        best=BestTrial(1, 0.9312, {"learning_rate": 0.003}),
+    ),
     complete=2,
     pruned=1,
     interrupted=1,
-    objective="val_accuracy",
-    direction="maximize",
-    best=BestTrial(1, 0.9312, {"learning_rate": 0.003}),
 )
 OPENED = StudyOpened(STATUS, 3, "sqlite:///runs/sweeper.db", "sweeper resume digits")
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from rich.console import Console
+from terminals import with_trials
 
 from sweeper.records.events import (
     AttemptEnded,
@@ -37,7 +38,9 @@ from sweeper.views.terminal.live import (
     progress_listener,
 )
 
-STATUS = StudyStatus("digits", 16, complete=3, objective="val_accuracy", direction="maximize")
+STATUS = with_trials(
+    StudyStatus("digits", 16, objective="val_accuracy", direction="maximize"), complete=3
+)
 OPENED = StudyOpened(STATUS, 2, "sqlite:///runs/sweeper.db", "sweeper resume")
 RUN: list[Event] = [
     OPENED,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from terminals import STATUS
+from terminals import STATUS, with_trials
 
 from sweeper.records.configurations import ConfigurationRecord
 from sweeper.records.events import (
@@ -30,10 +31,12 @@ from sweeper.views.terminal.model import RunState
 class Run:
     """A state of an opened study, and short words for what happens to it."""
 
-    def __init__(self, *, is_repeated: bool = False, **status: object) -> None:
+    def __init__(
+        self, target: int = 6, *, is_repeated: bool = False, begun: Any = (), **status: Any
+    ) -> None:
         self.state = RunState(lambda: 0.0)
-        given = {"target": 6, "complete": 0, "pruned": 0, "interrupted": 0, "best": None, **status}
-        self.status = replace(STATUS, **given)  # type: ignore[arg-type]
+        given = {"target": target, "best": None, "pruned": 0, **status}
+        self.status = with_trials(replace(STATUS, **given), **dict(begun))
         self.apply(StudyOpened(self.status, 2, "sqlite://", "sweeper resume", is_repeated))
 
     def apply(self, *events: Event) -> None:
@@ -116,18 +119,18 @@ def test_a_confirmation_is_led_by_a_configuration_and_not_by_its_best_training()
 
 
 def test_only_results_count_as_done_and_an_interrupted_trial_may_start_again() -> None:
-    run = Run(complete=1)
-    for trial, outcome in enumerate(("complete", "pruned", "failed", "crashed", "interrupted")):
+    run = Run(begun={"complete": 1})
+    for trial, outcome in enumerate(("complete", "pruned", "failed", "crashed", "interrupted"), 1):
         run.start(trial)
         run.end(trial, outcome)  # type: ignore[arg-type]
     assert run.counts == "4/6 done, 1 pruned, 1 failed, 2 interrupted"
-    run.start(3, attempt=2)
-    run.end(3, "complete", 0.5)
+    run.start(4, attempt=2)
+    run.end(4, "complete", 0.5)
     assert run.counts == "5/6 done, 1 pruned, 1 failed, 1 interrupted"
 
 
 def test_a_resumed_trial_of_an_earlier_run_is_no_longer_interrupted() -> None:
-    run = Run(interrupted=2)
+    run = Run(begun={"interrupted": 2})
     run.start(0, attempt=2)
     assert run.counts == "0/6 done, 1 running, 1 interrupted, 4 waiting"
 
@@ -142,14 +145,23 @@ def test_a_trial_that_a_rung_ends_while_it_is_paused_is_pruned() -> None:
 
 def test_trials_of_other_workers_are_counted_and_none_twice() -> None:
     run = Run(target=16)
-    run.start(3, 4, 5)
-    counted = replace(run.status, complete=6, pruned=1, failed=1, running=5)
+    run.start(8, 9, 10)
+    counted = with_trials(run.status, complete=6, pruned=1, failed=1, running=5)
     run.apply(StudyCounted(counted))
     assert run.counts == "8/16 done, 1 pruned, 1 failed, 5 running, 3 waiting"
-    run.end(3, "complete", 0.5)
-    assert run.counts.startswith("8/16 done"), "the count may have it already"
-    run.apply(StudyCounted(replace(counted, complete=7, running=4)))
-    assert run.counts == "9/16 done, 1 pruned, 1 failed, 4 running, 3 waiting"
+    run.end(8, "complete", 0.5)
+    assert run.counts.startswith("9/16 done")
+    run.apply(StudyCounted(counted))
+    assert run.counts.startswith("9/16 done"), "the status is older than the end"
+
+
+def test_a_trial_that_stopped_here_and_runs_elsewhere_is_running() -> None:
+    run = Run()
+    run.start(0)
+    run.end(0, "interrupted")
+    assert run.counts == "0/6 done, 1 interrupted, 5 waiting"
+    run.apply(StudyCounted(with_trials(run.status, running=1)))
+    assert run.counts == "0/6 done, 1 running, 5 waiting"
 
 
 def test_a_count_that_is_older_than_the_end_of_a_trial_says_of_none_that_it_runs() -> None:
@@ -158,13 +170,14 @@ def test_a_count_that_is_older_than_the_end_of_a_trial_says_of_none_that_it_runs
     run.start(0, 1)
     for number in (0, 1):
         run.end(number, "complete", 0.5)
-    run.apply(StudyCounted(replace(run.status, running=2)))
+    run.apply(StudyCounted(with_trials(run.status, running=2)))
     assert run.counts == "2/2 done"
 
 
 def test_further_rounds_of_a_confirmation_raise_its_total() -> None:
     run = Run(target=2, is_repeated=True)
-    run.apply(StudyCounted(replace(run.status, target=4, complete=2, running=2)))
+    more = replace(run.status, target=4)
+    run.apply(StudyCounted(with_trials(more, complete=2, running=2)))
     assert run.counts == "2/4 done, 2 running"
 
 
