@@ -98,10 +98,14 @@ def mean_text(mean: float | None, interval: tuple[float, float] | None) -> str:
     if interval is None:
         return f"{mean:.6g}"
     half = (interval[1] - interval[0]) / 2
-    if not half or not math.isfinite(half):
+    digits = max(0, 1 - math.floor(math.log10(half))) if 0 < half < math.inf else _MOST_DIGITS + 1
+    if digits > _MOST_DIGITS:
         return f"{mean:.6g} ± {half:.2g}"
-    digits = max(0, 1 - math.floor(math.log10(half)))
     return f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+_MOST_DIGITS = 8
+"""Digits after the point; values that are equal but for rounding would have sixteen."""
 
 
 def configurations_of(

@@ -289,6 +289,8 @@ def test_the_sentence_names_those_that_are_not_distinguishable():
         (0.97251, (0.96651, 0.97851), "0.9725 ± 0.0060"),
         (1234.5, (1134.5, 1334.5), "1234 ± 100"),
         (1.0, (1.0, 1.0), "1 ± 0"),
+        (0.4, (0.4 - 2e-16, 0.4 + 2e-16), "0.4 ± 2.2e-16"),
+        (0.0, (-2e-16, 2e-16), "0 ± 2e-16"),
     ],
 )
 def test_a_mean_is_shown_with_half_its_interval(mean, interval, text):
