@@ -1,10 +1,8 @@
 """The study that the kill and signal tests interrupt, and what it gives when nobody does."""
 
 import textwrap
-import time
 
 from study_files import StudyText
-from sweeps import RunningCommand, results_of, trials_in
 
 KILL_ALL = """
 def kill_all():
@@ -49,18 +47,3 @@ INTERRUPTED_STUDY = StudyText(
     checkpoint_every=Every(steps=7)""",
 )
 """Six trials of up to 1,600 steps, with a checkpoint at every seventh: in and between epochs."""
-
-
-class WholeRun:
-    """A study run from its start to its end without a disturbance."""
-
-    def __init__(self, file, runs, study="small"):
-        words = ("run", file, "--workers", 2, "--runs-dir", runs)
-        with RunningCommand(*words, cwd=file.parent) as run:
-            run.wait_for("attempt 1 started")
-            begun = time.monotonic()
-            assert run.end() == 0, run.err
-            self.seconds = time.monotonic() - begun
-        self.file = file
-        self.runs = runs
-        self.results = results_of(trials_in(runs, study))

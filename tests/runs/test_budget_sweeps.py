@@ -96,9 +96,8 @@ def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
     ]
 
 
-@pytest.mark.parametrize("times", [4, pytest.param(10, marks=pytest.mark.whole)])
-def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps, times):
-    study = f"killed-{times}"
+def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
+    study, times = "killed", 4
     options = replace(sweeps.options(study), slots=2)
     draw = random.Random(5)
     kills = 0

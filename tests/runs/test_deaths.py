@@ -208,12 +208,6 @@ def test_a_trial_that_was_cut_off_goes_on_from_its_checkpoint_to_the_same_end(
     assert deaths.ends_undisturbed(fate)
 
 
-def test_the_worker_tells_a_kill_from_a_lack_of_memory(deaths):
-    error = deaths.trials["killed"].attempts[0].error or ""
-    assert "was killed by SIGKILL" in error
-    assert "not for lack of memory" in error
-
-
 def test_an_orphan_that_holds_the_pipe_open_does_not_keep_its_trial_running(deaths):
     assert deaths.outcomes("orphan") == ["crashed", "complete"]
     assert deaths.ends_undisturbed("orphan")

@@ -116,16 +116,6 @@ except Exception as error:
 cluster.close()
 """
 
-ONE = """
-import ray
-from sweeper.run.cluster.engines import RayCluster
-
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-try:
-    RayCluster("auto", 1)
-except Exception as error:
-    print(type(error).__name__, error)
-"""
 
 REFUSED = "UsageError the Ray cluster at auto has 1 processor, and"
 
@@ -144,9 +134,3 @@ def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_
     first, second = said.out.splitlines()
     assert first == expected, said.err
     assert second.startswith(REFUSED)
-
-
-@pytest.mark.whole
-def test_a_cluster_of_one_processor_is_refused(tmp_path):
-    said = python("-c", ONE, cwd=tmp_path)
-    assert said.out.startswith(REFUSED), said.err

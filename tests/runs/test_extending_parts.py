@@ -54,15 +54,6 @@ def states(repository):
     return [trial.state for trial in repository.trials("digits")]
 
 
-def test_what_an_extension_changes_is_said(repository):
-    [said] = extend(repository, Extension(5))
-    assert said.message == (
-        "study 'digits': trials 0, 1 train on to 5 epochs; trials that have not begun will train "
-        "for 5"
-    )
-    assert states(repository) == ["interrupted", "interrupted"]
-
-
 @pytest.mark.parametrize(("steps", "said"), [(10, True), (11, False), (None, False)])
 @pytest.mark.parametrize("epochs", [5, 3])
 @pytest.mark.parametrize("own", [False, True])

@@ -57,7 +57,13 @@ def checked(case, here, scales, *, recording=True):
     return list(in_a_check(TrialUses("trial 0", first), TrialUses("trial 1", second)))
 
 
-@pytest.mark.parametrize("case", CASES)
+IN_BOTH = {"statistics", "database", "hdf5", "snapshot", "tf_file", "replaced", "linked"}
+"""The cases of the default tier; others differ in the library that writes."""
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, marks=[pytest.mark.whole] * (c not in IN_BOTH)) for c in CASES]
+)
 def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_run(
     case, here, monkeypatch
 ):
@@ -323,7 +329,9 @@ def wait():
 """
 
 
-@pytest.mark.parametrize("content", ["str(os.getpid())", "'the same'"])
+@pytest.mark.parametrize(
+    "content", ["str(os.getpid())", pytest.param("'the same'", marks=pytest.mark.whole)]
+)
 def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(
     content, tmp_path, monkeypatch
 ):

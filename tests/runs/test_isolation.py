@@ -280,6 +280,7 @@ def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(o
     assert [t.state for t in trials_in(tmp_path / "runs")] == ["complete"] * 2
 
 
+@pytest.mark.whole  # by default test_sources.py
 @pytest.mark.usefixtures("forking")
 def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_path):
     def run(text, *arguments):
@@ -381,19 +382,3 @@ def test_a_trial_process_whose_pipe_closes_ends_itself(launcher, tmp_path):
     hear(process, Started)
     process.channel.close()
     assert process.wait(30) == ExitStatus(EXIT_WORKER_GONE)
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        (0, "exited with code 0"),
-        (3, "exited with code 3"),
-        (-signal.SIGSEGV, "was killed by SIGSEGV"),
-        (-signal.SIGKILL, "was killed by SIGKILL"),
-        (-250, "was killed by signal 250"),
-        (None, "vanished (its exit status is unknown)"),
-    ],
-)
-def test_an_exit_status_says_how_a_process_ended(code, message):
-    assert ExitStatus(code).describe() == message
-    assert ExitStatus(code).killed == (code == -signal.SIGKILL)

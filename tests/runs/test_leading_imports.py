@@ -1,15 +1,11 @@
 """Which imports of a study's file are done once for all trials, and which each trial does itself."""
 
 import ast
-import json
 
 import pytest
-from test_isolation import assignment, hear
 
-from sweeper.run.launch.launchers import ForkLauncher, WarmServer
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.warm_server import execute_all, leading_imports
-from sweeper.run.protocol.messages import Finished
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 
@@ -24,40 +20,6 @@ LIBRARIES = {
     ),
     "later_library": "import os\nPROCESS = os.getpid()",
 }
-
-STUDY = """
-import json
-import os
-
-import keras
-import plain_library
-import threaded_library
-import later_library
-import numpy as np
-
-from sweeper import Data, Study
-
-RAN = keras.ops.convert_to_tensor([1.0])
-
-
-def build_model(trial):
-    pids = [plain_library.PROCESS, threaded_library.PROCESS, later_library.PROCESS]
-    seen = [pid == os.getpid() for pid in pids]
-    (trial.directory / "seen.json").write_text(json.dumps(seen))
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
-
-
-def load_data(trial):
-    return Data(train=(np.ones((8, 1)), np.ones(8)), batch_size=8)
-
-
-study = Study(
-    name="small", model=build_model, data=load_data, objective="loss", epochs=1, trials=1,
-    sampler="random", audit="off",
-)
-"""
 
 
 @pytest.fixture
@@ -120,24 +82,3 @@ def test_a_library_that_draws_or_fails_is_left_to_the_trials(library, unfit):
     steps = ast.parse(f"import json\nimport {library}\nimport wave").body
     assert execute_all(steps, lambda: True) == unfit
     assert execute_all(steps, lambda: False) == 1, "the control"
-
-
-@pytest.mark.whole
-@pytest.mark.usefixtures("installed")
-def test_a_library_that_starts_a_thread_is_imported_by_each_trial_with_all_after_it(tmp_path):
-    file = tmp_path / "small.py"
-    file.write_text(STUDY)
-    server = WarmServer(target_source(str(file)))
-    loaded = server.loaded()
-    assert loaded.cannot_fork == ""
-    assert "ran TensorFlow" in loaded.imported_by_trials
-    launcher = ForkLauncher(server)
-    try:
-        trial = launcher.launch(assignment(tmp_path, epochs=1))
-        assert isinstance(hear(trial, Finished), Finished)
-        trial.wait(30)
-        trial.channel.close()
-    finally:
-        launcher.close()
-    [seen] = tmp_path.rglob("seen.json")
-    assert json.loads(seen.read_text()) == [False, True, True]

@@ -18,13 +18,7 @@ MISTAKES = {
         WELL.arguments.replace('"val_loss"', '"val_los"'),
         "the model does not report the objective 'val_los'",
     ),
-    "a choice that cannot be stored": (
-        'trial.suggest_categorical("rate", [keras.optimizers.Adam, 0.1])',
-        WELL.arguments,
-        "ParameterError: suggest_categorical: .* is a type",
-    ),
     "a name that is not defined": ("nothing_of_that_name", WELL.arguments, "NameError: name"),
-    "a call that is written wrongly": ("len(1, 2)", WELL.arguments, "TypeError: len"),
     "an impossible range": (
         'trial.suggest_float("rate", 1.0, 0.1)',
         WELL.arguments,
@@ -65,7 +59,6 @@ OF_A_TRIAL = {
     "a range that comes of a parameter": (
         f"trial.suggest_float('other', 0.05 if trial.number else 1.0, {PARAMETERS})"
     ),
-    "an error of another kind": "0.01 if trial.number else 1 // 0",
 }
 
 

@@ -5,11 +5,9 @@ import threading
 from dataclasses import replace
 
 import optuna
-import pytest
-from databases import opened_database, postgresql_database
+from databases import opened_database
 from scripted_trials import ScriptedLauncher, definition, row_of, scripted_context
 
-from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import (
@@ -88,28 +86,22 @@ def _seen(results):
     return [trials, [each.to_json() for each in results.configurations]]
 
 
-def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_path):
-    seen = []
-    kills = dict.fromkeys((0, 1, 3, 4, 5, 7, 8, 10, 13, 14), _killed_first)
+def _everywhere(tmp_path, settings, killed):
+    """Return the results of one worker, three workers, and two whose first attempts at ``killed`` die."""
+    kills = dict.fromkeys(killed, _killed_first)
     for index, (workers, scripts) in enumerate([(1, {}), (3, {}), (2, kills)]):
         directory = tmp_path / str(index)
         directory.mkdir()
         with opened_database(directory / "s.db") as database:
-            results = _sweep(database, directory, _settings(), {None: _train, **scripts}, workers)
+            results = _sweep(database, directory, settings, {None: _train, **scripts}, workers)
         assert sum(len(trial.attempts) - 1 for trial in results) == len(scripts)
-        seen.append(_seen(results))
-    assert seen[1:] == seen[:1] * 2
+        yield results
 
 
-@pytest.mark.whole
-def test_a_sweep_is_the_same_on_postgresql(tmp_path):
-    with opened_database(tmp_path / "s.db") as database:
-        alone = _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2))
-    with (
-        postgresql_database() as server,
-        Database.open(server.url, create=False) as database,
-    ):
-        assert _seen(_sweep(database, tmp_path, _settings(), {None: _train}, 2)) == alone
+def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_path):
+    killed = (0, 1, 3, 4, 5, 7, 8, 10, 13, 14)
+    one, *others = map(_seen, _everywhere(tmp_path, _settings(), killed))
+    assert others == [one, one]
 
 
 def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp_path):
@@ -273,17 +265,11 @@ def _confirming(at_most=8, **given):
 
 
 def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
-    seen = []
-    kills = dict.fromkeys((0, 1, 3, 5, 8, 9, 10, 12, 13, 15), _killed_first)
-    for index, (workers, scripts) in enumerate([(1, {}), (3, {}), (2, kills)]):
-        directory = tmp_path / str(index)
-        directory.mkdir()
-        with opened_database(directory / "s.db") as database:
-            given = {None: _train, **scripts}
-            results = _sweep(database, directory, _confirming(), given, workers)
-        seen.append(_seen(results))
+    killed = (0, 1, 3, 5, 8, 9, 10, 12, 13, 15)
+    raced = list(_everywhere(tmp_path, _confirming(), killed))
+    assert [_seen(results) for results in raced[1:]] == [_seen(raced[0])] * 2
+    for results in raced:
         assert results.status.finished == results.status.target == len(results)
-    assert seen[1:] == seen[:1] * 2
     found = {c.number: c for c in results.configurations}
     assert set(found) == {4, 8, 11}
     assert found[11].comparison.verdict == "better"

@@ -47,13 +47,12 @@ def unknown(monkeypatch, tmp_path):
     return Environment.current()
 
 
-@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.whole)])
 def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
-    unknown, tmp_path, monkeypatch, *, real
+    unknown, tmp_path, monkeypatch
 ):
-    if not real:  # that the program itself runs and compares is shown by the planted one below
-        passed = SelfTestResult(unknown, 1.0)
-        monkeypatch.setattr(self_test, "run_self_test", lambda _environment: passed)
+    # That the program itself runs and compares is shown by the planted one below.
+    passed = SelfTestResult(unknown, 1.0)
+    monkeypatch.setattr(self_test, "run_self_test", lambda _environment: passed)
     file = tmp_path / "study.py"
     file.write_text(_STUDY)
     first = sweep(file, tmp_path / "runs", workers=1)
@@ -78,6 +77,11 @@ def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypa
     told = []
     prove_environment(told.append, accept=True)
     assert any("drawn" in text for text in told)
+
+
+@pytest.mark.whole
+def test_the_program_of_the_self_test_passes_here(unknown):
+    assert run_self_test(unknown).passed
 
 
 def test_a_program_that_fails_is_no_proof(unknown):

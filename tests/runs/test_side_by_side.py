@@ -74,20 +74,6 @@ def test_the_first_error_stops_the_others_and_is_raised():
     assert stopping.is_set()
 
 
-def test_results_come_in_the_order_of_the_work():
-    first = threading.Event()
-
-    def late():
-        assert first.wait(LIMIT)
-        return 1
-
-    def early():
-        first.set()
-        return 2
-
-    assert run_side_by_side([late, early], 2, threading.Event()) == (1, 2)
-
-
 def test_the_engine_returns_when_all_slots_have_though_one_raised_at_once():
     ended = []
     first = threading.Event()

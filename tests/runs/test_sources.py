@@ -59,21 +59,6 @@ def test_what_cannot_travel_is_imported_where_it_was_loaded_from(tmp_path):
         load_source(source)
 
 
-def test_a_study_loaded_from_a_file_is_found_there_again(tmp_path):
-    file = tmp_path / "my-study.py"
-    file.write_text(
-        "from sweeper import Study\nN = 5\ndef model(trial): return N\n"
-        "study = Study(name='filed', model=model, data=model, epochs=1, trials=1)\n"
-    )
-    loaded = load_definition(str(file))
-    module = loaded.model.__module__
-    source = source_of(loaded)
-    assert source.target == str(file)
-    del sys.modules[module]
-    assert load_source(source).model(None) == 5, "its module's name means nothing elsewhere"
-    assert recall_source("filed", describe_source(source)).target == str(file)
-
-
 def test_a_study_by_value_is_the_study_that_its_file_is(tmp_path):
     """What its variables were made of does not travel; without it, another study seems to have come."""
     file = tmp_path / "drawn-numbers.py"

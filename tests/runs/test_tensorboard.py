@@ -5,9 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from scripted_trials import definition, raise_error, scripted_sweep
+from scripted_trials import raise_error, scripted_sweep
 
-from sweeper.definition.definition import POLICY, definition_fingerprint
 from sweeper.errors import DefinitionError
 from sweeper.records.events import Notice
 from sweeper.records.results import EpochRecord
@@ -95,14 +94,6 @@ def test_a_kill_between_the_new_file_and_the_end_of_the_old_one_doubles_nothing(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_torn_file_under_its_first_name_is_read_by_nobody(sweep, tmp_path):
-    summaries = TrialSummaries(tmp_path)
-    summaries.write(sweep.trials[0])
-    [file] = tmp_path.iterdir()
-    (tmp_path / f".{file.name}").write_bytes(file.read_bytes()[:100])
-    assert points(tmp_path) == WHOLE
-
-
 def test_hparams_say_the_parameters_and_how_it_ended(sweep):
     from tensorboard.plugins.hparams import metadata
 
@@ -132,20 +123,6 @@ def test_a_disk_that_refuses_it_fails_no_trial(tmp_path):
         assert sweep.outcomes() == ["complete"]
         said = [event.message for event in sweep.events if isinstance(event, Notice)]
         assert any("TensorBoard's file is not up to date" in message for message in said)
-
-
-def test_nothing_is_written_unless_it_is_asked_for(tmp_path):
-    with scripted_sweep(tmp_path, {None: resumed}, epochs=6, audit="off") as sweep:
-        serve_slot(sweep.context)
-    assert not (tmp_path / "scripted" / "tensorboard").exists()
-
-
-def test_it_is_policy_and_no_part_of_what_the_study_is():
-    assert "tensorboard" in POLICY
-    plain, asked = definition().settings(), definition(tensorboard=True).settings()
-    assert definition_fingerprint(plain.to_json(), None) == definition_fingerprint(
-        asked.to_json(), None
-    )
 
 
 def test_without_the_package_the_command_that_installs_it_is_said(monkeypatch):

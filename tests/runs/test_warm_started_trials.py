@@ -105,10 +105,8 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
 
 @pytest.mark.usefixtures("undisturbed")
 def test_a_study_is_another_one_once_the_file_that_it_names_is(ran, capsys):
-    """The control: as long as the file is the same, there is nothing to say against it."""
+    """The control is above: as long as the file is the same, the trial verifies."""
     words = ["verify", "small", "--trial", "0", "--runs-dir", str(ran / "warm")]
-    verified = main(words)
-    assert verified == 0, capsys.readouterr()
     base_weights(ran / "base.weights.h5", seed=2)
     assert main(words) == 1
     err = capsys.readouterr().err

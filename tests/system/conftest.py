@@ -1,12 +1,12 @@
 """The study that several modules compare with, run whole once, and commands in this process."""
 
 import contextlib
-import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
-from interruptions import INTERRUPTED_STUDY, WholeRun
-from sweeps import Ended, results_of, sweep
+from interruptions import INTERRUPTED_STUDY
+from sweeps import Ended, Result, results_of, sweep
 
 from sweeper.cli.main import main
 
@@ -18,16 +18,19 @@ SHORT = replace(
 """The interrupted study with half of its trials, so that one still waits for two workers; shorter."""
 
 
-class Reference(WholeRun):
-    """A study of which nothing is ever killed, run in this process, which is the same and quicker."""
+@dataclass(frozen=True)
+class Whole:
+    """A study of which nothing is ever killed, run in this process: its file, runs and results."""
 
-    def __init__(self, study, directory):
-        self.file = study.write(directory / "interrupted.py")
-        self.runs = directory / "runs"
-        begun = time.monotonic()
-        swept = sweep(self.file, self.runs, workers=1, isolation="inline")
-        self.seconds = time.monotonic() - begun
-        self.results = results_of(swept.trials)
+    file: Path
+    runs: Path
+    results: dict[int, Result]
+
+    @classmethod
+    def of(cls, study, directory):
+        file = study.write(directory / "interrupted.py")
+        swept = sweep(file, directory / "runs", workers=1, isolation="inline")
+        return cls(file, directory / "runs", results_of(swept.trials))
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +40,7 @@ def short():
 
 @pytest.fixture(scope="session")
 def whole(short, tmp_path_factory):
-    return Reference(short, tmp_path_factory.mktemp("whole"))
+    return Whole.of(short, tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture

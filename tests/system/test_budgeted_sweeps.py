@@ -2,19 +2,14 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from study_files import SHORT
 from sweeps import (
-    RunningCommand,
     database_url,
-    differing,
-    results_of,
     sweep,
     trials_in,
 )
-from test_budget_sweeps import decisions_of
 
 from sweeper.records.events import Remark, RungDecided
 
@@ -44,14 +39,6 @@ def directory(tmp_path_factory):
 @pytest.fixture(scope="module")
 def alone(directory):
     return trials_in(directory / "one", "budgeted")
-
-
-def is_the_same_sweep(found, alone):
-    return (
-        differing(results_of(found), results_of(alone)) == []
-        and decisions_of(found) == decisions_of(alone)
-        and all(t.digest for t in found)
-    )
 
 
 def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone, directory):
@@ -87,26 +74,3 @@ def test_a_promoted_trial_verifies_and_shows_its_rungs(directory, alone, here):
     read = json.loads(here("show", "budgeted", whole.number, "--json", *flags, cwd=directory).out)
     assert [(r["epochs"], r["promoted"]) for r in read["rungs"]] == [(1, True), (2, True)]
     assert len(read["rungs"][0]["decision"]["compared"]) == 4
-
-
-@pytest.mark.whole  # by default with trials that are no trainings: runs/test_budget_sweeps.py
-def test_a_killed_driver_and_a_damaged_checkpoint_of_a_paused_trial_change_no_decision(
-    directory, alone, tmp_path
-):
-    """The one before is used, and the steps between are trained again; the round's others go on."""
-    file = directory / "budgeted.py"
-    number = next(t.number for t in alone if t.state == "complete")
-    words = ("run", file, "--workers", 2, "--runs-dir", tmp_path)
-    with RunningCommand(*words, cwd=tmp_path) as run:
-        assert run.wait_for(f"trial {number} attempt 1 paused"), run.err
-        run.kill_group()
-    paused = trials_in(tmp_path, "budgeted")[number]
-    # Where it was the last of its round, its promotion may have been claimed before the kill.
-    assert paused.state in ("paused", "interrupted")
-    before, newest = paused.checkpoints[-2:]
-    for part in Path(newest.path).iterdir():
-        part.write_bytes(part.read_bytes()[:-7])
-    found = sweep(file, tmp_path, workers=2).trials
-    assert is_the_same_sweep(found, alone)
-    again = found[number].attempts[len(paused.attempts)]
-    assert again.start_step == before.step < newest.step

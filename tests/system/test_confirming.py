@@ -59,13 +59,6 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
     other = _confirm(here, cwd, "--trial", 0, "--trial", 2, "--trial", 1)
     assert other.code != 0
     assert "are being confirmed" in other.err
-    # Its finished trials belong to code that is no longer there.
-    text = file.read_text()
-    file.write_text(text.replace("Dropout(", "Dropout(0.01 + "))
-    changed = _confirm(here, cwd, "--repeats", 5)
-    assert changed.code == 2
-    assert "has changed" in changed.err
-    file.write_text(text)
     removed = here("rm", "small", "--yes", cwd=cwd)
     assert removed.code == 0, removed.err
     assert json.loads(here("ls", "--json", cwd=cwd).out) == []

@@ -134,13 +134,7 @@ def test_a_second_interrupt_kills_a_trial_that_cannot_stop(endless):
     assert "Traceback" not in run.err
 
 
-# A server that stands still cannot help the trial to its end.
-@pytest.mark.parametrize(
-    "server_stands_still", [pytest.param(False, marks=pytest.mark.whole), True]
-)
-def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
-    endless, server_stands_still
-):
+def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(endless):
     runs = endless.parent / "runs"
     with RunningCommand("run", endless, "--runs-dir", runs, cwd=endless.parent) as run:
         run.wait_for("attempt 1 started")
@@ -148,9 +142,8 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(
         first = server.parent()
         family = {first, *first.children(recursive=True)}
         assert family > {first, server, trial}, "the process that watches the worker"
-        if server_stands_still:
-            server.suspend()
-            first.suspend()
+        server.suspend()  # one that stands still cannot help the trial to its end
+        first.suspend()
         run.signal(signal.SIGKILL)
         gone, alive = psutil.wait_procs(family, timeout=GONE)
         assert alive == []

@@ -101,6 +101,19 @@ def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_p
     assert all(Path(kept.path).is_dir() for kept in trial.checkpoints)
 
 
+def test_a_trial_that_goes_on_under_other_settings_says_which(killed, tmp_path, here, monkeypatch):
+    file = STUDY.write(tmp_path / "study.py")
+    file.write_text(file.read_text() + "\n# a remark\n")
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    runs = killed.copy(tmp_path / "there") / "runs"
+    resumed = here("run", file, "--runs-dir", runs, cwd=tmp_path)
+    assert resumed.code == 0, resumed.err
+    [said] = [line for line in resumed.err.splitlines() if "a different environment" in line]
+    assert "trial 0 resumes" in said
+    assert "onednn was default and is 0" in said
+    assert "study.py" not in said, "a remark is no change of the code"
+
+
 @pytest.mark.parametrize("form", ["database removed", "another database"])
 def test_what_another_study_left_is_refused_by_name_and_nothing_is_touched(
     killed, tmp_path, here, form
