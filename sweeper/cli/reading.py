@@ -181,9 +181,10 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     commands = []
     failed = [trial for trial in status.trials if trial.state == "failed"]
     again = bool(failed) and all(trial.would_fail_again for trial in failed)
-    if status.best is None and (again or _is_mistake(failed)):
+    mistaken = [trial for trial in status.trials if trial.shows_a_mistake]
+    if status.best is None and (mistaken or again or _is_mistake(failed)):
         # Neither the waiting trials nor another attempt can succeed before the study is changed.
-        return [settings.command("show", status.study, str(failed[0].number))]
+        return [settings.command("show", status.study, str((mistaken or failed)[0].number))]
     stuck = [t for t in status.trials if t.state == "interrupted" and t.error is not None]
     if stuck:
         # An error interrupted it, so its cause has to be fixed before a resume.

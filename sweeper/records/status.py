@@ -124,6 +124,12 @@ Ranked = TypeVar("Ranked", bound=Training)
 _REPEATED = ("IndependenceError", "NonFiniteError", "UncapturableError")
 """Names of errors that another attempt would raise again, because it has the same seed and data."""
 
+_MISTAKES = (
+    *("FactoryError", "IndependenceError", "ObjectiveError", "ParameterError", "UncapturableError"),
+    *("AttributeError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError"),
+)
+"""Names of errors of a study's code that interrupt the first trial, because no other can succeed."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrialStatus:
@@ -164,6 +170,11 @@ class TrialStatus:
     def would_fail_again(self) -> bool:
         """Return whether it failed with an error that another attempt would raise again."""
         return (self.error or "").startswith(_REPEATED)
+
+    @property
+    def shows_a_mistake(self) -> bool:
+        """Return whether an error of the study interrupted it, which has to be fixed before a resume."""
+        return self.state == "interrupted" and (self.error or "").startswith(_MISTAKES)
 
     def __str__(self) -> str:
         of = (

@@ -327,11 +327,12 @@ def _errors(trials: Sequence[TrialStatus]) -> Iterator[RenderableType]:
     by_error: dict[tuple[str, str], list[str]] = {}
     for trial in trials:
         if trial.error is not None:
-            by_error.setdefault((trial.state, trial.error), []).append(str(trial.number))
-    for (state, error), numbers in list(by_error.items())[:_SHOWN_ERRORS]:
+            what: str = "cannot succeed" if trial.shows_a_mistake else trial.state
+            by_error.setdefault((what, trial.error), []).append(str(trial.number))
+    for (how, error), numbers in list(by_error.items())[:_SHOWN_ERRORS]:
         shown = numbers[:_SHOWN_ERRORS] + ["…"] * (len(numbers) > _SHOWN_ERRORS)
         which = f"trial{'s' * (len(numbers) > 1)} {', '.join(shown)}"
-        yield Text.assemble((f"{which} {state}: ", "bold red"), error)
+        yield Text.assemble((f"{which} {how}: ", "bold red"), error)
 
 
 def exactness_line(exactness: Exactness) -> Text:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from sweeper.cli.reading import next_commands
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Ending, Repository, StudyRow, WorkerIdentity
 from sweeper.records.presentation import parameter_headers
+from sweeper.records.results import StudyStatus, TrialStatus
 from sweeper.records.status import are, none_complete
 from sweeper.spec.settings import load_settings
+from sweeper.views.tables import study_summary
 
 NAN = "Traceback\nNonFiniteError: the loss is nan"
 MISTAKE = "Traceback\nValueError: no such layer"
@@ -46,6 +50,25 @@ def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(
     # Where only counts were asked for, nothing is known of the errors.
     counts = next_commands(replace(status, trials=()), load_settings())
     assert any(command.startswith("sweeper retry") for command in counts)
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "advised"),
+    [
+        ("ObjectiveError: no 'val_acuracy'", "cannot succeed", "show"),
+        ("CheckpointError: the disk is full", "interrupted", "resume"),
+    ],
+)
+def test_a_mistake_of_the_study_is_fixed_and_another_interruption_resumed(
+    error: str, said: str, advised: str
+) -> None:
+    trial = TrialStatus(0, "interrupted", {}, None, 0, 3, error=error)
+    status = StudyStatus("digits", 2, interrupted=1, trials=(trial,))
+    commands = next_commands(status, load_settings())
+    assert commands[-1].split()[1] == advised
+    drawn = io.StringIO()
+    Console(file=drawn, width=200).print(study_summary(status, commands))
+    assert f"trial 0 {said}: {error}" in drawn.getvalue()
 
 
 def test_without_a_complete_trial_the_first_error_is_said() -> None:
