@@ -10,6 +10,7 @@ from textwrap import dedent
 import pytest
 from scripted_trials import finish, scripted_sweep
 
+import sweeper
 from sweeper.definition.trial import Trial
 from sweeper.errors import DataError, ParameterError, SweeperError
 from sweeper.run.protocol.channel import Channel
@@ -255,3 +256,24 @@ def test_a_name_that_no_database_can_hold_is_refused_by_name(name, tmp_path):
     with pytest.raises(ParameterError, match="lone surrogate"):
         trial.suggest_categorical("kind", ["a", "\udce9"])
     assert trial.suggest_float("größe 😀", 0, 1) == 0.5
+
+
+def test_the_traceback_that_is_kept_begins_with_the_users_code():
+    package = Path(sweeper.__file__).parent
+    names = {"failure_of": failure_of}
+    for room, text in {
+        "independence": "def guarded(factory):\n    factory()\n",
+        "execution/trial": (
+            "def caught(factory):\n    try:\n        guarded(factory)\n"
+            "    except Exception as error:\n        return failure_of(error)\n"
+        ),
+    }.items():
+        exec(compile(text, str(package / room / "made_up.py"), "exec"), names)
+
+    def build_model():
+        msg = "mine"
+        raise ValueError(msg)
+
+    failed = names["caught"](build_model)
+    assert "build_model" in failed.traceback
+    assert "made_up.py" not in failed.traceback

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,8 @@ from sweeper.db.repository import Repository
 
 TRIALS, EPOCHS = 6, 5
 RESTARTS = 2
+AWAY = 540.0
+"""Seconds: most of the ten minutes that trials go on without their database."""
 
 pytestmark = pytest.mark.usefixtures("real_servers")
 
@@ -164,3 +167,25 @@ def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
     assert len(away) >= RESTARTS
+
+
+@pytest.mark.soak
+def test_nine_minutes_without_the_server_stop_no_training_and_lose_nothing(
+    own, undisturbed, tmp_path
+):
+    server, url = own
+    options = replace(run(url, tmp_path, "nine-minutes"), pace=0.02, first_pace=70.0, slots=1)
+    with FakeWorker(options) as worker:
+        worker.wait_for("AttemptStarted")
+        time.sleep(1.0)
+        server.kill()
+        before = len(worker.events)
+        time.sleep(AWAY)
+        trained = len(worker.events) - before
+        server.start()
+        worker.wait_for("Notice", "the database is reachable again after")
+        assert worker.end() == 0
+    trials = trials_of(options)
+    assert faults_of(trials, undisturbed) == []
+    assert {len(trial.attempts) for trial in trials} == {1}
+    assert trained >= EPOCHS

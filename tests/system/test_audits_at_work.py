@@ -13,6 +13,7 @@ from sweeps import (
     database_url,
     results_of,
     sweep,
+    trials_in,
 )
 
 from sweeper.db.database import Database
@@ -211,3 +212,25 @@ def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, dist
     assert "was killed by SIGKILL" in said
     assert "the database is unreachable" in said
     assert without_times(disturbed) == without_times(clean[1])
+
+
+@pytest.mark.whole
+def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path):
+    """Trial 0 is sound: the state outside of checkpoints matters in trial 1 alone."""
+    head = HOLE.head.replace("class Halving", "class Later").replace(
+        "self.model.optimizer",
+        "if not self.late:\n                    return\n                self.model.optimizer",
+    )
+    head = head.replace(
+        "def on_epoch_begin",
+        "def __init__(self, late):\n                super().__init__()\n                self.late = late\n\n            def on_epoch_begin",
+    )
+    study = replace(
+        SHORT,
+        head=head,
+        callbacks="Later(trial.number == 1)",
+        arguments='objective="val_loss", epochs=3, trials=2, sampler="random", audit="all"',
+    )
+    with pytest.raises(ExactnessError, match="trial 1, resumed from its checkpoint of step 4"):
+        sweep(study.write(tmp_path / "later.py"), tmp_path / "runs", workers=1)
+    assert [a.alike for a in trials_in(tmp_path / "runs")[0].audits] == [True, True]

@@ -236,7 +236,9 @@ def test_stop_now_kills_what_cannot_stop(tmp_path, here):
     assert not psutil.pid_exists(attempt.pid)
 
 
-def test_a_terminated_worker_kills_after_its_grace(tmp_path):
+def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
+    tmp_path, here
+):
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     mark = tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here"
     with RunningCommand("run", file, *flags, cwd=tmp_path) as run:
@@ -252,6 +254,29 @@ def test_a_terminated_worker_kills_after_its_grace(tmp_path):
     assert "the 1 s of grace are over" in worker.err
     [trial] = trials_in(tmp_path / "runs", "hanging")
     assert [a.outcome for a in trial.attempts] == ["lost", "interrupted"]
+
+    moved = file.rename(tmp_path / "moved.py")
+    missing = here("worker", "hanging", *flags, cwd=tmp_path)
+    assert missing.code == 2
+    assert "not on this machine" in missing.err
+    moved.write_text(moved.read_text() + "\nanother = 1\n")
+    other = here("worker", "hanging", "--source", moved, *flags, cwd=tmp_path)
+    assert other.code == 2
+    assert "differs from the file of study 'hanging'" in other.err
+    unknown = here("worker", "hangin", *flags, cwd=tmp_path)
+    assert (unknown.code, "'hanging'" in unknown.err) == (2, True), unknown.err
+
+
+def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(tmp_path, here):
+    file = StudyText().write(tmp_path / "small.py")
+    for words, says in (
+        (("--engine", "slurm"), "local, dask or ray"),
+        (("--engine", "dask", "--isolation", "inline"), "engine='local'"),
+        (("--engine-address", "tcp://x:1"), "add --engine dask"),
+    ):
+        ended = here("run", file, *words, cwd=tmp_path)
+        assert (ended.code, says in ended.err) == (2, True), ended.err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_ready_examples_are_what_slurm_and_kubernetes_read():
@@ -273,6 +298,16 @@ def test_the_ready_examples_are_what_slurm_and_kubernetes_read():
     assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
     rules = job["spec"]["podFailurePolicy"]["rules"]
     assert [130] in [rule.get("onExitCodes", {}).get("values") for rule in rules]
+
+
+def test_every_option_that_the_examples_use_is_one_of_the_commands(tmp_path, here, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    known = here("worker", "--help", cwd=tmp_path).out
+    for file in ("slurm/worker.sbatch", "kubernetes/worker-job.yaml"):
+        text = (ROOT / "examples" / file).read_text()
+        for option in ("--slots", "--grace", "--unless-stopped"):
+            assert option in text
+            assert option in known
 
 
 def _slurm_options(script):

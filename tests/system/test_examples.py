@@ -1,12 +1,11 @@
 """Every example and every study of the checkout runs as its first lines say, and ends well."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 from forked_programs import PROGRAM
-from sweeps import command, python, trials_in
+from sweeps import command, python
 
 STUDIES = Path(__file__).parents[2] / "studies"
 SHORTER = {
@@ -14,14 +13,14 @@ SHORTER = {
     "digits_hyperband.py": (r"\bepochs=27\b", "epochs=9"),
     "digits_repeats.py": (r"\bepochs=12\b", "epochs=2"),
     "rmsprop_two_rates.py": (r"\bepochs=30\b", "epochs=2"),
-    "sequence_vae.py": (r"\bepochs=6\b", "epochs=2"),
 }
 """The studies that are run here, each with two trials, and what makes them shorter."""
 
 RUN_ELSEWHERE = {
     "checkpoint_choice.py": "tests/api/test_checkpoint_choice.py",
     "digits_learning_rate.py": "docs/how-to/index.md",
-    "two_replicas.py": "tests/system/test_examples.py",
+    "sequence_vae.py": "tests/system/test_accurately_resuming_a_keras_run.py",
+    "two_replicas.py": "tests/system/test_many_replicas.py",
 }
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
@@ -66,27 +65,6 @@ def test_a_study_of_the_checkout_trains(name, tmp_path):
     done = command("run", name, "--trials", 2, "--workers", 2, cwd=tmp_path)
     assert done.code == 0, done.err
     assert "2/2 done" in done.out
-
-
-@pytest.mark.whole  # by default train/test_replicas_resume.py has trainings on two replicas, in a process
-def test_a_study_on_two_replicas_is_verified_interrupted_measured_and_exported(tmp_path, here):
-    text = (STUDIES / "two_replicas.py").read_text()
-    shorter = text.replace("epochs=8", "epochs=2").replace("trials=4", 'trials=1, audit="off"')
-    (tmp_path / "replicas.py").write_text(shorter)
-    (tmp_path / "validation.py").write_text("from replicas import load_data\n")
-    study = "two-replicas"
-    for words in (
-        ("run", "replicas.py", "--workers", 1),
-        ("verify", study, "--trial", 0, "--interrupt"),
-        ("export", study, "--format", "savedmodel", "--output", "model"),
-        ("evaluate", study, "--data", "validation.py:load_data", "--json"),
-    ):
-        done = here(*words, cwd=tmp_path)
-        assert done.code == 0, done.out + done.err
-    [last] = [each for each in json.loads(done.out) if each["epoch"] == 2]
-    validated = trials_in(tmp_path / "runs", study)[0].epochs[-1].metrics
-    wanted = {n.removeprefix("val_"): v for n, v in validated.items() if n.startswith("val_")}
-    assert last["metrics"] == wanted
 
 
 def test_every_study_of_the_checkout_is_run_by_a_test():

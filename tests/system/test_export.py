@@ -1,0 +1,61 @@
+"""`sweeper export` from a shell: in a process of its own, as trials run, with errors that say what is there."""
+
+import json
+
+import pytest
+from study_files import StudyText
+from sweeps import command, sweep
+
+TEXT = StudyText(
+    arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("export")
+    sweep(
+        TEXT.write(directory / "export_study.py"), directory / "runs", workers=1, isolation="inline"
+    )
+    return directory
+
+
+def test_a_model_is_written_and_said(runs):
+    done = command("export", "small", "--format", "frozen", "--output", "m.pb", cwd=runs)
+    assert done.code == 0, done.err
+    description = runs / "m.pb.json"
+    assert done.out.splitlines() == [
+        f"wrote {runs / 'm.pb'}",
+        "  frozen of trial 0 of small, at end (step 40, 2 epochs)",
+        "  input   input:0  float32[?, 16]",
+        "  output  Identity:0  float32[?, 1]",
+        f"  description  {description}",
+    ]
+    assert description.is_file()
+
+
+def test_json_has_the_description(runs, here):
+    done = here(
+        "export", "small", "--format", "tf-checkpoint", "--output", "tfc", "--trial", 0,
+        "--max-to-keep", 2, "--name", "model", "--json", cwd=runs,
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert said["path"] == str(runs / "tfc")
+    assert said["details"]["checkpoints"] == ["model-20", "model-40"]
+    assert (runs / "tfc" / "model-40.index").is_file()
+
+
+def test_code_that_changed_is_refused(runs, here):
+    """The trial's factory, edited: the file is no longer the one that the study was run from."""
+    changed = runs / "changed.py"
+    changed.write_text(str(TEXT).replace("Dropout(0.3)", "Dropout(0.4)"))
+    done = here(
+        "export", "small", "--format", "keras", "--output", "c.keras", "--source", changed, cwd=runs
+    )
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith(
+        "error: the model of trial 0 of study 'small' cannot be built as it was: build_model has "
+        "changed (changed.py, "
+    )
+    assert not (runs / "c.keras").exists()

@@ -1,0 +1,126 @@
+"""A study on two replicas: killed and resumed it is the same, replica by replica; it checks and verifies."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sweeps import differing, results_of, sweep, trials_in
+
+from sweeper.checkpoint.reading import load_checkpoint
+
+pytestmark = pytest.mark.whole
+"""By default `train/test_replicas_resume.py` resumes trainings on two replicas, in a process."""
+
+STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
+
+KILLED = """
+import os
+import signal
+import time
+from pathlib import Path
+
+
+class KilledOnce(keras.callbacks.Callback):
+    def __init__(self, directory, step, kept):
+        super().__init__()
+        self.directory, self.step, self.kept = str(directory), step, kept
+
+    def on_train_batch_end(self, batch, logs=None):
+        mark = Path(self.directory, f"killed-{self.step}")
+        if int(self.model.optimizer.iterations.numpy()) == self.step and not mark.exists():
+            mark.touch()
+            newest = f"attempt-*/checkpoints/step-{self.kept:09}"
+            while not list(mark.parents[1].glob(newest)):
+                time.sleep(0.01)  # for the checkpoint that is being written
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def build_callbacks(trial):
+    kills = ((36, 30),) if KILLS else ()
+    return [KilledOnce(trial.directory, *kill) for kill in kills]
+
+
+study = Study(
+    callbacks=build_callbacks,
+"""
+"""The trial is killed in the middle of its second epoch, of 22 steps each."""
+
+
+def write(file, *, kills):
+    text = STUDY.read_text().replace("study = Study(\n", KILLED.replace("KILLS", str(kills)))
+    file.write_text(
+        text.replace("epochs=8", "epochs=2").replace("trials=4", 'trials=1, audit="off"')
+    )
+    return file
+
+
+def last_checkpoint(trial):
+    newest = max(trial.checkpoints, key=lambda checkpoint: checkpoint.step)
+    return load_checkpoint(Path(newest.path)).tensors
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A directory with the study and the runs of it, in this process, that nobody killed."""
+    directory = tmp_path_factory.mktemp("whole")
+    file = write(directory / "replicas.py", kills=False)
+    sweep(file, directory / "runs", workers=1, isolation="inline")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    """The trials that were killed, in processes of their own."""
+    directory = tmp_path_factory.mktemp("killed")
+    sweep(write(directory / "replicas.py", kills=True), directory / "runs", workers=1)
+    return trials_in(directory / "runs", "two-replicas")
+
+
+def test_a_study_killed_in_the_middle_of_an_epoch_ends_replica_by_replica_as_one_that_was_not(
+    whole, killed
+):
+    for trial in killed:
+        assert [a.outcome for a in trial.attempts] == ["crashed", "complete"]
+        assert [a.start_step for a in trial.attempts] == [0, 30], "in the middle of an epoch"
+    undisturbed = trials_in(whole / "runs", "two-replicas")
+    assert differing(results_of(undisturbed), results_of(killed)) == []
+    for one, other in zip(undisturbed, killed, strict=True):
+        ours, theirs = (last_checkpoint(trial) for trial in (one, other))
+        compared = [n for n in ours if n.startswith(("model/", "optimizer/", "metrics/"))]
+        assert sum(name.endswith("/replica-1") for name in compared) >= 2
+        assert all(np.array_equal(ours[name], theirs[name]) for name in compared)
+
+
+def test_a_study_on_two_replicas_verifies_also_interrupted(whole, here):
+    words = ("verify", "two-replicas", "--runs-dir", "runs", "--trial", 0, "--interrupt")
+    done = here(*words, cwd=whole)
+    assert done.code == 0, done.out + done.err
+
+
+def test_checkpoints_of_two_replicas_are_measured_as_they_were_validated_and_leave(
+    whole, tmp_path, here
+):
+    runs = ("--runs-dir", whole / "runs")
+    (tmp_path / "validation.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(whole)!r})\nfrom replicas import load_data\n"
+    )
+    measured = here(
+        *("evaluate", "two-replicas", "--data", tmp_path / "validation.py:load_data", "--json"),
+        *runs,
+        cwd=tmp_path,
+    )
+    assert measured.code == 0, measured.out + measured.err
+    trials = {trial.number: trial for trial in trials_in(whole / "runs", "two-replicas")}
+    last = [each for each in json.loads(measured.out) if each["epoch"] == 2]
+    assert len(last) == 1
+    for each in last:
+        validated = trials[each["trial"]].epochs[-1].metrics
+        wanted = {n.removeprefix("val_"): v for n, v in validated.items() if n.startswith("val_")}
+        assert each["metrics"] == wanted
+    for form in ("weights", "savedmodel"):
+        path = tmp_path / ("model.weights.h5" if form == "weights" else "model")
+        words = ("export", "two-replicas", "--format", form, "--output", path)
+        left = here(*words, *runs, cwd=tmp_path)
+        assert left.code == 0, left.out + left.err
+        assert "description" in left.out
