@@ -547,17 +547,28 @@ async function drawPostponed(ids = inView) {
   await Promise.all(works.map(([, work]) => work()));
 }
 
-// Runs Plotly's script, which the page holds as text, or its address.
+// Returns the text that an element of a report holds, compressed and in base 64. The element is removed.
+async function unpacked(element) {
+  const bytes = atob(element.textContent);
+  element.remove();
+  const packed = new Uint8Array(bytes.length);
+  for (let index = 0; index < bytes.length; index += 1) packed[index] = bytes.charCodeAt(index);
+  return new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
+// Runs Plotly's script, which a report holds, and of which a dashboard's page has the address.
 let library = null;
 function loadPlotly() {
-  const { src } = $("library").dataset;
-  library ??= new Promise((resolve, reject) => {
-    const script = h("script", { src, load: resolve, error: reject });
-    if (!src) script.textContent = $("library").textContent;
-    document.head.append(script);
-    if (!src) resolve();
-  });
+  library ??= runPlotly($("library"));
   return library;
+}
+
+async function runPlotly(held) {
+  const { src } = held.dataset;
+  const script = h("script", { src }, src ? "" : await unpacked(held));
+  const loaded = new Promise((resolve, reject) => Object.assign(script, { onload: resolve, onerror: reject }));
+  document.head.append(script);
+  if (src) await loaded;
 }
 
 function plot(id, traces, axesOf, label, more = {}) {
@@ -1315,14 +1326,15 @@ async function begin() {
   last = location.hash;
   const embedded = $("data");
   if (embedded) {
-    receive(JSON.parse(embedded.textContent));
-    embedded.remove(); // its text is as large as all that was read from it
+    receive(JSON.parse(await unpacked(embedded)));
   } else receive(await ask(source));
   draw();
   if (postponed.size) await firstLook;
-  trialsGrid.most = Infinity;
-  if (!trialInHash()) later(applyFilters);
   document.documentElement.dataset.drawn = "yes";
+  setTimeout(() => {
+    trialsGrid.most = Infinity;
+    if (!trialInHash()) applyFilters();
+  }, 500); // once the first rows are on the screen
   setTimeout(loadPlotly, 3000); // for a reader who scrolls or prints
   if (source) await followLog();
 }

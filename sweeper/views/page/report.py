@@ -7,6 +7,7 @@ other script can run and nothing is loaded. Plotly sets styles as it draws, so i
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import os
 import re
@@ -36,8 +37,6 @@ _OWN_STYLE = re.compile(r'getElementById\("([0-9a-f]{64})"\)')
 
 _LOGS_BYTES = 2_000_000
 """Total size of the ends of logs in a report."""
-
-_LOOKED_AT = 4096
 
 PATIENCE = 10.0
 """Seconds that a page waits for a busy database."""
@@ -107,15 +106,13 @@ def file_of(title: str, data: str, made_at: str) -> str:
         f"default-src 'none'; script-src {_digest(library)} {_digest(own)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    for mark in "<>&\u2028\u2029":
-        data = data.replace(mark, f"\\u{ord(mark):04x}")
     return template.render(
         title=title,
         file={
             "policy": policy,
             "style": Markup(asset("page.css")),  # noqa: S704 - of this package
-            "data": Markup(data),  # noqa: S704 - JSON in which no "<" is left
-            "library": Markup(library),  # noqa: S704 - of the installed package
+            "data": _packed(data),
+            "library": _packed(library),
             "own": Markup(own),  # noqa: S704 - of this one
             "made_at": made_at,
         },
@@ -153,6 +150,11 @@ def asset(name: str) -> str:
     return (files("sweeper.views.page") / name).read_text(encoding="utf-8")
 
 
+def _packed(text: str) -> str:
+    """Return a text compressed, because a browser unpacks it sooner than it reads it from a large page."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
+
+
 def _digest(script: str) -> str:
     found = hashlib.sha256(script.encode()).digest()
     return f"'sha256-{base64.b64encode(found).decode()}'"
@@ -165,7 +167,8 @@ def write(page: str, path: Path, *, force: bool) -> None:
         UsageError: ``path`` is an existing file that is not a report, without ``force``; or it
             cannot be written.
     """
-    _check_target(path, force=force)
+    if not force:
+        _check_target(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -182,20 +185,18 @@ def write(page: str, path: Path, *, force: bool) -> None:
             temporary.unlink()
 
 
-def _check_target(path: Path, *, force: bool) -> None:
-    if force:
-        return
+def _check_target(path: Path) -> None:
     try:
         with path.open("rb") as file:
-            begins = file.read(_LOOKED_AT).decode("utf-8", errors="replace")
+            if GENERATOR.encode() in file.read(4096):
+                return
     except FileNotFoundError:
         return
     except OSError as error:
         msg = f"{path} already exists and cannot be read: {error.strerror or error}; see --output"
         raise UsageError(msg) from error
-    if GENERATOR not in begins:
-        msg = (
-            f"{path} already exists and is not a report of sweeper; name another file with "
-            "--output, or replace it with --force"
-        )
-        raise UsageError(msg)
+    msg = (
+        f"{path} already exists and is not a report of sweeper; name another file with --output, or "
+        "replace it with --force"
+    )
+    raise UsageError(msg)

@@ -48,18 +48,10 @@ from sweeper.records.events import (
     VerificationOpened,
 )
 from sweeper.views.formats import metrics_text, rate_text
+from sweeper.views.tables import STATE_STYLES
 from sweeper.views.terminal.lines import EventLines, LineProgress, Verbosity
 from sweeper.views.terminal.model import RunState
 
-_OUTCOMES = {
-    "complete": "green",
-    "pruned": "yellow",
-    "interrupted": "yellow",
-    "paused": "yellow",
-    "failed": "bold red",
-    "crashed": "bold red",
-    "lost": "bold red",
-}
 _VERDICTS = {"holds": "green", "unpromised": "yellow", "differs": "bold red"}
 
 
@@ -87,7 +79,7 @@ class StyledLines(EventLines):
             case AttemptEnded():
                 # The end of a replay is not reported, because the trial's verdict follows.
                 ended = self.verifies and event.outcome in ("complete", "pruned")
-                return None if ended else _OUTCOMES[event.outcome]
+                return None if ended else STATE_STYLES.get(event.outcome, "bold red")
             case TrialVerified():
                 return _VERDICTS[event.verdict]
             case Notice():
