@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted_trials import scripted_sweep
+from scripted_trials import finish, scripted_sweep
 
 from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import StudyAuthors
@@ -219,6 +219,13 @@ def test_half_a_message_keeps_no_trial_from_being_killed_on_request(tmp_path):
         assert (attempt.outcome, attempt.error) == ("interrupted", "killed on request")
 
 
+def test_half_a_message_keeps_no_trial_from_its_time_limit(tmp_path):
+    with scripted_sweep(tmp_path, {0: begin_a_message_and_hang}, trials=2, time_limit=0.5) as sweep:
+        serve(sweep)
+        assert "time_limit=0.5" in (sweep.trials[0].attempts[0].error or "")
+        assert [t.state for t in sweep.trials] == ["failed", "complete"]
+
+
 def test_a_trial_that_stops_after_half_a_message_is_reported_and_fails(tmp_path):
     def stop(trial):
         trial.say(Started(0, 0, 1))
@@ -281,6 +288,16 @@ def test_garbage_fails_the_trial_that_sent_it_and_no_other(tmp_path, garbage):
         assert [t.state for t in sweep.trials] == ["failed", "complete"]
         assert len(sweep.trials[0].attempts) == 1
         assert "GarbledError" in (sweep.trials[0].attempts[0].error or "")
+
+
+def test_an_end_of_no_epochs_ends_nothing(tmp_path):
+    def odd(trial):
+        trial.say(EpochsEnded((), step=1, seconds=1.0))
+        return finish(trial)
+
+    with scripted_sweep(tmp_path, {0: odd}) as sweep:
+        serve(sweep)
+        assert sweep.outcomes() == ["complete"]
 
 
 def test_messages_in_pieces_arrive_whole(tmp_path):

@@ -13,8 +13,17 @@ from forked_programs import PROGRAM
 from sweeps import python
 
 import sweeper
-from sweeper.errors import CheckpointError, DefinitionError, FactoryError, RestoreError, UsageError
-from sweeper.run.cluster.driver import _Drive
+from sweeper.errors import (
+    CheckpointError,
+    DefinitionError,
+    FactoryError,
+    RestoreError,
+    StudyImportError,
+    UsageError,
+)
+from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
+from sweeper.records.status import TrialStatus
+from sweeper.run.cluster.driver import _Drive, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.protocol.messages import StudySource
 from sweeper.run.trial.link import failure_of
@@ -143,3 +152,39 @@ def test_what_ended_a_trial_is_distinguished(error, fault, with_traceback):
     assert bool(failed.traceback) == with_traceback
     if with_traceback:
         assert "in raised" in failed.traceback
+
+
+def test_an_import_error_keeps_the_users_traceback():
+    assert failure_of(StudyImportError("broken", "Traceback: theirs")).traceback == (
+        "Traceback: theirs"
+    )
+
+
+def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes():
+    failed = failure_of(raised(ValueError("name \udce9, nul \0")))
+    assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
+    assert "\0" not in failed.traceback
+    failed.traceback.encode()
+
+
+def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():
+    def look(state, epoch=0, attempts=1, value=None):
+        params = {"rate": 0.5} if epoch or state != "running" else {}
+        return TrialStatus(3, state, params, value, epoch, 9, {"loss": 1.0}, attempts=attempts)
+
+    def kinds(*pair):
+        return [type(event) for event in progress_between(*pair, 2.0)]
+
+    begun, trained = look("running"), look("running", 4)
+    ended = look("complete", 9, value=0.5)
+    assert kinds(None, begun) == [AttemptStarted]
+    assert kinds(begun, trained) == [TrainingStarted, EpochFinished]
+    assert kinds(trained, trained) == []
+    assert list(progress_between(trained, ended, 2.0)) == [
+        EpochFinished(3, 8, 0, {"loss": 1.0}, 0.4),
+        AttemptEnded(3, 1, "complete", 0.5),
+    ]
+    assert kinds(None, ended) == [AttemptStarted, TrainingStarted, EpochFinished, AttemptEnded]
+    lost = look("interrupted", 4)
+    assert kinds(trained, lost) == [AttemptEnded]
+    assert kinds(lost, look("running", 4, attempts=2)) == [AttemptStarted, TrainingStarted]

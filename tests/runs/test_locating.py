@@ -14,7 +14,7 @@ from sweeper.errors import CheckpointError
 from sweeper.records.results import AttemptRecord, CheckpointRecord, TrialRecord
 from sweeper.run.worker import checkpoints as locating
 from sweeper.run.worker.checkpoints import bring_files, locate
-from sweeper.support.paths import RunPaths
+from sweeper.support.paths import RunPaths, parse_location
 
 
 def trial(*paths):
@@ -50,6 +50,23 @@ def old(tmp_path):
 @pytest.fixture
 def new(tmp_path):
     return RunPaths(tmp_path / "new", "digits")
+
+
+def test_what_is_where_it_was_is_no_news(old):
+    paths = write(old, 1, 2)
+    located = locate(trial(*paths), old)
+    assert located.known == tuple(map(str, paths))
+    assert not located.moved
+    assert located.notice(2, old.trial_files(0)) is None
+
+
+def test_a_copy_is_gone_on_with_and_the_original_is_not(old, new):
+    before, now = write(old, 1), write(new, 1)
+    located = locate(trial(*before), new)
+    assert located.known == (str(now[0]),)
+    assert dict(located.moved) == {str(before[0]): str(now[0])}
+    assert located.newest is None
+    assert located.notice(1, new.trial_files(0)) is None
 
 
 def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(old, new):
@@ -90,6 +107,13 @@ def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no
     assert located.gone == (str(deleted),)
     unlisted = Path(str(old.checkpoints(0, 2))) / "step-000000003"
     assert locate(trial(unlisted), old).notice(1, old.trial_files(0)) is None
+
+
+def test_what_lies_in_an_object_store_is_known_by_its_name(new):
+    url = "s3://bucket/digits/trial-00000/attempt-01/checkpoints/step-000000004"
+    paths = RunPaths(new.root, new.study, parse_location("s3://bucket"))
+    assert locate(trial(url), new).known == (url,)
+    assert locate(trial(url), paths).moved == {}
 
 
 def test_a_disk_that_does_not_tell_is_no_missing_checkpoint(old, monkeypatch):
