@@ -181,7 +181,14 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
-@pytest.mark.parametrize("how", ["returns", "is killed while all stand still"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        "returns",
+        pytest.param("is killed", marks=pytest.mark.whole),
+        "is killed while all stand still",
+    ],
+)
 def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how):
     driver = subprocess.Popen(
         [sys.executable, "-c", LAST + DRIVER, str(program), str(tmp_path), how],
@@ -209,7 +216,16 @@ def test_nothing_that_a_trial_started_outlives_the_driver(program, tmp_path, how
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux gives orphans to a process")
-def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        *(pytest.param(n, marks=pytest.mark.whole) for n in (signal.SIGTERM, signal.SIGHUP)),
+    ],
+)
+def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
+    tmp_path, monkeypatch, number
+):
     """Ctrl-C reaches it while its Python starts, and while it imports TensorFlow."""
     stubs = tmp_path / "stubs"
     stubs.mkdir()
@@ -230,7 +246,7 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(tmp_path, 
 
         def imports_or_has_ended():
             if trial.wait(0) is None:
-                os.kill(trial.pid, signal.SIGINT)
+                os.kill(trial.pid, number)
             return importing.exists() or trial.wait(0) is not None
 
         assert until(imports_or_has_ended)
@@ -246,6 +262,33 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(tmp_path, 
         trial.channel.close()
     finally:
         launcher.close()
+
+
+def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path):
+    code = """
+    import signal, threading
+    from sweeper.run.trial import process
+    from sweeper.run.signals import signals_held
+
+    process.look_for_gpus = lambda: None
+    process.configure_tensorflow = lambda **_: None
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)
+    links = []
+    made = process.ChannelLink
+    process.ChannelLink = lambda channel: links.append(made(channel)) or links[-1]
+
+    def load():
+        raise ValueError(f"asked to stop: {links[0].stop_requested()}")
+
+    process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
+    os._exit(0)
+    """
+    from test_environment_faults import last_words
+
+    said, exit_code = last_words(code, tmp_path)
+    assert isinstance(said, Failed), exit_code
+    assert said.error == "ValueError: asked to stop: True"
 
 
 class SlowToDie:
