@@ -247,6 +247,7 @@ def test_a_name_that_nothing_has_is_an_error(tmp_path):
         load_study("no-such-study", runs_dir=tmp_path)
 
 
+@pytest.mark.whole
 def test_a_copied_database_gives_the_same_models(plain, tmp_path):
     ran = plain.copy(tmp_path)
     before = {at: variables(ran.results.best.load_model(at=at)) for at in ("end", "best", 4)}

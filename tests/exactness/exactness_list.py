@@ -21,16 +21,12 @@ Outcome = Literal["identical", "refused", "silent"]
 BY_DEFAULT = frozenset(
     {
         *("plain", "callback-with-a-list"),
-        # What the walk captures: in a closure, in a module, and shared by two holders.
-        *("loss-closure-counter", "module-global-int", "list-shared-with-module"),
-        # Made once at the top of the file, and data that are right or refused.
-        *("step-with-objects-at-top", "epoch-function-closure-generator"),
-        # A session that is cleared, a network unfrozen late, and one of a step's own.
-        *("clear-session-in-callback", "unfrozen-by-callback", "training-step-own-network"),
+        # What the walk captures: in a closure and in a module.
+        *("loss-closure-counter", "module-global-int"),
+        # Made once at the top of the file, a network unfrozen late, and one of a step's own.
+        *("step-with-objects-at-top", "unfrozen-by-callback", "training-step-own-network"),
         # Refused at once, and by the second segment.
         *("set-that-grows", "pydataset-progressive"),
-        # Output, and a clock.
-        *("output-only-bar", "time-history"),
     }
 )
 """What the tests run by default: of every kind of holder and every verdict, at the first kill and later, one."""

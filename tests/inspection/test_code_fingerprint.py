@@ -438,7 +438,13 @@ def counted(function, longest):
         sys.setprofile(None)
 
 
-@pytest.mark.parametrize("lines", LONG_FILES.values(), ids=LONG_FILES)
+@pytest.mark.parametrize(
+    "lines",
+    [
+        pytest.param(lines, id=name, marks=() if "itself" in name else pytest.mark.whole)
+        for name, lines in LONG_FILES.items()
+    ],
+)
 def test_a_files_constants_are_read_in_bounded_work(lines, tmp_path):
     last = [line.split(" =")[0].strip() for line in lines][-1]
     text = "\n".join(("def f(x):\n    return x\n\n", *lines, FACTORY.format(last)))

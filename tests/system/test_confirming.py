@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import pytest
 from study_files import SHORT, StudyText
 from sweeps import RunningCommand, python, sweep, trials_in
 
@@ -120,6 +121,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.whole
 def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path):
     """To the last bit: the layers have no dropout, and the order of the samples is `fit`'s."""
     arguments = ARGUMENTS.replace("trials=3", "trials=2, repeats=2, threads=1")

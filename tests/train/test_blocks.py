@@ -179,7 +179,7 @@ def both(name, train, validation):
 
 # Each way to read, here and below: arrays, TensorFlow's iterator with its buffers and with an end that is
 # not known, Python's by number and in order.
-@pytest.mark.parametrize("name", by_default("arrays", "pipeline", "endless PyDataset"))
+@pytest.mark.parametrize("name", by_default("pipeline"))
 def test_blocks_of_any_length_give_the_same_with_a_limit_of_steps(name, tmp_path):
     check(lambda: both(name, 17, 11), tmp_path)
 
@@ -292,6 +292,7 @@ class Counting(keras.callbacks.Callback):
         self.ended += 1
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["unknown length", "function of the epoch"])
 def test_no_batch_begins_beyond_a_limit(name, tmp_path):
     counting = Counting()

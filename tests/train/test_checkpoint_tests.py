@@ -102,6 +102,7 @@ class Weighing(TrainingStep):
         return super().update(*given, **rest)
 
 
+@pytest.mark.whole
 def test_a_training_step_s_checkpoints_are_measured_by_its_own_test_step(tmp_path):
     def data():
         return small_data(validation=(X[:30], Y[:30]))
@@ -223,6 +224,7 @@ def test_variables_that_only_training_makes_are_made_before_a_checkpoint_is_assi
     assert [tests.run(each) for each in loaded] == metrics
 
 
+@pytest.mark.whole
 def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path):
     class Late(keras.Model):
         def __init__(self):
@@ -242,6 +244,7 @@ def test_a_model_that_runs_eagerly_is_measured_as_it_was_validated(tmp_path):
     assert [tests.run(each) for each in loaded] == metrics
 
 
+@pytest.mark.whole
 def test_a_metric_that_is_a_vector_has_a_number_for_each_component(tmp_path):
     def model():
         built = classifying()

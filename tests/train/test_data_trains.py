@@ -313,7 +313,8 @@ def ragged_model(**options):
     return model
 
 
-@pytest.mark.parametrize("eager", [False, pytest.param(True, marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("eager", [False, True])
 def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager, tmp_path):
     rows = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
 

@@ -201,6 +201,7 @@ def test_exponential_averages_end_in_the_model_as_in_fit():
     assert equal(weights(loop._plan.model), weights(planned.model))
 
 
+@pytest.mark.whole
 def test_a_model_built_by_its_first_batch_trains_as_in_fit():
     def unbuilt():
         model = keras.Sequential([keras.layers.Dense(4)])
@@ -226,6 +227,7 @@ def test_a_model_that_runs_eagerly_trains_as_in_fit():
     seed_everything(0)
 
 
+@pytest.mark.whole
 def test_averages_left_in_the_model_are_fits_own():
     def averaged():
         model = dropping()

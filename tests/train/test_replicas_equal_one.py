@@ -109,6 +109,7 @@ def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction):
     assert_alike(*both(model, weighted))
 
 
+@pytest.mark.whole
 def test_losses_of_several_outputs_are_logged_as_on_one_replica():
     def model():
         inputs = keras.Input((8,))
@@ -127,6 +128,7 @@ def test_losses_of_several_outputs_are_logged_as_on_one_replica():
     assert_alike(*both(model, data))
 
 
+@pytest.mark.whole
 def test_datasets_and_python_batches_are_shared_out_like_arrays(least):
     x, y = digits()
 

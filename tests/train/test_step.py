@@ -145,7 +145,7 @@ def test_whatever_it_is_compiled_with_it_is_keras_own(options):
 @pytest.mark.parametrize(
     ("build", "given", "data"),
     [
-        pytest.param(lean, simple, unvalidated, id="lean"),
+        pytest.param(lean, simple, unvalidated, id="lean", marks=pytest.mark.whole),
         pytest.param(uncompiled, settings, small_data, id="full", marks=pytest.mark.whole),
     ],
 )
@@ -189,6 +189,7 @@ def test_in_mixed_precision_it_is_keras_own_and_scales_its_loss():
     assert alike(mine, trained(None, by_keras))
 
 
+@pytest.mark.whole
 def test_in_mixed_precision_gradients_are_processed_in_the_losses_own_units():
     class Norm(TrainingStep):
         def __init__(self):

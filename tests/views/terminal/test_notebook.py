@@ -153,6 +153,7 @@ shell.run_cell("import keras\\nkeras.layers.Dense('many')")
 """
 
 
+@pytest.mark.whole
 def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone() -> None:
     ran = subprocess.run(
         [sys.executable, "-c", FAILING], text=True, capture_output=True, check=True
