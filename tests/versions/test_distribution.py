@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email import message_from_bytes
 from pathlib import Path
@@ -85,8 +84,7 @@ def test_the_index_is_given_addresses_where_the_repository_is_known(built, tmp_p
 
 def unpacked(built, directory):
     (sdist,) = built.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(directory, filter="data")
+    shutil.unpack_archive(sdist, directory)
     (tree,) = directory.iterdir()
     return tree
 
