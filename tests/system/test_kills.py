@@ -17,7 +17,7 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
 STEPS_AN_EPOCH = 20
-INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove")
+INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove_tree")
 
 
 @dataclass
