@@ -20,7 +20,8 @@ Outcome = Literal["identical", "refused", "silent"]
 
 BY_DEFAULT = frozenset(
     {
-        *("plain", "callback-with-a-list"),
+        # A callback's own state, and a clock, which differs from run to run.
+        *("callback-with-a-list", "time-history"),
         # What the walk captures: in a closure and in a module.
         *("loss-closure-counter", "module-global-int"),
         # Made once at the top of the file, a network unfrozen late, and one of a step's own.
