@@ -79,6 +79,7 @@ def run(tmp_path):
     return run
 
 
+@pytest.mark.whole
 def test_a_file_finds_nothing_of_what_another_has_left(write, run):
     write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
     code, said = run("--apart", "1")
@@ -86,6 +87,7 @@ def test_a_file_finds_nothing_of_what_another_has_left(write, run):
     assert "2 passed" in said
 
 
+@pytest.mark.whole
 def test_control_in_one_process_it_finds_all(write, run):
     write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
     code, said = run("--apart", "0")
@@ -142,6 +144,7 @@ def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run):
     assert "ended with -9 (negative: by that signal) before it ran" in said
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("left", "words"),
     [
@@ -161,6 +164,7 @@ def test_a_process_that_does_not_end_well_is_an_error(left, words, write, run):
     assert words in said
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("imported", "reason"),
     [

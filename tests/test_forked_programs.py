@@ -28,6 +28,7 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("words", "code"), [(("--version",), 0), (("status", "none"), 1), (("no-such-verb",), 2)]
 )

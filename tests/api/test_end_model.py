@@ -80,7 +80,7 @@ def restored(tmp_path_factory):
     ("study", "model", "callbacks", "differs"),
     [
         ("restored", regression, stopping, True),
-        ("finished", averaged, list, True),
+        pytest.param("finished", averaged, list, True, marks=pytest.mark.whole),
         ("plain", normalized, list, False),
     ],
     ids=["restored-best-weights", "finished-averages", "plain"],
@@ -115,6 +115,7 @@ def test_gc_leaves_it_and_rm_takes_it(finished, tmp_path):
     assert not (ran.places["runs_dir"] / "small").exists()
 
 
+@pytest.mark.whole
 def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished):
     here = finished.results.best
     ran = run(averaged, **UNVALIDATED, checkpoints_dir="memory://kept")

@@ -310,6 +310,7 @@ def test_the_python_twin_gives_the_ranked_records_of_a_trial_that_is_not_finishe
     assert sorted(results.evaluations, key=repr) == sorted(found, key=repr)
 
 
+@pytest.mark.whole
 def test_trials_that_are_measured_on_other_data_are_ranked_and_that_is_said(copy):
     found = copy.evaluate(data=copy.data("varying"))
     assert len(found.records) == 12

@@ -80,6 +80,7 @@ def commit_impatiently(store, directory, quiet):
     return announced, absent, half
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("make", [RemoteCheckpointStore, ManifestFirst])
 def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, capsys, make):
     """The second store is the control: its manifest does not come last."""

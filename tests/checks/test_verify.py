@@ -353,6 +353,7 @@ def test_a_difference_of_the_surroundings_is_said_and_may_explain_a_mismatch(cop
     assert now[1].startswith("onednn was 2 and is ")
 
 
+@pytest.mark.whole
 def test_a_study_without_determinism_is_promised_nothing_and_still_must_not_contradict_itself(copy):
     definition = copy.ask("SELECT definition FROM sweeper_studies")
     changed = json.dumps({**json.loads(definition), "deterministic": False})

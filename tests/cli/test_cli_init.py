@@ -10,6 +10,7 @@ from sweeper.cli.keeping import TEMPLATES
 from sweeper.definition.loading import load_definition
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "template",
     [pytest.param(t, marks=[pytest.mark.whole] * (t != "tf-data")) for t in TEMPLATES],

@@ -88,7 +88,11 @@ def storage(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "control"),
     [
-        *((w, "optuna") for w in ("ls", "status digits", "show digits 0", "status digits --json")),
+        ("status digits", "optuna"),
+        *(
+            pytest.param(words, "optuna", marks=pytest.mark.whole)
+            for words in ("ls", "show digits 0", "status digits --json")
+        ),
         ("ls", "sqlalchemy"),
     ],
 )

@@ -180,6 +180,7 @@ def steady_load(processes, path, seconds):
         assert min(counts) > 0
 
 
+@pytest.mark.whole
 def test_four_workers_and_two_readers_share_a_sqlite_file(processes, tmp_path):
     steady_load(processes, tmp_path, 1)
 

@@ -98,6 +98,7 @@ sys.exit(any([os.waitpid(each, 0)[1] for each in creating]))
 """
 
 
+@pytest.mark.whole
 def test_several_processes_that_create_one_database_at_once_all_succeed(path, url):
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", CREATING, url],

@@ -64,7 +64,7 @@ def failures(tmp_path_factory, home):
     """Of each page of the default run that failed, what it said last."""
     directory = tmp_path_factory.mktemp("pages")
     place = checkout(directory / "checkout", epochs=3)
-    names = (FIRST, GUIDE, README, TUTORIAL)
+    names = (GUIDE, README, TUTORIAL)
     found = {name: with_fewer_trials(name, runnable(ROOT / name)) for name in names}
     places = {
         **dict.fromkeys(found, place),
@@ -96,7 +96,7 @@ def test_every_example_of_a_docstring_gives_what_it_says(failures_of_all):
     assert EXAMPLES not in failures_of_all, failures_of_all[EXAMPLES]
 
 
-@pytest.mark.parametrize("page", [FIRST, GUIDE, README])
+@pytest.mark.parametrize("page", [GUIDE, README])
 def test_a_page_runs_with_fewer_trials(page, failures):
     assert page not in failures, failures[page]
 
@@ -165,6 +165,7 @@ def failures_of_broken(tmp_path_factory):
     return run_pages(places, directory, found)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("kind", BROKEN)
 def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
     kind, failures_of_broken
@@ -174,6 +175,7 @@ def test_control_a_block_that_ends_otherwise_than_its_reader_expects_fails(
     assert f"{kind}.md:" in said
 
 
+@pytest.mark.whole
 def test_control_a_block_whose_trials_all_fail_fails_though_it_ends_well(failures_of_broken):
     assert re.search(r"README\.md:\d+: \d trials failed", failures_of_broken["ends-well"])
 

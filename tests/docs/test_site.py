@@ -53,6 +53,7 @@ def loaded_from_elsewhere(html):
     return [address for address in parser.found if EXTERNAL.match(address)]
 
 
+@pytest.mark.pages
 def test_the_site_is_built_and_has_each_part(site):
     home = (site / "index.html").read_text()
     for section in ("Tutorial", "How-to guides", "Reference", "Explanation"):
@@ -65,6 +66,7 @@ def test_the_site_is_built_and_has_each_part(site):
     assert "sweeper_attempts" in (site / "reference" / "database.html").read_text()
 
 
+@pytest.mark.pages
 def test_the_site_is_read_without_a_network(site):
     pages = list(site.rglob("*.html"))
     assert len(pages) > 40

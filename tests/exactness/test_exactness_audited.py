@@ -12,6 +12,7 @@ OTHERS = ("module-dictionary", "set-of-ints-order")
 """What acts in a module, and by an order."""
 
 
+@pytest.mark.whole
 def test_audits_alone_catch_what_acts_and_nothing_once_it_is_captured(tmp_path):
     part = find(IN_A_CLOSURE)
     without = audit(part, tmp_path / "without", forked(part, WITHOUT_FIRST_LINE))

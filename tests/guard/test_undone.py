@@ -69,6 +69,7 @@ def test_an_inline_trial_trains_as_in_a_process_without_the_ones_before(file, tm
     assert digest_of_trial(file, tmp_path, (0, 1)) == digest_of_trial(file, tmp_path, (1,))
 
 
+@pytest.mark.whole
 def test_control_where_nothing_is_undone_the_next_trial_trains_otherwise(tmp_path, monkeypatch):
     @contextmanager
     def nothing(*_arguments):

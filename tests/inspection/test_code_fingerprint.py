@@ -296,6 +296,7 @@ def test_a_factory_that_ran_has_changed_nothing(read):
     assert read_code(roots(module)).changes_since(before) == ()
 
 
+@pytest.mark.whole
 def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
     before = read(
         (MAIN, "CACHE = {}", 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})')

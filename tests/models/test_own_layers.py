@@ -70,6 +70,7 @@ def trained(tmp_path_factory):
     return lambda build: ran.results.trials[models.index(build)]
 
 
+@pytest.mark.whole
 def test_the_classes_that_a_reader_needs_are_named(trained, tmp_path):
     exported = trained(registered).export(tmp_path / "noisy.keras", "keras")
     assert exported.card["details"]["needs"] == [f"{__name__}.Registered"]

@@ -70,12 +70,14 @@ def left(tmp_path_factory):
         yield Left(ran, dict(found), expected, other)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("form", ["savedmodel", "frozen", "keras", "weights"])
 def test_predictions_agree(left, form):
     np.testing.assert_allclose(left.found[form], left.expected, rtol=1e-6, atol=1e-6)
     assert not np.allclose(left.found[form], left.other, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.whole
 def test_training_on_from_a_tensorflow_checkpoint_gives_the_next_epoch_bit_for_bit(left):
     (next_epoch,) = (c.path for c in left.ran.results.best.checkpoints if c.step == 6)
     loaded = load_checkpoint(Path(next_epoch))

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from study_files import SHORT
 from sweeps import database_url, sweep
 
@@ -99,6 +100,7 @@ def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(tmp_path
     assert " resumed" in finding.message
 
 
+@pytest.mark.whole
 def test_audits_are_alike_and_verify_holds_where_only_time_is_measured(tmp_path):
     """Into an array, a list and the logs."""
     runs = tmp_path / "runs"

@@ -81,6 +81,7 @@ def sweeps(request, tmp_path_factory):
         made.repository.database.close()
 
 
+@pytest.mark.whole
 def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
     sweeps.run("several", slots=3, workers=2)
     assert sweeps.outcome("several") == sweeps.outcome("undisturbed")
@@ -119,6 +120,7 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
     assert kills >= 3
 
 
+@pytest.mark.whole
 def test_a_sampler_that_looks_draws_the_same_on_any_number_of_workers(sweeps):
     """With a window of 3, the last 2 trials are drawn from what ten others and more gave."""
     sweeps.run("tpe", slots=1, sampler="tpe")

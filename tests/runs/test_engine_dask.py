@@ -63,6 +63,7 @@ if __name__ == "__main__":
 '''
 
 
+@pytest.mark.whole
 def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path):
     script = tmp_path / "cluster.py"
     script.write_text(CLUSTER)

@@ -78,6 +78,7 @@ def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path):
     assert code == 0, "printing the traceback failed, and with it the process"
 
 
+@pytest.mark.whole
 def test_the_same_trial_on_a_disk_with_room_fails_for_its_own_error(tmp_path):
     said, code = last_words(FAILING, tmp_path, log=str(tmp_path / "log"))
     assert isinstance(said, Failed)

@@ -178,7 +178,10 @@ def observed(file, runs, isolation, trials, server):
     return Observed(results, seen_in(runs)[before:], runs, ended.err)
 
 
-@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
+ISOLATIONS = ["fork", pytest.param("importing", marks=pytest.mark.whole), "spawn"]
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_forked_spawned_and_inline_trials_give_equal_digests(observe, isolation):
     inline, other = observe("inline").results, observe(isolation).results
     assert sorted(other) == ([2] if isolation == "spawn" else [0, 1])
@@ -186,7 +189,7 @@ def test_forked_spawned_and_inline_trials_give_equal_digests(observe, isolation)
     assert differing(other, {number: inline[number] for number in other}) == []
 
 
-@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op(
     observe, isolation
 ):
@@ -196,7 +199,7 @@ def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op
     assert all(s["threads"] == [2, 2] for s in seen)
 
 
-@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
+@pytest.mark.parametrize("isolation", ISOLATIONS)
 def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(observe, isolation):
     """Neither in the environment as Python has it, nor in what the process was started with."""
 
@@ -264,6 +267,7 @@ print(json.dumps([t.digest for t in study.run(workers=2).trials]))
 """
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("forking")
 def test_a_study_in_a_script_runs_with_the_results_of_the_same_study_in_a_file(observe, tmp_path):
     one = WATCHED.arguments.replace("trials=2", "trials=1")

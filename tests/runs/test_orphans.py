@@ -264,6 +264,7 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
         launcher.close()
 
 
+@pytest.mark.whole
 def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path):
     code = """
     import signal, threading

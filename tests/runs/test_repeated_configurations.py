@@ -5,6 +5,7 @@ import threading
 from dataclasses import replace
 
 import optuna
+import pytest
 from databases import opened_database
 from scripted_trials import ScriptedLauncher, definition, row_of, scripted_context
 
@@ -277,6 +278,7 @@ def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
     assert len(found[11].values) < len(found[4].values) == len(found[8].values)
 
 
+@pytest.mark.whole
 def test_a_race_that_was_stopped_between_rounds_continues(tmp_path):
     """A worker that dies after every claim leaves the study as another one continues it."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"

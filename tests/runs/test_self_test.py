@@ -66,6 +66,7 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
     assert again.results.status.complete == 2
 
 
+@pytest.mark.whole
 def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypatch):
     planted = run_self_test(unknown, [sys.executable, *forked_programs.PROGRAM, "-c", _PLANTED])
     assert not planted.passed

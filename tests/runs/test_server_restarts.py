@@ -149,6 +149,7 @@ def undisturbed(own, tmp_path_factory):
     return results_of(trials_of(options))
 
 
+@pytest.mark.whole
 def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed, tmp_path):
     server, url = own
     options = replace(run(url, tmp_path, "restarted"), pace=0.15, slots=1)

@@ -80,6 +80,7 @@ def test_a_second_interrupt_ends_a_training_at_once():
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.whole
 def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path):
     code = """
     from sweeper.run.trial import process

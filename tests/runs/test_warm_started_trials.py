@@ -70,6 +70,7 @@ def undisturbed(ran):
     return digests
 
 
+@pytest.mark.whole
 def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies(
     undisturbed, tmp_path, capsys
 ):

@@ -1,5 +1,6 @@
 """TensorFlow is imported where trials run, and in no worker or command beside them."""
 
+import pytest
 from short_trials import PLAIN, UNVALIDATED
 from study_files import StudyText
 from sweeps import python
@@ -29,6 +30,7 @@ ONE_STEP = "return Data(train=(x[:8], y[:8]), batch_size=8)"
 """Too short for a check to interrupt; the verb is the same."""
 
 
+@pytest.mark.whole
 def test_no_command_imports_tensorflow_where_the_worker_is(tmp_path):
     """The trials' processes do; beside them it would cost every command seconds, and its memory."""
     alike = 'objective="loss", trials=1, sampler="random", audit="off", '

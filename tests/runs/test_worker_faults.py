@@ -127,6 +127,7 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     assert len(going_on) > 1
 
 
+@pytest.mark.whole
 def test_ended_connections_cost_no_result(server, repository, options, undisturbed):
     chance, ended = random.Random(5), 0
     options = replace(options, pace=0.1)
@@ -164,6 +165,7 @@ def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
     assert len(away) == 2
 
 
+@pytest.mark.whole
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     server, repository, options, undisturbed
 ):

@@ -100,6 +100,7 @@ def test_a_trial_resumed_after_any_epoch_by_a_new_worker_is_judged_the_same(name
     assert replace(sweep, newcomers=True).run(4) == sweep.run(1)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ["median", "halving", "hyperband", "a user's own"])
 def test_without_the_window_who_is_pruned_depends_on_who_finished_first(name):
     """The control of the tests above."""

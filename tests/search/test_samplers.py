@@ -99,6 +99,7 @@ def test_a_worker_that_joins_late_works_out_what_earlier_trials_had_left_on_them
     assert replace(sweep, newcomers=True).run(2) == sweep.run(1)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "nsga2", "a user's own"])
 def test_without_the_window_the_sweep_depends_on_who_finished_first(sampler):
     """The control of the two tests above."""

@@ -130,6 +130,7 @@ with loading_quietly():
     assert ended.stdout == b"through"
 
 
+@pytest.mark.whole
 @pytest.mark.skipif(
     any(Path(file).exists() for file in tensorflow_start._GPU_FILES), reason="there is a GPU driver"
 )

@@ -20,6 +20,7 @@ def _confirm(here, cwd, *words):
     return here("confirm", "small", *words, "--workers", 2, "-q", cwd=cwd)
 
 
+@pytest.mark.whole
 def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, here):
     searched = tmp_path / "searched"
     searched.mkdir()

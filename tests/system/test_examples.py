@@ -54,6 +54,7 @@ def test_an_example_runs(example, tmp_path):
     assert SAYS[example.name] in done.out
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=[pytest.mark.whole] * (n != "rmsprop_two_rates.py")) for n in SHORTER],

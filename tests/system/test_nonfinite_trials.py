@@ -31,6 +31,7 @@ def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path):
     assert len([text for text in notices if "training continues, as in model.fit" in text]) == 1
 
 
+@pytest.mark.whole
 def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path):
     study = replace(
         STUDY,

@@ -47,6 +47,7 @@ def alone(tmp_path_factory):
     return trials
 
 
+@pytest.mark.whole
 def test_the_later_trials_are_drawn_from_results_and_the_first_are_not(alone):
     """Or the comparisons with this sweep would say nothing about what a sampler sees."""
 

@@ -2,6 +2,7 @@
 
 import textwrap
 
+import pytest
 from interruptions import KILL_ALL
 from object_faults import BUCKET, s3_environment
 from study_files import StudyText
@@ -42,6 +43,7 @@ STUDY = StudyText(
 )
 
 
+@pytest.mark.whole
 def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bit(
     tmp_path, s3_url, here, monkeypatch
 ):

@@ -154,6 +154,7 @@ def test_a_trial_whose_worker_is_killed_ends_itself_in_the_middle_of_a_step(endl
     assert attempt.ended_at is None, "nobody could write down how it ended"
 
 
+@pytest.mark.whole
 def test_a_pause_of_everything_changes_nothing(whole, tmp_path):
     """SIGSTOP and SIGCONT, as a laptop's lid or a batch system sends them, twice in a run."""
     runs = tmp_path / "runs"

@@ -101,6 +101,7 @@ def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_p
     assert all(Path(kept.path).is_dir() for kept in trial.checkpoints)
 
 
+@pytest.mark.whole
 def test_a_trial_that_goes_on_under_other_settings_says_which(killed, tmp_path, here, monkeypatch):
     file = STUDY.write(tmp_path / "study.py")
     file.write_text(file.read_text() + "\n# a remark\n")

@@ -57,7 +57,7 @@ def rows(csv):
     return [line.split(",")[0] for line in csv.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("append", [False, True])
+@pytest.mark.parametrize("append", [pytest.param(False, marks=pytest.mark.whole), True])
 def test_rows_of_attempts_that_were_lost_before_any_checkpoint_are_not_doubled(tmp_path, append):
     csv = tmp_path / "epochs.csv"
     for dies_in in (1, 2, None):
@@ -132,6 +132,7 @@ class Summary(SimpleNamespace):
             self.written.append((self.writers[-1], self.steps[-1], name, int(step), float(value)))
 
 
+@pytest.mark.whole
 def test_tensorboards_steps_go_on(tmp_path):
     """Through a recording stand-in: the package ``tensorboard`` is no dependency of this one."""
 

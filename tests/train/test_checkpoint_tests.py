@@ -71,7 +71,7 @@ KINDS = {
     ("kind", "model"),
     [
         ("arrays", normalized),
-        *((kind, one_layer) for kind in KINDS if kind != "arrays"),
+        ("tf.data", one_layer),
         *(pytest.param(kind, mlp, marks=pytest.mark.whole) for kind in KINDS if kind != "arrays"),
     ],
 )
@@ -120,6 +120,7 @@ def test_a_training_step_s_checkpoints_are_measured_by_its_own_test_step(tmp_pat
     assert [control.run(each) for each in loaded] != metrics, "control: the step is what measures"
 
 
+@pytest.mark.whole
 def test_what_a_checkpoint_gives_depends_on_no_other_one(tmp_path):
     """With a model and data that draw random numbers wherever they can."""
 

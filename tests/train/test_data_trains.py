@@ -201,6 +201,7 @@ def parts_of_one_shuffle(**options):
     return make
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"validation_freq": 2}, marks=pytest.mark.whole)], ids=str
 )
@@ -334,7 +335,7 @@ def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager, tmp_path):
         np.testing.assert_allclose(ours[name], values, rtol=1e-5)
 
 
-BY_REQUEST = [("tf", True), ("scipy", False), ("ragged", False), ("ragged", True)]
+BY_REQUEST = [("tf", False), ("tf", True), ("scipy", False), ("ragged", False), ("ragged", True)]
 """SciPy's batches become TensorFlow's; a model on ragged tensors is above."""
 
 
@@ -353,7 +354,6 @@ def sparse_batches(form):
 @pytest.mark.parametrize(
     ("form", "eager"),
     [
-        ("tf", False),
         ("scipy", True),
         *(pytest.param(*case, marks=pytest.mark.whole) for case in BY_REQUEST),
     ],
@@ -479,7 +479,16 @@ FITTED = {
 
 
 @pytest.mark.usefixtures("_without_constant_folding")
-@pytest.mark.parametrize("kind", FITTED)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("tf.data", "arrays, split"),
+        *(
+            pytest.param(kind, marks=pytest.mark.whole)
+            for kind in ("PyDataset", "tf.data, endless")
+        ),
+    ],
+)
 def test_a_training_on_any_kind_of_data_is_fits_own(kind):
     data, given = FITTED[kind]()
     theirs, ours = Recorder(), Recorder()

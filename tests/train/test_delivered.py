@@ -31,7 +31,11 @@ def halving():
 
 @pytest.mark.parametrize(
     ("callbacks", "delivered"),
-    [(tuple, EPOCHS - 1), (restoring, 0), (halving, None)],
+    [
+        pytest.param(tuple, EPOCHS - 1, marks=pytest.mark.whole),
+        (restoring, 0),
+        pytest.param(halving, None, marks=pytest.mark.whole),
+    ],
     ids=["plain", "restored", "changed"],
 )
 def test_resumed_after_the_last_checkpoint(callbacks, delivered, tmp_path):

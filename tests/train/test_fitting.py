@@ -208,6 +208,7 @@ def test_a_bucket_is_refused_before_anything_runs():
         sweeper.fit(None, None, epochs=1, checkpoints="s3://bucket/x")
 
 
+@pytest.mark.whole
 def test_a_training_begins_from_a_file_and_goes_on_from_its_own_checkpoint(tmp_path):
     x, y = digits()
 

@@ -48,6 +48,7 @@ def planned(model, callbacks):
     )
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(("model", "callbacks"), CASES)
 def test_a_promoted_training_is_the_whole_one(model, callbacks, tmp_path):
     watcher = Watcher(tmp_path / "whole")

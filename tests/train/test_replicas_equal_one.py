@@ -87,6 +87,7 @@ def test_with_each_optimizer_two_replicas_train_as_one(name):
 
 
 # Losses by their names, as in all others here, are reduced by the size of the batch.
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "reduction",
     [
@@ -161,6 +162,7 @@ def test_ragged_and_sparse_batches_are_shared_out_by_their_rows():
     assert first["n"] is None
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("optimizer", ["momentum", pytest.param("adam", marks=pytest.mark.whole)])
 def test_the_loop_is_fit_bit_for_bit(optimizer):
     x, y = digits(96)

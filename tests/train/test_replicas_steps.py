@@ -95,10 +95,12 @@ def assert_alike(one, two):
         np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.whole
 def test_a_step_on_two_replicas_trains_as_on_one(one, two):
     assert_alike(one, two)
 
 
+@pytest.mark.whole
 def test_control_a_step_that_adds_up_the_means_of_slices_trains_another_model(one, monkeypatch):
     def mean_of_slice(_step, values, weights=None, **_):
         del weights

@@ -277,6 +277,7 @@ def snapped(tmp_path_factory):
 
 # By default the first step, an epoch's last and one inside an epoch, in turn; the first step's
 # checkpoint is one that a training took on its way.
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("first", "stops"),
     [
@@ -422,6 +423,7 @@ def test_every_component_has_its_negative_control():
     assert [c.name for c in loop._state.components] == COMPONENTS
 
 
+@pytest.mark.whole
 def test_snapshots_at_every_step_perturb_nothing(whole, snapped):
     ended, kept = snapped
     assert same(ended, whole)

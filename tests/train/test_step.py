@@ -178,6 +178,7 @@ def in_half(build=lean):
         keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.whole
 def test_in_mixed_precision_it_is_keras_own_and_scales_its_loss():
     def by_keras():
         model = in_half()
@@ -234,6 +235,7 @@ def two_targets():
     return Data(train=(x, {"kind": y, "size": x[:, :1]}), batch_size=16)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("by_name", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_several_outputs_have_a_loss_and_a_weight_each(by_name):
     losses = {"kind": "sparse_categorical_crossentropy", "size": "mse"}
@@ -256,6 +258,7 @@ def test_several_outputs_have_a_loss_and_a_weight_each(by_name):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.whole
 def test_what_a_mask_leaves_out_does_not_count():
     def model():
         inputs = keras.Input((8,), dtype="int32")
@@ -298,6 +301,7 @@ def test_make_batch_makes_another_batch_in_the_graph():
     assert alike(trained(replaced("make_batch", doubled)), trained(plain, data=data))
 
 
+@pytest.mark.whole
 def test_inputs_and_loss_inputs_choose_from_a_batch_of_any_form():
     def data():
         def batches(epoch):
@@ -325,6 +329,7 @@ def test_inputs_and_loss_inputs_choose_from_a_batch_of_any_form():
     )
 
 
+@pytest.mark.whole
 def test_outputs_are_what_the_step_makes_them():
     def outputs(self, inputs, *, training):
         return self.model(inputs, training=False)
@@ -348,6 +353,7 @@ def test_a_per_example_loss_of_ones_own_is_reduced_and_weighted():
     assert alike(trained(own, data=weighted_alone), trained(by_keras, data=weighted_alone))
 
 
+@pytest.mark.whole
 def test_extra_losses_are_added_and_may_be_left_out():
     def none(self):
         return []
@@ -401,6 +407,7 @@ def test_logs_are_what_the_step_reports_and_what_an_objective_may_be():
     assert set(loop.history.history) == {"loss", "largest", "val_loss", "val_largest"}
 
 
+@pytest.mark.whole
 def test_the_steps_own_metrics_begin_anew_with_each_epoch_and_validation():
     class Counts(TrainingStep):
         def __init__(self):
@@ -438,6 +445,7 @@ def test_gradients_that_are_nan_are_put_to_zero_where_asked():
     assert np.isnan(loop._plan.model.layers[-1].kernel.numpy()).any()
 
 
+@pytest.mark.whole
 def test_gradients_are_clipped_by_their_common_norm():
     class Norm(TrainingStep):
         def process_gradients(self, gradients, values):
@@ -474,6 +482,7 @@ def test_gradients_of_embeddings_and_none_pass_through_all_that_are_on_offer():
     np.testing.assert_allclose(tf.linalg.global_norm(clipped), 1.0, rtol=1e-6)
 
 
+@pytest.mark.whole
 def test_four_batches_accumulated_are_one_update_with_their_mean():
     def model():
         return keras.Sequential([keras.Input((8,)), keras.layers.Dense(4)])
@@ -498,6 +507,7 @@ def test_four_batches_accumulated_are_one_update_with_their_mean():
 # More than one optimizer.
 
 
+@pytest.mark.whole
 def test_each_group_of_variables_may_have_an_optimizer():
     loop = trained(GroupsStep, two_layers, data=unvalidated)
     step = loop._plan.step

@@ -46,6 +46,7 @@ def _without_tensorboard(monkeypatch):
     monkeypatch.setattr(tf.summary, "scalar", tf.summary.write)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("step", "data", "callbacks"),
     [

@@ -48,7 +48,12 @@ def own_events(logs):
 
 
 @pytest.mark.parametrize(
-    ("frequency", "count"), [(1, 20), pytest.param(2, 0, marks=pytest.mark.whole), ("epoch", 0)]
+    ("frequency", "count"),
+    [
+        (1, 20),
+        pytest.param(2, 0, marks=pytest.mark.whole),
+        pytest.param("epoch", 0, marks=pytest.mark.whole),
+    ],
 )
 def test_a_models_summaries_are_written_as_fit_writes_them(frequency, count, tmp_path):
     def board(name):
@@ -144,6 +149,7 @@ def test_the_events_of_an_attempt_that_died_are_those_of_its_checkpoint(frequenc
     assert lost == whole
 
 
+@pytest.mark.whole
 def test_control_files_that_are_not_cut_back_have_events_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(callbacks, "cut_event_files", lambda *_: None)
     whole, lost = whole_and_lost("epoch", tmp_path)

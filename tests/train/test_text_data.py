@@ -98,6 +98,7 @@ def test_every_form_of_texts_trains_alike(forms, tmp_path):
     assert all(outcome == outcomes[0] for outcome in outcomes)
 
 
+@pytest.mark.whole
 def test_control_other_words_end_otherwise(tmp_path):
     given = words().train[0]
     one, other = (
@@ -112,6 +113,7 @@ def test_control_other_words_end_otherwise(tmp_path):
     assert losses[0] != losses[1]
 
 
+@pytest.mark.whole
 def test_control_other_texts_end_otherwise(tmp_path):
     whole = trained(TEXTS, tmp_path / "whole")
     assert trained(TEXTS[::-1], tmp_path / "other") != whole

@@ -129,7 +129,11 @@ def _without_constant_folding():
 
 @pytest.mark.usefixtures("_without_constant_folding")
 @pytest.mark.parametrize(
-    "name", ["metrics", pytest.param("eager", marks=pytest.mark.whole), "a step of its own"]
+    "name",
+    [
+        "metrics",
+        *(pytest.param(n, marks=pytest.mark.whole) for n in ("eager", "a step of its own")),
+    ],
 )
 def test_callbacks_history_and_csv_are_fits_own(name, tmp_path):
     given, theirs, ours = data(name), Recorder(), Recorder()
@@ -153,6 +157,7 @@ def test_callbacks_history_and_csv_are_fits_own(name, tmp_path):
     assert equal(weights(again.model), weights(fitted))
 
 
+@pytest.mark.whole
 def test_stopping_early_by_a_vector_fails_as_in_fit():
     def callbacks():
         return [keras.callbacks.EarlyStopping("val_f1_score", mode="max")]

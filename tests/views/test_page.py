@@ -95,6 +95,7 @@ def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opene
     assert opened.elsewhere == []
 
 
+@pytest.mark.whole
 def test_a_picture_is_drawn_when_it_comes_into_view(browser: Browser, written: Path) -> None:
     with browser.new_context(viewport={"width": 1280, "height": 300}) as context:
         page = open_report(Watched(context.new_page(), "file://"), written)
@@ -204,6 +205,7 @@ def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened: Wat
     expect(page.locator("#curves-text")).to_contain_text("No chosen trial has finished an epoch")
 
 
+@pytest.mark.whole
 def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened: Watched) -> None:
     found = opened.page.evaluate(
         """() => {
@@ -273,7 +275,15 @@ def status_of(url: str, study: str, capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("study", ["recorded", "longer", "halved", "repeated"])
+@pytest.mark.parametrize(
+    "study",
+    [
+        "recorded",
+        "repeated",
+        pytest.param("longer", marks=pytest.mark.whole),
+        pytest.param("halved", marks=pytest.mark.whole),
+    ],
+)
 def test_every_number_is_that_of_status(
     url: str, study: str, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -349,8 +359,15 @@ def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
         page.locator("#configurations-table thead").get_by_role("button", name="mean").click()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("place", ["", "#trial-1"])
+@pytest.mark.parametrize(
+    ("scheme", "place"),
+    [
+        ("dark", ""),
+        ("light", "#trial-1"),
+        pytest.param("light", "", marks=pytest.mark.whole),
+        pytest.param("dark", "#trial-1", marks=pytest.mark.whole),
+    ],
+)
 def test_nothing_keeps_anybody_from_reading_or_reaching(
     browser: Browser, written: Path, scheme: Any, place: str
 ) -> None:
@@ -363,7 +380,9 @@ def test_nothing_keeps_anybody_from_reading_or_reaching(
         assert watched.out_of_reach() == []
 
 
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    "width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.whole) for width in WIDTHS[1:])]
+)
 def test_only_frames_scroll_sideways_and_the_trials_column_stays(
     browser: Browser, written: Path, width: int
 ) -> None:
@@ -385,6 +404,7 @@ def test_only_frames_scroll_sideways_and_the_trials_column_stays(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.whole
 def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
     page = opened.page
     page.emulate_media(media="print")
@@ -397,6 +417,7 @@ def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
     assert page.pdf(format="A4")[:5] == b"%PDF-"
 
 
+@pytest.mark.whole
 def test_the_first_key_leads_past_the_header(opened: Watched) -> None:
     page = opened.page
     page.keyboard.press("Tab")
@@ -428,6 +449,7 @@ def test_the_default_name_is_the_studys(
     assert (tmp_path / "other-report.html").is_file()
 
 
+@pytest.mark.whole
 def test_a_picture_is_saved_as_png(opened: Watched) -> None:
     page = opened.page
     for name in ("curves", "scatter"):

@@ -68,6 +68,7 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
 
+@pytest.mark.whole
 def test_a_studys_numbers_are_those_of_status(held: HeldStudy, watched: Watched) -> None:
     page = watched.open(STUDY)
     picture(page, "study-page")
@@ -109,6 +110,7 @@ def test_the_resumed_trial_has_both_attempts_and_its_log(held: HeldStudy, watche
     watched.check()
 
 
+@pytest.mark.whole
 def test_a_logarithmic_axis_and_a_saved_picture_need_nothing_that_the_policy_refuses(
     browser: Browser, tmp_path: Path
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_page_is_kept_up_to_date_where_its_reader_is(held: HeldStudy, watched:
     watched.check()
 
 
+@pytest.mark.whole
 def test_a_dashboard_that_ends_is_said_and_one_that_begins_again_is_followed(
     held: HeldStudy, browser: Browser
 ) -> None:
