@@ -3,8 +3,6 @@
 Their epochs have two steps, so few that most train without a graph, which takes longer to trace.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from contextlib import closing

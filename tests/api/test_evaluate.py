@@ -1,7 +1,5 @@
 """`sweeper evaluate` on real trials: kept checkpoints are measured, ranked and stored, or named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,19 +1,14 @@
 """A real Optuna study in SQLite, and `sweeper dashboard` as the process that a user starts."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 
-def make_study(path: Path, *, wal: bool = True) -> str:
+def make_study(path, *, wal=True):
     """Make the study "digits" with one trial of value 0.876543, and return the database's URL."""
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
@@ -29,7 +24,7 @@ def make_study(path: Path, *, wal: bool = True) -> str:
     return url
 
 
-def environment() -> dict[str, str]:
+def environment():
     """Return this process's environment, in which the package under test is found."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
@@ -37,7 +32,7 @@ def environment() -> dict[str, str]:
 class Dashboard:
     """`sweeper dashboard` on a free port; ``url`` is what it printed."""
 
-    def __init__(self, storage: str, *more: str) -> None:
+    def __init__(self, storage, *more):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "sweeper", "dashboard", "--storage", storage, *more],
             stdout=subprocess.PIPE,
@@ -48,18 +43,13 @@ class Dashboard:
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self.stop(signal.SIGKILL)
 
-    def stop(self, how: signal.Signals) -> tuple[int, str, str]:
+    def stop(self, how):
         """Send a signal and return the exit code and what was still printed."""
         if self.process.returncode is None:
             self.process.send_signal(how)

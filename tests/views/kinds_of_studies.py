@@ -1,9 +1,7 @@
 """A halved, an extended and a repeated study, written into a database as a worker writes them."""
 
-from __future__ import annotations
-
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.budgets import Halving, describe_budget
@@ -13,13 +11,13 @@ from sweeper.spec.space import FloatRange
 VALUES = {0: 0.4, 1: 0.1, 2: 0.3, 3: 0.2}
 
 
-def claim(repository: Repository, study: str) -> Claim:
+def claim(repository, study):
     claimed = repository.claim(study, WorkerIdentity.here(), lambda number: number)
     assert isinstance(claimed, Claim), claimed
     return claimed
 
 
-def write_halved(repository: Repository) -> None:
+def write_halved(repository):
     """Four trials, of which two go on from the first epoch and one from the second, to the fourth."""
     described = describe_budget(
         Halving(factor=2), epochs=4, pruner=None, objectives=(Objective("loss", "minimize"),)
@@ -40,7 +38,7 @@ def write_halved(repository: Repository) -> None:
         repository.finish(taken.token, ending)
 
 
-def write_extended(repository: Repository) -> None:
+def write_extended(repository):
     """Two trials of two epochs, of which one was extended to three."""
     definition = {"epochs": 2, "concurrency": 1}
     repository.create_or_open(StudyRow("longer", definition, "loss", "minimize", 2, None, seed=1))
@@ -60,7 +58,7 @@ def write_extended(repository: Repository) -> None:
         repository.finish(taken.token, Ending("complete", epochs * 10, value, str(epochs) * 32))
 
 
-def write_repeated(repository: Repository) -> None:
+def write_repeated(repository):
     """Two configurations of three repeats each; configuration 1 is better than 0."""
     definition = {"epochs": 1, "concurrency": 1, "repeats": 3, "sampler": "random"}
     row = StudyRow("repeated", definition, "score", "maximize", 6, None, seed=1)

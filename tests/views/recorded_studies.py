@@ -1,21 +1,16 @@
 """Studies written straight into a database, as a worker writes them: nothing is trained."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 from drawn_studies import NASTY
 
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
 from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.spec.space import Categorical, Distribution, FloatRange, IntRange
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 STEPS = 10
 PARAMETER = f"rate-{NASTY}"
-DISTRIBUTIONS: dict[str, Distribution] = {
+DISTRIBUTIONS = {
     PARAMETER: FloatRange(1e-4, 0.1, log=True),
     "optimizer": Categorical(("sgd", NASTY)),
     "units": IntRange(8, 64),
@@ -29,7 +24,7 @@ SURROUNDINGS = {
 }
 
 
-def row(name: str, trials: int, epochs: int, objective: str = "score", **more: Any) -> StudyRow:
+def row(name, trials, epochs, objective="score", **more):
     definition = {"epochs": epochs, "trials": trials, "sampler": "random", "pruner": None, **more}
     return StudyRow(
         name=name,
@@ -43,9 +38,7 @@ def row(name: str, trials: int, epochs: int, objective: str = "score", **more: A
     )
 
 
-def record_study(
-    repository: Repository, name: str = "recorded", trials: int = 12, *, objective: str = "score"
-) -> None:
+def record_study(repository, name="recorded", trials=12, *, objective="score"):
     """A study of 6 epochs: trial 1 was killed and resumed, trial 2 failed, trial 3 was pruned."""
     repository.create_or_open(row(name, trials, 6, objective))
     me = WorkerIdentity.here()
@@ -62,7 +55,7 @@ def record_study(
     repository.record_verdict(name, 0, "interrupt", "holds", {"message": f"alike {NASTY}"})
 
 
-def _train(repository: Repository, claim: Claim, number: int, objective: str) -> None:
+def _train(repository, claim, number, objective):
     token = claim.token
     repository.record_process(token, 4, "fork", 0)
     repository.record_fingerprint(token, SURROUNDINGS)
@@ -89,18 +82,18 @@ def _train(repository: Repository, claim: Claim, number: int, objective: str) ->
         repository.finish(token, Ending("complete", 60, value, f"{number:032x}"))
 
 
-def _value(number: int, epoch: int) -> float:
+def _value(number, epoch):
     return round(0.5 + number / 100 + epoch / 50, 6)
 
 
-def _epochs(repository: Repository, token: int, number: int, epochs: range, objective: str) -> None:
+def _epochs(repository, token, number, epochs, objective):
     for epoch in epochs:
         value = _value(number, epoch)
         logs = EpochRecord(epoch, {"loss": 1 / (epoch + 1), objective: value})
         repository.record_epochs(token, [logs], {epoch: value})
 
 
-def database(path: Path) -> str:
+def database(path):
     """A database of three studies; "other" can be compared with "recorded", and "loss" cannot."""
     url = f"sqlite:///{path}"
     with Database.open(url, create=True) as opened:

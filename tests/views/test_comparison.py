@@ -1,18 +1,15 @@
 """Trials side by side: what differs is marked, and nothing is cut."""
 
-from __future__ import annotations
-
 import io
 import math
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from sweeper.records.results import EpochRecord, TrialRecord
-from sweeper.spec.space import CategoricalChoice
 from sweeper.views.verb_tables import Comparison
 
 
-def trial(number: int, study: str = "digits", **params: CategoricalChoice) -> TrialRecord:
+def trial(number, study="digits", **params):
     epochs = tuple(
         EpochRecord(n, {"loss": 0.25, "val_accuracy": 0.5 + n * (number + 1) / 16})
         for n in range(4)
@@ -20,13 +17,13 @@ def trial(number: int, study: str = "digits", **params: CategoricalChoice) -> Tr
     return TrialRecord(study, number, "complete", params, 0.5, 7, "d" * 32, epochs=epochs)
 
 
-def shown(table: RenderableType, width: int = 80) -> str:
+def shown(table, width=80):
     stream = io.StringIO()
     Console(file=stream, width=width, color_system=None).print(table)
     return stream.getvalue()
 
 
-def test_what_differs_is_marked_and_what_does_not_is_not() -> None:
+def test_what_differs_is_marked_and_what_does_not_is_not():
     trials = [trial(0, rate=0.125, layers=3), trial(1, rate=0.25, layers=3)]
     lines = [line.split() for line in shown(Comparison(trials)).splitlines()]
     assert ["trial", "0", "trial", "1"] in lines
@@ -38,7 +35,7 @@ def test_what_differs_is_marked_and_what_does_not_is_not() -> None:
     assert differing == {"params": ["rate"], "metrics": ["val_accuracy"]}
 
 
-def test_one_and_true_differ_and_an_absent_parameter_differs_from_every_value() -> None:
+def test_one_and_true_differ_and_an_absent_parameter_differs_from_every_value():
     trials = [trial(0, a=1, b=None), trial(0, a=True)]
     assert Comparison(trials).to_json()["differing"]["params"] == ["a", "b"]
     nan = TrialRecord("d", 0, "failed", {}, None, 7, None, (EpochRecord(0, {"loss": math.nan}),))
@@ -46,13 +43,13 @@ def test_one_and_true_differ_and_an_absent_parameter_differs_from_every_value() 
     assert Comparison([nan, again]).to_json()["differing"]["metrics"] == []
 
 
-def test_trials_of_two_studies_are_told_apart() -> None:
+def test_trials_of_two_studies_are_told_apart():
     text = shown(Comparison([trial(0), trial(0, "letters")]))
     assert "digits:0" in text
     assert "letters:0" in text
 
 
-def test_more_trials_than_there_is_room_for_are_folded_and_not_cut() -> None:
+def test_more_trials_than_there_is_room_for_are_folded_and_not_cut():
     trials = [trial(n, optimizer="a-rather-long-choice-of-an-optimizer") for n in range(7)]
     text = shown(Comparison(trials))
     assert max(map(len, text.splitlines())) <= 80

@@ -1,10 +1,7 @@
 """What ``status`` and ``best`` print of configurations, and the advice to confirm single trainings."""
 
-from __future__ import annotations
-
 import io
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from rich.console import Console, Group
@@ -15,21 +12,21 @@ from sweeper.records.status import BestTrial, StudyStatus, TrialStatus
 from sweeper.views.tables import comparison_lines, study_summary
 
 
-def _printed(content: Any) -> str:
+def _printed(content):
     console = Console(file=io.StringIO(), width=150)
     console.print(content)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 
 
-def _trials(values: list[float], repeats: int) -> tuple[TrialStatus, ...]:
+def _trials(values, repeats):
     return tuple(
         TrialStatus(number, "complete", {"rate": number // repeats / 10}, value, 1, 1)
         for number, value in enumerate(values)
     )
 
 
-def _status(values: list[float], repeats: int = 1) -> StudyStatus:
+def _status(values, repeats=1):
     trials = _trials(values, repeats)
     found = configurations_of(trials, "maximize", {"repeats": repeats}) if repeats > 1 else ()
     best = BestTrial(0, max(values), {})
@@ -44,7 +41,7 @@ def _status(values: list[float], repeats: int = 1) -> StudyStatus:
     )
 
 
-def test_a_summary_has_one_row_per_configuration_and_the_sentence() -> None:
+def test_a_summary_has_one_row_per_configuration_and_the_sentence():
     text = _printed(study_summary(_status([0.9, 0.92, 0.91, 0.5, 0.4, 0.3], 3), []))
     assert "configuration           mean  repeats" in text
     assert "leads" in text
@@ -54,9 +51,7 @@ def test_a_summary_has_one_row_per_configuration_and_the_sentence() -> None:
 
 
 @pytest.mark.parametrize(("second", "said"), [(0.899, True), (0.83, True), (0.7, False)])
-def test_single_trainings_that_are_close_get_the_advice_to_confirm(
-    second: float, said: bool
-) -> None:
+def test_single_trainings_that_are_close_get_the_advice_to_confirm(second, said):
     lines = comparison_lines(_status([0.9, second, 0.5]), "sweeper confirm digits")
     text = _printed(Group(*lines))
     advice = (
@@ -65,7 +60,7 @@ def test_single_trainings_that_are_close_get_the_advice_to_confirm(
     assert (advice in text) == said
 
 
-def test_what_was_confirmed_is_said_beside_the_best_single_training() -> None:
+def test_what_was_confirmed_is_said_beside_the_best_single_training():
     """An interval without 0 is explained where the verdict needs more."""
     status = _status([0.9, 0.8])
     values = [0.5, 0.6, 0.5, 0.62, 0.61, 0.64, 0.5, 0.62]
@@ -84,5 +79,5 @@ def test_what_was_confirmed_is_said_beside_the_best_single_training() -> None:
     )
 
 
-def test_the_summary_of_single_trainings_is_as_it_was() -> None:
+def test_the_summary_of_single_trainings_is_as_it_was():
     assert "configuration" not in _printed(study_summary(_status([0.9, 0.8]), []))

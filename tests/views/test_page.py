@@ -1,19 +1,15 @@
 """The page of a report in Chromium: opened from disk without a network, sorted, filtered, brushed, read."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browsing import Watched, chromium
 from drawn_studies import NASTY
 from kinds_of_studies import write_extended, write_halved, write_repeated
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
+from playwright.sync_api import expect
 from recorded_studies import PARAMETER, database
 
 from sweeper.cli.main import main
@@ -26,7 +22,7 @@ ALL_IN_VIEW = 6000
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+def url(tmp_path_factory):
     storage = database(tmp_path_factory.mktemp("recorded") / "sweeper.db")
     with Database.open(storage, create=False) as opened:
         repository = Repository(opened)
@@ -36,24 +32,24 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return storage
 
 
-def report(url: str, study: str, path: Path, *more: str) -> Path:
+def report(url, study, path, *more):
     assert main(["report", study, "--storage", url, "--output", str(path), *more]) == 0
     return path
 
 
 @pytest.fixture(scope="module")
-def written(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(url, tmp_path_factory):
     return report(url, "recorded", tmp_path_factory.mktemp("report") / "page.html")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with chromium() as started:
         yield started
 
 
 @pytest.fixture
-def opened(browser: Browser, written: Path) -> Iterator[Watched]:
+def opened(browser, written):
     with browser.new_context(viewport={"width": 1280, "height": ALL_IN_VIEW}) as context:
         context.set_offline(True)
         watched = Watched(context.new_page(), "file://")
@@ -62,27 +58,27 @@ def opened(browser: Browser, written: Path) -> Iterator[Watched]:
         watched.check()
 
 
-def open_report(watched: Watched, path: Path) -> Page:
+def open_report(watched, path):
     watched.page.goto(path.as_uri())
     watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
     return watched.page
 
 
-def rows(page: Page) -> Locator:
+def rows(page):
     return page.locator("#trials-table tbody tr:visible")
 
 
-def trial_numbers(page: Page) -> list[int]:
+def trial_numbers(page):
     return [
         int(text) for text in page.locator("#trials-table tbody tr:visible th").all_inner_texts()
     ]
 
 
-def curves(page: Page) -> Locator:
+def curves(page):
     return page.locator("#curves-picture .scatterlayer .trace path.js-line")
 
 
-def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opened: Watched) -> None:
+def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opened):
     page = opened.page
     for name in ("curves", "scatter"):
         assert page.locator(f"#{name}-picture svg.main-svg").count() > 0, name
@@ -95,7 +91,7 @@ def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opene
     assert opened.elsewhere == []
 
 
-def test_a_picture_is_drawn_when_it_comes_into_view(browser: Browser, written: Path) -> None:
+def test_a_picture_is_drawn_when_it_comes_into_view(browser, written):
     with browser.new_context(viewport={"width": 1280, "height": 300}) as context:
         page = open_report(Watched(context.new_page(), "file://"), written)
         assert page.locator(".picture svg").count() == 0
@@ -106,7 +102,7 @@ def test_a_picture_is_drawn_when_it_comes_into_view(browser: Browser, written: P
         expect(page.locator("#parallel-picture path.chosen")).to_have_count(5)
 
 
-def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened: Watched) -> None:
+def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened):
     page = opened.page
     assert trial_numbers(page)[:3] == [11, 10, 9], "the best first"
     head = page.locator("#trials-table thead th")
@@ -127,7 +123,7 @@ def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened
     assert trial_numbers(page) == list(range(12))
 
 
-def test_filters_go_by_state_text_and_range_and_say_how_many(opened: Watched) -> None:
+def test_filters_go_by_state_text_and_range_and_say_how_many(opened):
     page = opened.page
     page.get_by_label("failed").check()
     assert trial_numbers(page) == [2]
@@ -151,7 +147,7 @@ def test_filters_go_by_state_text_and_range_and_say_how_many(opened: Watched) ->
     assert page.locator("#parallel-picture path.left-out").count() == 0
 
 
-def test_a_brush_filters_the_table_and_a_click_ends_it(opened: Watched) -> None:
+def test_a_brush_filters_the_table_and_a_click_ends_it(opened):
     page = opened.page
     axis = page.locator("[data-axis-brush='param:units']")
     axis.scroll_into_view_if_needed()
@@ -175,7 +171,7 @@ def test_a_brush_filters_the_table_and_a_click_ends_it(opened: Watched) -> None:
     assert field.input_value() == ""
 
 
-def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened: Watched) -> None:
+def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened):
     page = opened.page
     assert curves(page).count() == 5, "the leaders at first"
     for number in (0, 1):
@@ -204,7 +200,7 @@ def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened: Wat
     expect(page.locator("#curves-text")).to_contain_text("No chosen trial has finished an epoch")
 
 
-def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened: Watched) -> None:
+def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened):
     found = opened.page.evaluate(
         """() => {
           const trial = store.trials.get(1);
@@ -220,7 +216,7 @@ def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened: W
     assert found[2:] == [50, 120, 160, 100], "the second attempt ran the fourth epoch again"
 
 
-def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened: Watched) -> None:
+def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened):
     page = opened.page
     page.locator("#trials-table").get_by_role("link", name="trial 1", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Trial 1 of recorded")
@@ -244,7 +240,7 @@ def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened: Watched) -
     expect(page.locator("#trial-error")).to_have_text(f"ValueError: {NASTY}")
 
 
-def test_what_a_user_wrote_is_text_and_nothing_else(opened: Watched, written: Path) -> None:
+def test_what_a_user_wrote_is_text_and_nothing_else(opened, written):
     page = opened.page
     assert page.locator("img").count() == 0
     assert page.evaluate("document.querySelectorAll('[onerror]').length") == 0
@@ -253,7 +249,7 @@ def test_what_a_user_wrote_is_text_and_nothing_else(opened: Watched, written: Pa
     expect(page.locator("#scatter-picture .xtitle")).to_have_text(PARAMETER)
 
 
-def test_the_policy_lets_no_other_script_run(opened: Watched) -> None:
+def test_the_policy_lets_no_other_script_run(opened):
     ran = opened.page.evaluate(
         """() => {
             const script = document.createElement("script");
@@ -267,16 +263,14 @@ def test_the_policy_lets_no_other_script_run(opened: Watched) -> None:
     opened.errors.clear()  # the browser's word on what was just refused
 
 
-def status_of(url: str, study: str, capsys: pytest.CaptureFixture[str]) -> Any:
+def status_of(url, study, capsys):
     capsys.readouterr()
     assert main(["status", study, "--json", "--storage", url]) == 0
     return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("study", ["recorded", "longer", "halved", "repeated"])
-def test_every_number_is_that_of_status(
-    url: str, study: str, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_number_is_that_of_status(url, study, browser, tmp_path, capsys):
     """Of a study with a killed, an extended, a halved and a repeated trial."""
     path = report(url, study, tmp_path / "page.html")
     said = status_of(url, study, capsys)
@@ -311,8 +305,8 @@ def test_every_number_is_that_of_status(
 
 
 def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(
-    url: str, browser: Browser, tmp_path: Path
-) -> None:
+    url, browser, tmp_path
+):
     path = report(url, "longer", tmp_path / "page.html")
     with browser.new_context() as context:
         page = open_report(Watched(context.new_page(), "file://"), path)
@@ -323,7 +317,7 @@ def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(
         expect(page.locator("#rungs")).to_be_hidden()
 
 
-def test_a_halved_study_has_who_was_promoted(url: str, browser: Browser, tmp_path: Path) -> None:
+def test_a_halved_study_has_who_was_promoted(url, browser, tmp_path):
     path = report(url, "halved", tmp_path / "page.html")
     with browser.new_context() as context:
         page = open_report(Watched(context.new_page(), "file://"), path)
@@ -335,9 +329,7 @@ def test_a_halved_study_has_who_was_promoted(url: str, browser: Browser, tmp_pat
         expect(page.locator("#trial-rungs-table tbody tr")).to_have_count(2)
 
 
-def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
-    url: str, browser: Browser, tmp_path: Path
-) -> None:
+def test_configurations_have_an_interval_and_a_dot_for_each_repeat(url, browser, tmp_path):
     path = report(url, "repeated", tmp_path / "page.html")
     with browser.new_context() as context:
         page = open_report(Watched(context.new_page(), "file://"), path)
@@ -351,10 +343,8 @@ def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("place", ["", "#trial-1"])
-def test_nothing_keeps_anybody_from_reading_or_reaching(
-    browser: Browser, written: Path, scheme: Any, place: str
-) -> None:
-    size: ViewportSize = {"width": 1280, "height": ALL_IN_VIEW}
+def test_nothing_keeps_anybody_from_reading_or_reaching(browser, written, scheme, place):
+    size = {"width": 1280, "height": ALL_IN_VIEW}
     with browser.new_context(color_scheme=scheme, viewport=size) as context:
         watched = Watched(context.new_page(), "file://")
         watched.page.goto(written.as_uri() + place)
@@ -364,9 +354,7 @@ def test_nothing_keeps_anybody_from_reading_or_reaching(
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_only_frames_scroll_sideways_and_the_trials_column_stays(
-    browser: Browser, written: Path, width: int
-) -> None:
+def test_only_frames_scroll_sideways_and_the_trials_column_stays(browser, written, width):
     with browser.new_context(viewport={"width": width, "height": ALL_IN_VIEW}) as context:
         page = open_report(Watched(context.new_page(), "file://"), written)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -385,7 +373,7 @@ def test_only_frames_scroll_sideways_and_the_trials_column_stays(
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
+def test_it_prints_with_every_picture_within_the_page(opened):
     page = opened.page
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -397,7 +385,7 @@ def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
     assert page.pdf(format="A4")[:5] == b"%PDF-"
 
 
-def test_the_first_key_leads_past_the_header(opened: Watched) -> None:
+def test_the_first_key_leads_past_the_header(opened):
     page = opened.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -405,9 +393,7 @@ def test_the_first_key_leads_past_the_header(opened: Watched) -> None:
     assert page.evaluate("document.activeElement.id") == "content"
 
 
-def test_only_a_report_is_replaced_unless_it_is_forced(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_report_is_replaced_unless_it_is_forced(url, tmp_path, capsys):
     path = tmp_path / "thesis.html"
     path.write_text("my only copy")
     options = ["report", "other", "--storage", url, "--output", str(path)]
@@ -419,16 +405,14 @@ def test_only_a_report_is_replaced_unless_it_is_forced(
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.html"]
 
 
-def test_the_default_name_is_the_studys(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_default_name_is_the_studys(url, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["report", "other", "--storage", url]) == 0
     assert capsys.readouterr().out == "other-report.html\n"
     assert (tmp_path / "other-report.html").is_file()
 
 
-def test_a_picture_is_saved_as_png(opened: Watched) -> None:
+def test_a_picture_is_saved_as_png(opened):
     page = opened.page
     for name in ("curves", "scatter"):
         with page.expect_download() as saved:
@@ -438,8 +422,8 @@ def test_a_picture_is_saved_as_png(opened: Watched) -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    url, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     from sweeper.views.page.report import page_template
 

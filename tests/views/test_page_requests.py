@@ -1,14 +1,10 @@
 """The page as it is answered: its data, only what has changed, read-only, without another server's word."""
 
-from __future__ import annotations
-
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
@@ -37,7 +33,7 @@ class Answered:
     body: bytes
 
     @property
-    def data(self) -> Any:
+    def data(self):
         return json.loads(self.body)
 
 
@@ -45,7 +41,7 @@ Ask = Callable[..., Answered]
 
 
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
+def storage(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('pages')}/sweeper.db"
     with Database.open(url, create=True) as database:
         write_study(Repository(database))
@@ -54,34 +50,34 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture
-def opening() -> Iterator[Callable[[str], Callable[[], Repository]]]:
+def opening():
     with ExitStack() as stack:
         yield lambda url: repository_opener(url, stack)
 
 
 @pytest.fixture(scope="module")
-def ask(storage: str) -> Iterator[Ask]:
+def ask(storage):
     with ExitStack() as stack:
         yield asking(repository_opener(storage, stack))
 
 
-def asking(repository: Callable[[], Repository], runs_dir: Path | None = None) -> Ask:
+def asking(repository, runs_dir=None):
     application = PageApplication(repository, ADVICE, runs_dir)
 
-    def ask(path: str, method: str = "GET", **headers: str) -> Answered:
-        environ: dict[str, Any] = {}
+    def ask(path, method="GET", **headers):
+        environ = {}
         setup_testing_defaults(environ)
         path, _, query = path.partition("?")
         environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query, **headers}
-        answered: list[Any] = []
-        body = b"".join(application(environ, lambda *given: answered.extend(given) or print))  # type: ignore[arg-type, func-returns-value]
+        answered = []
+        body = b"".join(application(environ, lambda *given: answered.extend(given) or print))
         return Answered(int(answered[0].partition(" ")[0]), dict(answered[1]), body)
 
     return ask
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_allows_a_browser_this_servers_own_files_alone(ask: Ask, page: str) -> None:
+def test_every_page_allows_a_browser_this_servers_own_files_alone(ask, page):
     found = ask(f"/sweeper{page}")
     assert found.status == 200
     policy = found.headers["Content-Security-Policy"]
@@ -92,7 +88,7 @@ def test_every_page_allows_a_browser_this_servers_own_files_alone(ask: Ask, page
     assert b" style=" not in found.body
 
 
-def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask: Ask, storage: str) -> None:
+def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask, storage):
     with Database.open(storage, create=False) as database:
         repository = Repository(database)
         shown = [trial.to_json() for trial in repository.trials(STUDY)]
@@ -109,7 +105,7 @@ def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask: Ask, storage
     assert data["commands"] == [f"sweeper resume {STUDY}"]
 
 
-def test_nan_is_null_as_in_show(tmp_path: Path, opening: Any) -> None:
+def test_nan_is_null_as_in_show(tmp_path, opening):
     url = f"sqlite:///{tmp_path}/s.db"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
@@ -121,7 +117,7 @@ def test_nan_is_null_as_in_show(tmp_path: Path, opening: Any) -> None:
     assert trial["epochs"][-1] == {"epoch": 3, "loss": None}
 
 
-def running_token(repository: Repository) -> int:
+def running_token(repository):
     import sqlalchemy as sa
 
     with repository.database._engine.connect() as connection:
@@ -132,7 +128,7 @@ def running_token(repository: Repository) -> int:
     return found
 
 
-def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path, opening: Any) -> None:
+def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
     url = f"sqlite:///{tmp_path}/s.db"
     opened = opening(url)
     with Database.open(url, create=True) as database:
@@ -143,7 +139,7 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path, opening
         assert first["all"]
         assert len(first["trials"]) == 5
 
-        def poll(version: str) -> Answered:
+        def poll(version):
             return ask(f"/sweeper{DATA}?since={version}", HTTP_IF_NONE_MATCH=f'"{version}"')
 
         assert poll(first["version"]).status == 304
@@ -176,7 +172,7 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path, opening
         assert poll(third["version"]).data["all"], "a study of the same name is another study"
 
 
-def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str, opening: Any) -> None:
+def test_a_log_is_read_from_its_end(tmp_path, storage, opening):
     log = tmp_path / STUDY / "trial-00001" / "attempt-01" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
@@ -188,7 +184,7 @@ def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str, opening: Any) 
     assert ask(f"/sweeper/studies/{STUDY}/trials/0/log.json").data == {"log": ""}
 
 
-def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
+def test_all_studies_are_listed_the_newest_first(ask):
     found = ask("/sweeper/").body.decode()
     second, first = found.index("/sweeper/studies/second"), found.index(f"/sweeper/studies/{STUDY}")
     assert second < first
@@ -209,7 +205,7 @@ def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
         ("/sweeper/studies/<b>x", "no study"),
     ],
 )
-def test_what_is_not_there_says_what_to_do(ask: Ask, path: str, said: str) -> None:
+def test_what_is_not_there_says_what_to_do(ask, path, said):
     found = ask(path)
     assert found.status == 404
     assert said in found.body.decode()
@@ -217,29 +213,29 @@ def test_what_is_not_there_says_what_to_do(ask: Ask, path: str, said: str) -> No
     assert "sweeper ls" in found.body.decode()
 
 
-def test_a_head_has_the_headers_alone(ask: Ask) -> None:
+def test_a_head_has_the_headers_alone(ask):
     found = ask(f"/sweeper{DATA}", "HEAD")
     assert found.body == b""
     assert int(found.headers["Content-Length"]) > 1000
 
 
-def test_what_a_browser_has_is_not_sent_again(ask: Ask) -> None:
+def test_what_a_browser_has_is_not_sent_again(ask):
     tag = ask("/sweeper/static/page.js").headers["ETag"]
     assert ask("/sweeper/static/page.js", HTTP_IF_NONE_MATCH=tag).status == 304
 
 
-def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path: Path, opening: Any) -> None:
+def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path, opening):
     opened = opening(make_study(tmp_path / "s.db"))
     found = asking(opened)("/sweeper/")
     assert found.status == 503
     assert "sweeper run FILE" in found.body.decode()
 
 
-def test_all_that_is_not_ours_is_the_dashboards() -> None:
-    def answer(name: bytes) -> Any:
+def test_all_that_is_not_ours_is_the_dashboards():
+    def answer(name):
         return lambda environ, start_response: [name]
 
-    both: Any = mounted(answer(b"optuna"), answer(b"page"))
+    both = mounted(answer(b"optuna"), answer(b"page"))
     for path, name in (
         ("/", b"optuna"),
         ("/sweeper", b"page"),
@@ -249,7 +245,7 @@ def test_all_that_is_not_ours_is_the_dashboards() -> None:
         assert both({"PATH_INFO": path}, None) == [name]
 
 
-def test_importances_come_with_a_later_poll(tmp_path: Path, opening: Any) -> None:
+def test_importances_come_with_a_later_poll(tmp_path, opening):
     from recorded_studies import database
 
     opened = opening(database(tmp_path / "s.db"))

@@ -4,10 +4,8 @@ Of its five trials 0 is complete and was resumed, 1 is complete and the best, 2 
 and 4 runs in this process.
 """
 
-from __future__ import annotations
-
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, StudyRow
+from sweeper.db.repository import Claim, StudyRow
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange
 from sweeper.support.processes import ProcessIdentity
@@ -21,7 +19,7 @@ ERROR = "Traceback:\n  a line\nValueError: <script>alert('ouch')</script> & more
 KIND = "<b>bold</b> & `code`"
 
 
-def write_study(repository: Repository, name: str = STUDY, trials: int = 6) -> None:
+def write_study(repository, name=STUDY, trials=6):
     """Write the study with the first five of its trials."""
     definition = {"epochs": 4, "sampler": "random", "concurrency": 4, "trials": trials}
     row = StudyRow(name, definition, "val_accuracy", "maximize", trials, None, 7)
@@ -51,7 +49,7 @@ def write_study(repository: Repository, name: str = STUDY, trials: int = 6) -> N
     repository.finish(interrupted.token, Ending("interrupted", end_step=10))
 
 
-def _begun(repository: Repository, name: str) -> Claim:
+def _begun(repository, name):
     claim = repository.claim(name, ME, lambda number: SEED + number, worker_key="k" * 32)
     assert isinstance(claim, Claim)
     repository.record_process(claim.token, 4711, "fork", 0)
@@ -61,7 +59,7 @@ def _begun(repository: Repository, name: str) -> Claim:
     return claim
 
 
-def _trained(repository: Repository, claim: Claim, first: int, end: int) -> None:
+def _trained(repository, claim, first, end):
     for epoch in range(first, end):
         value = 0.5 + epoch / 10 + claim.number / 100
         metrics = {"loss": 1 - value, "accuracy": value, "val_loss": 1 - value}

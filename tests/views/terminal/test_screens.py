@@ -1,7 +1,5 @@
 """The live table as a person sees it, in windows of several sizes."""
 
-from __future__ import annotations
-
 import pytest
 from terminals import OPENED, Watched, first_moment, killing_moment, second_moment, third_moment
 
@@ -29,7 +27,7 @@ more kills
 """.splitlines()
 
 
-def test_the_screen_at_three_moments_and_at_the_end() -> None:
+def test_the_screen_at_three_moments_and_at_the_end():
     run = Watched(80, 24)
     with run.listener:
         first_moment(run)
@@ -62,7 +60,7 @@ def test_the_screen_at_three_moments_and_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 50, 64, 80, 110, 200])
-def test_each_trial_has_one_row_in_every_width(columns: int) -> None:
+def test_each_trial_has_one_row_in_every_width(columns):
     run = Watched(columns, 24)
     with run.listener:
         run.after(0, OPENED)
@@ -76,7 +74,7 @@ def test_each_trial_has_one_row_in_every_width(columns: int) -> None:
     assert all(("val_accuracy=0.51" in row) >= (columns >= 80) for row in rows)
 
 
-def test_a_low_window_keeps_the_counts_and_what_to_do_in_sight() -> None:
+def test_a_low_window_keeps_the_counts_and_what_to_do_in_sight():
     run = Watched(80, 15)
     with run.listener:
         run.after(0, OPENED, *(AttemptStarted(number, 1) for number in range(20, 60)))
@@ -86,7 +84,7 @@ def test_a_low_window_keeps_the_counts_and_what_to_do_in_sight() -> None:
     assert sum("preparing" in line for line in lines) >= 5
 
 
-def test_a_second_ctrl_c_says_what_is_killed_and_what_it_costs() -> None:
+def test_a_second_ctrl_c_says_what_is_killed_and_what_it_costs():
     run = Watched(80, 24)
     with run.listener:
         first_moment(run)
@@ -96,7 +94,7 @@ def test_a_second_ctrl_c_says_what_is_killed_and_what_it_costs() -> None:
     assert "resume with: sweeper resume digits" in killed
 
 
-def test_an_epoch_of_unknown_length_has_its_total_after_the_first() -> None:
+def test_an_epoch_of_unknown_length_has_its_total_after_the_first():
     run = Watched(100, 24)
     with run.listener:
         run.after(0, OPENED, AttemptStarted(0, 1), TrainingStarted(0, {}, 10, 0, 0))
@@ -106,7 +104,7 @@ def test_an_epoch_of_unknown_length_has_its_total_after_the_first() -> None:
         assert "25/250" in run.shown[-1]
 
 
-def test_a_users_text_is_drawn_as_it_is() -> None:
+def test_a_users_text_is_drawn_as_it_is():
     run = Watched(120, 24)
     with run.listener:
         run.after(0, OPENED)
@@ -120,7 +118,7 @@ def test_a_users_text_is_drawn_as_it_is() -> None:
         assert "kind=[red]x[/red]" in "\n".join(run.shown)
 
 
-def test_a_verification_shows_its_own_progress() -> None:
+def test_a_verification_shows_its_own_progress():
     run = Watched(80, 24)
     with run.listener:
         opened = VerificationOpened("digits", 9, 10, "val_accuracy", "maximize", 2, "sqlite://")
@@ -141,7 +139,7 @@ def test_a_verification_shows_its_own_progress() -> None:
         ]
 
 
-def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best() -> None:
+def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best():
     run = Watched(80, 24)
     with run.listener:
         run.after(
@@ -160,7 +158,7 @@ def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best() ->
     assert "Ctrl-C stops; the values so far are stored" in shown[-1]
 
 
-def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for() -> None:
+def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for():
     quiet, talkative = Watched(80, 40), Watched(80, 40)
     talkative.listener = LiveProgress(talkative.progress, "verbose")
     for run in (quiet, talkative):
