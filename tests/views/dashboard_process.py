@@ -1,11 +1,9 @@
 """A real Optuna study in SQLite, and `sweeper dashboard` as the process that a user starts."""
 
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
+
+from sweeps import RunningCommand
 
 
 def make_study(path, *, wal=True):
@@ -24,34 +22,10 @@ def make_study(path, *, wal=True):
     return url
 
 
-def environment():
-    """Return this process's environment, in which the package under test is found."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-class Dashboard:
-    """`sweeper dashboard` on a free port; ``url`` is what it printed."""
-
-    def __init__(self, storage, *more):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sweeper", "dashboard", "--storage", storage, *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, error, trace):
-        self.stop(signal.SIGKILL)
-
-    def stop(self, how):
-        """Send a signal and return the exit code and what was still printed."""
-        if self.process.returncode is None:
-            self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=20)
-        return self.process.returncode, out, err
+@contextmanager
+def running_dashboard(*words, cwd, port=0):
+    """Run `sweeper dashboard` until the block ends; it is given, and the URL that it printed."""
+    with RunningCommand("dashboard", *words, "--port", port, cwd=cwd) as running:
+        url = running.process.stdout.readline().strip()
+        assert url, running.err
+        yield running, url

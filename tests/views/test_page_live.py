@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 from browsing import Watched, chromium
+from dashboard_process import running_dashboard
 from held_study import EPOCHS, NAME, HeldStudy
 from playwright.sync_api import expect
 from recorded_studies import database
-from sweeps import RunningCommand, command
+from sweeps import command
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
 VIEWPORT = {"width": 1200, "height": 6000}
@@ -30,11 +31,8 @@ def held(tmp_path_factory):
 @pytest.fixture(scope="module")
 def dashboard(held):
     """Its URL."""
-    words = ("--storage", held.storage, "--port", 0, "--runs-dir", held.directory / "runs")
-    with RunningCommand("dashboard", *words, cwd=held.directory) as running:
-        assert running.process.stdout is not None
-        url = running.process.stdout.readline().strip()
-        assert url, running.err
+    words = ("--storage", held.storage, "--runs-dir", held.directory / "runs")
+    with running_dashboard(*words, cwd=held.directory) as (_, url):
         yield url
 
 
@@ -107,13 +105,12 @@ def test_the_resumed_trial_has_both_attempts_and_its_log(held, watched):
 def test_a_logarithmic_axis_and_a_saved_picture_need_nothing_that_the_policy_refuses(
     browser, tmp_path
 ):
-    words = ("--storage", database(tmp_path / "sweeper.db"), "--port", 0)
+    storage = database(tmp_path / "sweeper.db")
     with (
-        RunningCommand("dashboard", *words, cwd=tmp_path) as running,
+        running_dashboard("--storage", storage, cwd=tmp_path) as (_, url),
         browser.new_context(viewport=VIEWPORT) as context,
     ):
-        assert running.process.stdout is not None
-        watched = Watched(context.new_page(), running.process.stdout.readline().strip())
+        watched = Watched(context.new_page(), url)
         page = watched.open("sweeper/studies/recorded")
         assert (
             page.evaluate("document.querySelector('#scatter-picture').layout.xaxis.type") == "log"
@@ -216,15 +213,11 @@ def test_a_page_is_kept_up_to_date_where_its_reader_is(held, watched):
 def test_a_dashboard_that_ends_is_said_and_one_that_begins_again_is_followed(held, browser):
     words = ("--storage", held.storage, "--runs-dir", held.directory / "runs")
     with browser.new_context(viewport=VIEWPORT) as context:
-        with RunningCommand("dashboard", *words, "--port", 0, cwd=held.directory) as running:
-            assert running.process.stdout is not None
-            url = running.process.stdout.readline().strip()
+        with running_dashboard(*words, cwd=held.directory) as (_, url):
             watched = Watched(context.new_page(), url)
             page = watched.open(STUDY)
             expect(page.locator("#connection")).to_be_hidden()
         expect(page.locator("#connection")).to_be_visible()
         port = url.rstrip("/").rpartition(":")[2]
-        with RunningCommand("dashboard", *words, "--port", port, cwd=held.directory) as running:
-            assert running.process.stdout is not None
-            running.process.stdout.readline()
+        with running_dashboard(*words, cwd=held.directory, port=port):
             expect(page.locator("#connection")).to_be_hidden()
