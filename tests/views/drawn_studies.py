@@ -1,8 +1,11 @@
 """Results of studies that were never run, for what draws and prints them."""
 
+import io
 import math
 import random
 from datetime import UTC, datetime, timedelta
+
+from rich.console import Console
 
 from sweeper.records.results import (
     AttemptRecord,
@@ -22,6 +25,13 @@ STEPS = 10
 """Of an epoch."""
 
 NASTY = "<img src=x onerror=alert(1)>"
+
+
+def shown(content, width=80, *, terminal=False):
+    """What is printed of ``content`` for people, without colours."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None, force_terminal=terminal).print(content)
+    return stream.getvalue()
 
 
 def trial(

@@ -1,16 +1,17 @@
 """Studies as tables: the ranking, and a status from which a narrow terminal cuts nothing."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from drawn_studies import shown
+from rich.console import Group
 
 from sweeper.records.configurations import configurations_of
+from sweeper.records.presentation import leader_text
 from sweeper.records.results import BestTrial, ParetoTrial, StudyStatus, TrialStatus
 from sweeper.records.status import ranked
 from sweeper.spec.searching import Objective
-from sweeper.views.tables import SHOWN_ROWS, studies_table, study_summary
+from sweeper.views.tables import SHOWN_ROWS, comparison_lines, studies_table, study_summary
 
 LONG_NAMES = [f"block_{n}_regularization_strength" for n in range(9)]
 
@@ -21,22 +22,8 @@ def trial(number, value, state="complete"):
 
 def status(best, direction="maximize", trials=()):
     leader = None if best is None else BestTrial(0, best, {})
-    return StudyStatus(
-        "digits",
-        4,
-        complete=4,
-        best=leader,
-        objective="val_accuracy",
-        direction=direction,
-        trials=trials,
-    )
-
-
-def shown(table, width=80, *, terminal=False):
-    stream = io.StringIO()
-    console = Console(file=stream, width=width, color_system=None, force_terminal=terminal)
-    console.print(table)
-    return stream.getvalue()
+    given = {"objective": "val_accuracy", "direction": direction, "trials": trials}
+    return StudyStatus("digits", 4, complete=4, best=leader, **given)
 
 
 @pytest.mark.parametrize(
@@ -141,3 +128,58 @@ def test_eighty_columns_lose_no_value():
     assert max(map(len, text.splitlines())) <= 80
     assert "0.123456" in text
     assert "".join(text.split()).count("x") == 80
+
+
+def trainings(values, repeats):
+    return tuple(
+        replace(trial(number, value), params={"rate": number // repeats / 10})
+        for number, value in enumerate(values)
+    )
+
+
+def trained(values, repeats=1):
+    trials = trainings(values, repeats)
+    found = configurations_of(trials, "maximize", {"repeats": repeats}) if repeats > 1 else ()
+    return replace(status(max(values), trials=trials), configurations=found)
+
+
+def test_a_summary_has_one_row_per_configuration_and_the_sentence():
+    text = shown(study_summary(trained([0.9, 0.92, 0.91, 0.5, 0.4, 0.3], 3), []), 150)
+    assert "configuration           mean  repeats" in text
+    assert "leads" in text
+    assert "leader is better" in text
+    assert "configuration 0 leads with 0.910 ± 0.025 over 3 repeats" in text
+    assert "best: trial" not in text
+
+
+@pytest.mark.parametrize(("second", "said"), [(0.899, True), (0.83, True), (0.7, False)])
+def test_single_trainings_that_are_close_get_the_advice_to_confirm(second, said):
+    lines = comparison_lines(trained([0.9, second, 0.5]), "sweeper confirm digits")
+    text = shown(Group(*lines), 150)
+    advice = (
+        "one training each: `sweeper confirm digits` tells whether trial 0 is better than trial 1"
+    )
+    assert (advice in text) == said
+
+
+def test_what_was_confirmed_is_said_beside_the_best_single_training():
+    """An interval without 0 is explained where the verdict needs more."""
+    single = trained([0.9, 0.8])
+    values = [0.5, 0.6, 0.5, 0.62, 0.61, 0.64, 0.5, 0.62]
+    trials = tuple(replace(each, number=n) for n, each in enumerate(trainings(values, 1)))
+    confirm = {"configurations": [0, 1], "repeats": 4, "at_most": 20}
+    confirmed = configurations_of(trials, "maximize", {"confirm": confirm})
+    single = replace(single, confirmed=confirmed)
+    printed = shown(study_summary(single, []), 150)
+    assert "best single training: trial 0" in printed
+    assert "confirmed by new trainings (digits~confirm):" in printed
+    sentence = "configuration 1 leads with 0.620 ± 0.026 over 4 repeats; 0 is not distinguishable"
+    assert sentence in printed
+    assert "an interval without 0 is not enough" in printed
+    assert leader_text(single).startswith(
+        f"best: trial 0 with val_accuracy 0.9 (maximize); confirmed by new trainings: {sentence}"
+    )
+
+
+def test_the_summary_of_single_trainings_is_as_it_was():
+    assert "configuration" not in shown(study_summary(trained([0.9, 0.8]), []), 150)

@@ -1,10 +1,9 @@
 """Words that people read after a sweep: how many failed and why, what to type next, columns' names."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
+from drawn_studies import shown
 
 from sweeper.cli.reading import next_commands
 from sweeper.db.database import Database
@@ -59,9 +58,7 @@ def test_a_mistake_of_the_study_is_fixed_and_another_interruption_resumed(error,
     status = StudyStatus("digits", 2, interrupted=1, trials=(trial,))
     commands = next_commands(status, load_settings())
     assert commands[-1].split()[1] == advised
-    drawn = io.StringIO()
-    Console(file=drawn, width=200).print(study_summary(status, commands))
-    assert f"trial 0 {said}: {error}" in drawn.getvalue()
+    assert f"trial 0 {said}: {error}" in shown(study_summary(status, commands), 200)
 
 
 def test_without_a_complete_trial_the_first_error_is_said():
