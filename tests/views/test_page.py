@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -49,23 +50,33 @@ def browser():
 
 
 @pytest.fixture
-def opened(browser, written):
-    with browser.new_context(viewport={"width": 1280, "height": ALL_IN_VIEW}) as context:
-        context.set_offline(True)
-        watched = Watched(context.new_page(), "file://")
-        open_report(watched, written)
-        yield watched
-        watched.check()
+def show(browser):
+    """Opens reports in windows in which every picture is drawn, unless another size is given."""
+    with ExitStack() as stack:
+
+        def opened(path, place="", *, width=1280, height=ALL_IN_VIEW, **options):
+            viewport = {"width": width, "height": height}
+            context = stack.enter_context(browser.new_context(viewport=viewport, **options))
+            context.set_offline(True)
+            watched = Watched(context.new_page(), "file://")
+            watched.page.goto(path.as_uri() + place)
+            watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+            return watched
+
+        yield opened
 
 
-def open_report(watched, path):
-    watched.page.goto(path.as_uri())
-    watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
-    return watched.page
+@pytest.fixture
+def opened(show, written):
+    watched = show(written)
+    yield watched
+    watched.check()
 
 
-def rows(page):
-    return page.locator("#trials-table tbody tr:visible")
+@pytest.fixture
+def page_of(url, show, tmp_path):
+    """The page of the report of a study."""
+    return lambda study: show(report(url, study, tmp_path / "page.html")).page
 
 
 def trial_numbers(page):
@@ -91,15 +102,14 @@ def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opene
     assert opened.elsewhere == []
 
 
-def test_a_picture_is_drawn_when_it_comes_into_view(browser, written):
-    with browser.new_context(viewport={"width": 1280, "height": 300}) as context:
-        page = open_report(Watched(context.new_page(), "file://"), written)
-        assert page.locator(".picture svg").count() == 0
-        for name in ("scatter", "parallel", "curves"):
-            page.locator(f"#{name}-heading").scroll_into_view_if_needed()
-            page.locator(f"#{name}-picture").scroll_into_view_if_needed()
-            expect(page.locator(f"#{name}-picture svg").first).to_be_visible()
-        expect(page.locator("#parallel-picture path.chosen")).to_have_count(5)
+def test_a_picture_is_drawn_when_it_comes_into_view(show, written):
+    page = show(written, height=300).page
+    assert page.locator(".picture svg").count() == 0
+    for name in ("scatter", "parallel", "curves"):
+        page.locator(f"#{name}-heading").scroll_into_view_if_needed()
+        page.locator(f"#{name}-picture").scroll_into_view_if_needed()
+        expect(page.locator(f"#{name}-picture svg").first).to_be_visible()
+    expect(page.locator("#parallel-picture path.chosen")).to_have_count(5)
 
 
 def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened):
@@ -143,7 +153,7 @@ def test_filters_go_by_state_text_and_range_and_say_how_many(opened):
     assert set(trial_numbers(page)) == {5}
     assert page.locator("#parallel-picture path:not(.left-out)").count() == 1
     page.get_by_role("button", name="Show all trials").click()
-    expect(rows(page)).to_have_count(12)
+    expect(page.locator("#trials-table tbody tr:visible")).to_have_count(12)
     assert page.locator("#parallel-picture path.left-out").count() == 0
 
 
@@ -263,114 +273,89 @@ def test_the_policy_lets_no_other_script_run(opened):
     opened.errors.clear()  # the browser's word on what was just refused
 
 
-def status_of(url, study, capsys):
-    capsys.readouterr()
-    assert main(["status", study, "--json", "--storage", url]) == 0
-    return json.loads(capsys.readouterr().out)
+STATES = ["complete", "running", "interrupted", "paused", "pruned", "failed", "waiting"]
 
 
 @pytest.mark.parametrize("study", ["recorded", "longer", "halved", "repeated"])
-def test_every_number_is_that_of_status(url, study, browser, tmp_path, capsys):
+def test_every_number_is_that_of_status(url, study, page_of, capsys):
     """Of a study with a killed, an extended, a halved and a repeated trial."""
-    path = report(url, study, tmp_path / "page.html")
-    said = status_of(url, study, capsys)
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        for state in (
-            "complete",
-            "running",
-            "interrupted",
-            "paused",
-            "pruned",
-            "failed",
-            "waiting",
-        ):
-            expect(page.locator(f"#count-{state}")).to_have_count(1 if said[state] else 0)
-            if said[state]:
-                expect(page.locator(f"#count-{state}")).to_have_text(str(said[state]))
-        shown = {}
-        for row in page.locator("#trials-table tbody tr").all():
-            cells = row.locator("th, td").all_inner_texts()
-            shown[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
-        assert shown == {
-            t["number"]: (
-                t["state"],
-                "-" if t["value"] is None else f"{t['value']:.6g}",
-                f"{t['epoch']} of {t['epochs']}",
-            )
-            for t in said["trials"]
-        }
-        expect(page.locator("#configurations")).to_be_visible(visible=bool(said["configurations"]))
-        assert page.locator("#configurations-table tbody tr").count() == len(said["configurations"])
+    page = page_of(study)
+    capsys.readouterr()
+    assert main(["status", study, "--json", "--storage", url]) == 0
+    said = json.loads(capsys.readouterr().out)
+    for state in STATES:
+        expect(page.locator(f"#count-{state}")).to_have_count(1 if said[state] else 0)
+        if said[state]:
+            expect(page.locator(f"#count-{state}")).to_have_text(str(said[state]))
+    shown = {}
+    for row in page.locator("#trials-table tbody tr").all():
+        cells = row.locator("th, td").all_inner_texts()
+        shown[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
+    assert shown == {
+        t["number"]: (
+            t["state"],
+            "-" if t["value"] is None else f"{t['value']:.6g}",
+            f"{t['epoch']} of {t['epochs']}",
+        )
+        for t in said["trials"]
+    }
+    expect(page.locator("#configurations")).to_be_visible(visible=bool(said["configurations"]))
+    assert page.locator("#configurations-table tbody tr").count() == len(said["configurations"])
 
 
-def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(
-    url, browser, tmp_path
-):
-    path = report(url, "longer", tmp_path / "page.html")
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        expect(page.locator("#trials-table-0")).to_contain_text("extended from 2")
-        expect(page.locator("#trials-table-1")).not_to_contain_text("extended")
-        expect(page.locator("#importance")).to_be_hidden()
-        expect(page.locator("#scatter")).to_be_hidden()
-        expect(page.locator("#rungs")).to_be_hidden()
+def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(page_of):
+    page = page_of("longer")
+    expect(page.locator("#trials-table-0")).to_contain_text("extended from 2")
+    expect(page.locator("#trials-table-1")).not_to_contain_text("extended")
+    for part in ("#importance", "#scatter", "#rungs"):
+        expect(page.locator(part)).to_be_hidden()
 
 
-def test_a_halved_study_has_who_was_promoted(url, browser, tmp_path):
-    path = report(url, "halved", tmp_path / "page.html")
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        first = page.locator("#rungs-table tbody tr").first
-        expect(first).to_contain_text("1 (0.1), 3 (0.2)")
-        page.evaluate("location.hash = 'trial-0'")
-        expect(page.locator("#trial-rungs-table")).to_contain_text("ended here")
-        page.evaluate("location.hash = 'trial-1'")
-        expect(page.locator("#trial-rungs-table tbody tr")).to_have_count(2)
+def test_a_halved_study_has_who_was_promoted(page_of):
+    page = page_of("halved")
+    first = page.locator("#rungs-table tbody tr").first
+    expect(first).to_contain_text("1 (0.1), 3 (0.2)")
+    page.evaluate("location.hash = 'trial-0'")
+    expect(page.locator("#trial-rungs-table")).to_contain_text("ended here")
+    page.evaluate("location.hash = 'trial-1'")
+    expect(page.locator("#trial-rungs-table tbody tr")).to_have_count(2)
 
 
-def test_configurations_have_an_interval_and_a_dot_for_each_repeat(url, browser, tmp_path):
-    path = report(url, "repeated", tmp_path / "page.html")
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        expect(page.locator("#answer")).to_contain_text("onfiguration 1 leads with 0.901")
-        first = page.locator("#configurations-table tbody tr").first
-        expect(first).to_contain_text("0.9010 ± 0.0025")
-        assert first.locator("circle").count() == 3
-        expect(first.get_by_role("link")).to_have_text(["3", "4", "5"])
-        page.locator("#configurations-table thead").get_by_role("button", name="mean").click()
+def test_configurations_have_an_interval_and_a_dot_for_each_repeat(page_of):
+    page = page_of("repeated")
+    expect(page.locator("#answer")).to_contain_text("onfiguration 1 leads with 0.901")
+    first = page.locator("#configurations-table tbody tr").first
+    expect(first).to_contain_text("0.9010 ± 0.0025")
+    assert first.locator("circle").count() == 3
+    expect(first.get_by_role("link")).to_have_text(["3", "4", "5"])
+    page.locator("#configurations-table thead").get_by_role("button", name="mean").click()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("place", ["", "#trial-1"])
-def test_nothing_keeps_anybody_from_reading_or_reaching(browser, written, scheme, place):
-    size = {"width": 1280, "height": ALL_IN_VIEW}
-    with browser.new_context(color_scheme=scheme, viewport=size) as context:
-        watched = Watched(context.new_page(), "file://")
-        watched.page.goto(written.as_uri() + place)
-        watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
-        assert watched.serious() == []
-        assert watched.out_of_reach() == []
+def test_nothing_keeps_anybody_from_reading_or_reaching(show, written, scheme, place):
+    watched = show(written, place, color_scheme=scheme)
+    assert watched.serious() == []
+    assert watched.out_of_reach() == []
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_only_frames_scroll_sideways_and_the_trials_column_stays(browser, written, width):
-    with browser.new_context(viewport={"width": width, "height": ALL_IN_VIEW}) as context:
-        page = open_report(Watched(context.new_page(), "file://"), written)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("#scatter-picture .main-svg").count() > 0
-        wider = page.evaluate(
-            """() => [...document.querySelectorAll(".picture .main-svg")].filter(
-              (one) => one.getBoundingClientRect().width > one.closest("section").clientWidth + 1).length"""
-        )
-        assert wider == 0, "no picture lies over the one beside it"
-        frame = page.locator("#trials-table .scrolling")
-        before = page.locator("#trials-table tbody th").first.bounding_box()
-        frame.evaluate("one => { one.scrollLeft = 500; }")
-        assert page.locator("#trials-table tbody th").first.bounding_box() == before
-        page.evaluate("location.hash = 'trial-1'")
-        expect(page.locator("#trial-view")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_only_frames_scroll_sideways_and_the_trials_column_stays(show, written, width):
+    page = show(written, width=width).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#scatter-picture .main-svg").count() > 0
+    wider = page.evaluate(
+        """() => [...document.querySelectorAll(".picture .main-svg")].filter(
+          (one) => one.getBoundingClientRect().width > one.closest("section").clientWidth + 1).length"""
+    )
+    assert wider == 0, "no picture lies over the one beside it"
+    frame = page.locator("#trials-table .scrolling")
+    before = page.locator("#trials-table tbody th").first.bounding_box()
+    frame.evaluate("one => { one.scrollLeft = 500; }")
+    assert page.locator("#trials-table tbody th").first.bounding_box() == before
+    page.evaluate("location.hash = 'trial-1'")
+    expect(page.locator("#trial-view")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_it_prints_with_every_picture_within_the_page(opened):

@@ -9,6 +9,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import make_study
+from recorded_studies import database
 from written_study import ERROR, SEED, STUDY, write_study
 
 from sweeper.db.attempts import Ending
@@ -49,16 +50,16 @@ def storage(tmp_path_factory):
     return url
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def opening():
+    """Gives what answers the requests of a database's studies."""
     with ExitStack() as stack:
-        yield lambda url: repository_opener(url, stack)
+        yield lambda url, *more: asking(repository_opener(url, stack), *more)
 
 
 @pytest.fixture(scope="module")
-def ask(storage):
-    with ExitStack() as stack:
-        yield asking(repository_opener(storage, stack))
+def ask(storage, opening):
+    return opening(storage)
 
 
 def asking(repository, runs_dir=None):
@@ -112,29 +113,22 @@ def test_nan_is_null_as_in_show(tmp_path, opening):
         write_study(repository)
         token = running_token(repository)
         repository.record_epochs(token, [EpochRecord(3, {"loss": float("nan")})], {})
-    opened = opening(url)
-    trial = asking(opened)(f"/sweeper{DATA}").data["trials"][4]
+    trial = opening(url)(f"/sweeper{DATA}").data["trials"][4]
     assert trial["epochs"][-1] == {"epoch": 3, "loss": None}
 
 
 def running_token(repository):
-    import sqlalchemy as sa
-
+    query = "SELECT max(id) FROM sweeper_attempts WHERE outcome IS NULL"
     with repository.database._engine.connect() as connection:
-        found = connection.scalar(
-            sa.text("SELECT max(id) FROM sweeper_attempts WHERE outcome IS NULL")
-        )
-    assert isinstance(found, int)
-    return found
+        return connection.exec_driver_sql(query).scalar()
 
 
 def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
     url = f"sqlite:///{tmp_path}/s.db"
-    opened = opening(url)
     with Database.open(url, create=True) as database:
         repository = Repository(database)
         write_study(repository, trials=7)
-        ask = asking(opened)
+        ask = opening(url)
         first = ask(f"/sweeper{DATA}").data
         assert first["all"]
         assert len(first["trials"]) == 5
@@ -150,7 +144,7 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
         assert not second["all"]
         assert [trial["number"] for trial in second["trials"]] == [4]
         assert second["trials"][0]["epochs"][-1]["loss"] == 0.25
-        assert second["trials"][0] == asking(opened)(f"/sweeper{DATA}").data["trials"][4], (
+        assert second["trials"][0] == opening(url)(f"/sweeper{DATA}").data["trials"][4], (
             "a trial whose new epochs alone were read is whole"
         )
         repository.finish(token, Ending("complete", 40, 0.99, "d" * 32))
@@ -176,8 +170,7 @@ def test_a_log_is_read_from_its_end(tmp_path, storage, opening):
     log = tmp_path / STUDY / "trial-00001" / "attempt-01" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
-    opened = opening(storage)
-    ask = asking(opened, tmp_path)
+    ask = opening(storage, tmp_path)
     found = ask(f"/sweeper/studies/{STUDY}/trials/1/log.json").data["log"]
     assert found.endswith("last line\n")
     assert "first line" not in found
@@ -213,20 +206,16 @@ def test_what_is_not_there_says_what_to_do(ask, path, said):
     assert "sweeper ls" in found.body.decode()
 
 
-def test_a_head_has_the_headers_alone(ask):
+def test_a_head_has_the_headers_alone_and_what_a_browser_has_is_not_sent_again(ask):
     found = ask(f"/sweeper{DATA}", "HEAD")
     assert found.body == b""
     assert int(found.headers["Content-Length"]) > 1000
-
-
-def test_what_a_browser_has_is_not_sent_again(ask):
     tag = ask("/sweeper/static/page.js").headers["ETag"]
     assert ask("/sweeper/static/page.js", HTTP_IF_NONE_MATCH=tag).status == 304
 
 
 def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path, opening):
-    opened = opening(make_study(tmp_path / "s.db"))
-    found = asking(opened)("/sweeper/")
+    found = opening(make_study(tmp_path / "s.db"))("/sweeper/")
     assert found.status == 503
     assert "sweeper run FILE" in found.body.decode()
 
@@ -246,10 +235,7 @@ def test_all_that_is_not_ours_is_the_dashboards():
 
 
 def test_importances_come_with_a_later_poll(tmp_path, opening):
-    from recorded_studies import database
-
-    opened = opening(database(tmp_path / "s.db"))
-    ask = asking(opened)
+    ask = opening(database(tmp_path / "s.db"))
     path = "/sweeper/studies/recorded/data.json"
     deadline = time.monotonic() + 60
     while not (found := ask(path).data["importance"]):
