@@ -133,7 +133,7 @@ def test_a_name_that_leads_out_of_the_runs_is_refused(call, reader, verb, name):
 def test_reading_makes_no_database(call, bare_directory, words):
     answer = call(*words)
     assert (answer.code, answer.out) == (1, "")
-    assert "sweeper.db" in answer.err
+    assert "there is no database at sqlite:///runs/sweeper.db" in answer.err
     assert list(bare_directory.iterdir()) == []
 
 

@@ -84,12 +84,6 @@ def test_loopback_is_distinguished_from_the_rest():
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", ""]))
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path):
-    with pytest.raises(DatabaseUnavailableError, match="there is no database"):
-        open_dashboard(f"sqlite:///{tmp_path}/no.db", port=0)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_file_that_is_no_database_and_one_without_studies_of_optuna_are_named(tmp_path):
     (tmp_path / "notes.db").write_text("hello " * 100)
     with closing(sqlite3.connect(tmp_path / "other.db")) as database:

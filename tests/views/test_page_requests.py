@@ -1,6 +1,7 @@
 """The page as it is answered: its data, only what has changed, read-only, without another server's word."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -106,17 +107,6 @@ def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask, storage):
     assert data["commands"] == [f"sweeper resume {STUDY}"]
 
 
-def test_nan_is_null_as_in_show(tmp_path, opening):
-    url = f"sqlite:///{tmp_path}/s.db"
-    with Database.open(url, create=True) as database:
-        repository = Repository(database)
-        write_study(repository)
-        token = running_token(repository)
-        repository.record_epochs(token, [EpochRecord(3, {"loss": float("nan")})], {})
-    trial = opening(url)(f"/sweeper{DATA}").data["trials"][4]
-    assert trial["epochs"][-1] == {"epoch": 3, "loss": None}
-
-
 def running_token(repository):
     query = "SELECT max(id) FROM sweeper_attempts WHERE outcome IS NULL"
     with repository.database._engine.connect() as connection:
@@ -139,11 +129,12 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
         assert poll(first["version"]).status == 304
         assert poll(first["version"]).body == b""
         token = running_token(repository)
-        repository.record_epochs(token, [EpochRecord(3, {"loss": 0.25})], {})
+        repository.record_epochs(token, [EpochRecord(3, {"loss": 0.25, "nan": math.nan})], {})
         second = poll(first["version"]).data
         assert not second["all"]
         assert [trial["number"] for trial in second["trials"]] == [4]
-        assert second["trials"][0]["epochs"][-1]["loss"] == 0.25
+        new = {"epoch": 3, "loss": 0.25, "nan": None}
+        assert second["trials"][0]["epochs"][-1] == new, "NaN is null, as in show"
         assert second["trials"][0] == opening(url)(f"/sweeper{DATA}").data["trials"][4], (
             "a trial whose new epochs alone were read is whole"
         )

@@ -67,7 +67,9 @@ def test_a_status_names_objective_direction_and_what_running_trials_last_measure
     found = replace(
         status(0.9, trials=(trial(0, 0.9), running)), complete=1, running=1, seconds_left=200.0
     )
-    lines = shown(study_summary(found, [])).splitlines()
+    text = shown(study_summary(found, []))
+    assert "configuration" not in text
+    lines = text.splitlines()
     assert lines[0] == "digits  1/4 done, 1 complete, 1 running, ~3m20s left"
     assert lines[1] == "maximize val_accuracy"
     assert lines[3].split() == ["trial", "state", "epoch", "val_accuracy", "lr"]
@@ -115,10 +117,6 @@ def test_names_are_not_read_as_markup():
     text = shown(study_summary(found, ["sweeper show '[b]' 0"]))
     assert "sweeper show '[b]' 0" in text
     assert "[i]" in text
-
-
-def test_no_studies_says_how_to_begin():
-    assert "sweeper run FILE" in shown(studies_table([]))
 
 
 def test_eighty_columns_lose_no_value():
@@ -179,7 +177,3 @@ def test_what_was_confirmed_is_said_beside_the_best_single_training():
     assert leader_text(single).startswith(
         f"best: trial 0 with val_accuracy 0.9 (maximize); confirmed by new trainings: {sentence}"
     )
-
-
-def test_the_summary_of_single_trainings_is_as_it_was():
-    assert "configuration" not in shown(study_summary(trained([0.9, 0.8]), []), 150)

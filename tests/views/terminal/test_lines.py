@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 from terminals import with_trials
 
 from sweeper.records.events import (
@@ -28,9 +27,7 @@ from sweeper.records.results import StudyStatus
 from sweeper.spec.searching import Objective
 from sweeper.views.terminal.lines import LineProgress
 from sweeper.views.terminal.live import (
-    REDRAWS,
     LiveProgress,
-    RunProgress,
     can_redraw,
     progress_listener,
 )
@@ -81,10 +78,6 @@ class Terminal(io.StringIO):
 
     def isatty(self):
         return True
-
-
-def test_the_lines_are_these_and_only_these():
-    assert told(RUN) == LINES
 
 
 def test_what_is_waited_for_is_told_until_the_first_epoch_is_over():
@@ -188,14 +181,7 @@ def test_a_verification_and_an_evaluation_count_what_is_theirs():
     ]
 
 
-def test_a_password_in_the_databases_url_is_not_printed():
-    stream = io.StringIO()
-    LineProgress(stream)(replace(OPENED, storage="postgresql://me:secret@host/db"))
-    assert "postgresql://me:***@host/db" in stream.getvalue()
-    assert "secret" not in stream.getvalue()
-
-
-def test_each_line_is_written_at_once_whole():
+def test_the_lines_are_these_and_only_these_and_each_is_written_at_once_whole():
     written = []
 
     class Recorder(io.StringIO):
@@ -233,18 +219,3 @@ def test_the_choice_follows_the_stream(monkeypatch):
     assert isinstance(progress_listener(Terminal()), LiveProgress)
     assert isinstance(progress_listener(io.StringIO()), LineProgress)
     assert isinstance(progress_listener(Terminal(), "quiet"), LineProgress)
-
-
-def test_what_is_final_stays_above_the_table_and_the_table_goes():
-    stream = Terminal()
-    console = Console(file=stream, force_terminal=True, width=80, color_system=None)
-    with LiveProgress(RunProgress(console, REDRAWS)) as listener:
-        for event in RUN:
-            listener(event)
-        drawn = stream.getvalue()
-    text = stream.getvalue()
-    for line in (LINES[3], LINES[4], LINES[5], LINES[6]):
-        assert text.count(line.partition(" [")[0]) == 1
-    assert "16 done" in text
-    assert text.endswith("\x1b[2K"), "the table must be erased at the end"
-    assert not drawn.endswith("\x1b[2K")
