@@ -37,6 +37,8 @@ def test_results_print_as_a_table_the_best_first(monkeypatch):
         "    1  complete    0.9  -       2         2",
         "    0  complete    0.1  1       1         1",
     ]
+    found = results(trial(0, [0.1]), trial(1, [0.2]), trial(2, [0.3]), direction="minimize")
+    assert [line.split()[0] for line in str(found).splitlines()[2:]] == ["0", "1", "2"]
     assert str(results()) == "drawn: 0 of 0 trials finished; no best trial yet"
 
 
@@ -97,11 +99,6 @@ def test_people_count_epochs_from_1_and_fields_from_0(stored):
     assert str(found) == "replay of 2026-01-02 03:04: differs at epoch=1 step=10 variable=kernel"
 
 
-def test_a_lower_value_is_first_where_it_is_better():
-    found = results(trial(0, [0.1]), trial(1, [0.2]), trial(2, [0.3]), direction="minimize")
-    assert [line.split()[0] for line in str(found).splitlines()[2:]] == ["0", "1", "2"]
-
-
 def test_many_trials_and_wide_ones_are_cut_and_the_cut_is_said(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     lines = str(large(200, 2)).splitlines()
@@ -149,18 +146,15 @@ def test_a_notebook_shows_what_is_printed_and_names_are_text(monkeypatch):
     assert "and 10 more" in lines[-1]
 
 
-def test_a_data_frame_has_what_the_attempts_were(stored):
-    frame = stored.results().to_dataframe().set_index("trial")
+def test_trials_epochs_and_attempts_are_data_frames(stored):
+    found = stored.results()
+    frame = found.to_dataframe().set_index("trial")
     assert frame.loc[1, "attempts"] == 2
     assert frame.loc[1, "resumed_at_steps"] == [30]
     assert frame.loc[0, "resumed_at_steps"] == []
     assert frame.loc[1, "seconds"] >= 0
     assert NASTY in frame.loc[2, "error"]
     assert frame.loc[0, "seed"] == 1000
-
-
-def test_epochs_and_attempts_are_frames_too(stored):
-    found = stored.results()
     epochs = found.to_dataframe("epochs")
     assert list(epochs.columns) == ["trial", "epoch", "loss", "score"]
     assert list(epochs[epochs.trial == 1].epoch) == [0, 1, 2, 3, 4, 5]
