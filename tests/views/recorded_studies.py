@@ -9,6 +9,8 @@ from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 STEPS = 10
+KEY = "k" * 32
+"""Of the worker of a study that is not finished."""
 PARAMETER = f"rate-{NASTY}"
 DISTRIBUTIONS = {
     PARAMETER: FloatRange(1e-4, 0.1, log=True),
@@ -38,25 +40,41 @@ def row(name, trials, epochs, objective="score", **more):
     )
 
 
-def record_study(repository, name="recorded", trials=12, *, objective="score"):
+def record_study(
+    repository, name="recorded", trials=12, *, objective="score", target=None, seed=1000
+):
     """A study of 6 epochs: trial 1 was killed and resumed, trial 2 failed, trial 3 was pruned."""
-    repository.create_or_open(row(name, trials, 6, objective))
-    me = WorkerIdentity.here()
+    repository.create_or_open(row(name, target or trials, 6, objective))
     for number in range(trials):
-        claim = repository.claim(name, me, lambda n: 1000 + n)
-        assert isinstance(claim, Claim)
-        _train(repository, claim, number, objective)
+        token = _claimed(repository, name, seed)
+        _train(repository, token, number, objective)
         if number == 1:
-            claim = repository.claim(name, me, lambda n: 1000 + n)
-            assert isinstance(claim, Claim)
-            repository.record_process(claim.token, 5, "fork", 3 * STEPS)
-            _epochs(repository, claim.token, number, range(3, 6), objective)
-            repository.finish(claim.token, Ending("complete", 60, 0.61, "e" * 32))
+            token = _claimed(repository, name, seed)
+            repository.record_process(token, 5, "fork", 3 * STEPS)
+            _epochs(repository, token, number, range(3, 6), objective)
+            repository.finish(token, Ending("complete", 60, 0.61, "e" * 32))
     repository.record_verdict(name, 0, "interrupt", "holds", {"message": f"alike {NASTY}"})
 
 
-def _train(repository, claim, number, objective):
-    token = claim.token
+def record_unfinished_study(repository, name, target, seed):
+    """The first four trials, one that runs in this process (4), and one that is interrupted (5)."""
+    record_study(repository, name, 4, target=target, seed=seed)
+    repository.join(name, WorkerIdentity.here(), key=KEY, slots=2)
+    # A trial that waits to be resumed is claimed first.
+    running, interrupted = (_claimed(repository, name, seed) for _ in range(2))
+    for number, token in ((4, running), (5, interrupted)):
+        repository.record_process(token, 4, "fork", 0)
+        _epochs(repository, token, number, range(3), "score")
+    repository.finish(interrupted, Ending("interrupted", end_step=10))
+
+
+def _claimed(repository, name, seed):
+    claim = repository.claim(name, WorkerIdentity.here(), lambda number: seed + number)
+    assert isinstance(claim, Claim)
+    return claim.token
+
+
+def _train(repository, token, number, objective):
     repository.record_process(token, 4, "fork", 0)
     repository.record_fingerprint(token, SURROUNDINGS)
     values = {

@@ -10,8 +10,7 @@ from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import make_study
-from recorded_studies import database
-from written_study import ERROR, SEED, STUDY, write_study
+from recorded_studies import KEY, NASTY, database, record_unfinished_study
 
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
@@ -24,6 +23,9 @@ ADVICE = Advice(
     lambda status: [f"sweeper resume {status.study}"],
     lambda trial: [f"sweeper logs {trial.study} {trial.number}"],
 )
+STUDY = "digits"
+SEED = 2**62 + 1
+"""Of every trial plus its number: no number of a browser's."""
 PAGES = ("", f"/studies/{STUDY}")
 DATA = f"/studies/{STUDY}/data.json"
 
@@ -42,12 +44,16 @@ class Answered:
 Ask = Callable[..., Answered]
 
 
+def write_study(repository, name=STUDY):
+    record_unfinished_study(repository, name, 8, SEED)
+
+
 @pytest.fixture(scope="module")
 def storage(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('pages')}/sweeper.db"
     with Database.open(url, create=True) as database:
         write_study(Repository(database))
-        write_study(Repository(database), "second", trials=5)
+        write_study(Repository(database), "second")
     return url
 
 
@@ -87,6 +93,7 @@ def test_every_page_allows_a_browser_this_servers_own_files_alone(ask, page):
     assert "unsafe" not in policy
     assert "http" not in policy
     assert b"<script>" not in found.body
+    assert b"<img" not in found.body
     assert b" style=" not in found.body
 
 
@@ -102,7 +109,7 @@ def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask, storage):
         assert set(trial) - set(record) == {"target", "anew_after", "error", "commands"}
     assert data["study"] == {name: value for name, value in status.items() if name != "trials"}
     assert data["trials"][0]["seed"] == str(SEED), "a browser's numbers have 53 bits"
-    assert data["trials"][2]["error"] == ERROR
+    assert data["trials"][2]["error"] == f"ValueError: {NASTY}"
     assert data["trials"][1]["commands"] == [f"sweeper logs {STUDY} 1"]
     assert data["commands"] == [f"sweeper resume {STUDY}"]
 
@@ -117,11 +124,11 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
     url = f"sqlite:///{tmp_path}/s.db"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
-        write_study(repository, trials=7)
+        write_study(repository)
         ask = opening(url)
         first = ask(f"/sweeper{DATA}").data
         assert first["all"]
-        assert len(first["trials"]) == 5
+        assert len(first["trials"]) == 6
 
         def poll(version):
             return ask(f"/sweeper{DATA}?since={version}", HTTP_IF_NONE_MATCH=f'"{version}"')
@@ -150,15 +157,15 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
         repository.record_verdict(STUDY, 1, "replay", "holds", {"message": "identical"})
         assert [t["number"] for t in poll(third["version"]).data["trials"]] == [1]
         repository.finish(new.token, Ending("complete", 40, 0.5, "e" * 32))
-        repository.leave("k" * 32)
+        repository.leave(KEY)
         repository.delete_study(STUDY)
         assert ask(f"/sweeper{DATA}").status == 404
-        write_study(repository, trials=7)
+        write_study(repository)
         assert poll(third["version"]).data["all"], "a study of the same name is another study"
 
 
 def test_a_log_is_read_from_its_end(tmp_path, storage, opening):
-    log = tmp_path / STUDY / "trial-00001" / "attempt-01" / "log.txt"
+    log = tmp_path / STUDY / "trial-00001" / "attempt-02" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
     ask = opening(storage, tmp_path)
