@@ -9,9 +9,14 @@ from pathlib import Path
 import pytest
 from browsing import Watched, chromium
 from drawn_studies import NASTY
-from kinds_of_studies import write_extended, write_halved, write_repeated
 from playwright.sync_api import expect
-from recorded_studies import PARAMETER, database
+from recorded_studies import (
+    PARAMETER,
+    database,
+    write_extended,
+    write_halved,
+    write_repeated,
+)
 
 from sweeper.cli.main import main
 from sweeper.db.database import Database

@@ -11,7 +11,6 @@ from sweeper.records.events import (
     CheckpointKept,
     EpochFinished,
     Notice,
-    RunStopping,
     StepsDone,
     StudyOpened,
     TrainingStarted,
@@ -122,18 +121,3 @@ def second_moment(run):
     )
     run.after(16, EpochFinished(3, 9, 10 * 120, metrics, 4.0), AttemptEnded(3, 2, "complete", 0.95))
     run.after(1, StepsDone(4, 1, 150))
-
-
-def third_moment(run):
-    """Ctrl-C was pressed once."""
-    run.after(
-        1,
-        RunStopping(
-            "stopping: every trial finishes its step and writes a checkpoint; once more kills"
-        ),
-    )
-
-
-def killing_moment(run):
-    """Ctrl-C was pressed again, and the trial is gone."""
-    run.after(1, RunStopping("killing the trials; each goes on when resumed", at_once=True))

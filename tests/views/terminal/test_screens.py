@@ -1,7 +1,7 @@
 """The live table as a person sees it, in windows of several sizes."""
 
 import pytest
-from terminals import OPENED, Watched, first_moment, killing_moment, second_moment, third_moment
+from terminals import OPENED, Watched, first_moment, second_moment
 
 from sweeper.records.events import (
     AttemptEnded,
@@ -9,6 +9,7 @@ from sweeper.records.events import (
     CheckpointMeasured,
     EpochFinished,
     EvaluationOpened,
+    RunStopping,
     StepsDone,
     TrainingStarted,
     TrialVerified,
@@ -52,7 +53,8 @@ def test_the_screen_at_three_moments_and_at_the_end():
             "Ctrl-C checkpoints and stops; resume with: sweeper resume digits",
         ]
         assert "val_acc" in shown[9]
-        third_moment(run)
+        text = "stopping: every trial finishes its step and writes a checkpoint; once more kills"
+        run.after(1, RunStopping(text))
         assert "stopping: trial 4 until the end of a step and a checkpoint; Ctrl-C again kills" in (
             " ".join(run.shown)
         )
@@ -88,7 +90,8 @@ def test_a_second_ctrl_c_says_what_is_killed_and_what_it_costs():
     run = Watched(80, 24)
     with run.listener:
         first_moment(run)
-        killing_moment(run)
+        text = "killing the trials; each goes on when resumed"
+        run.after(1, RunStopping(text, at_once=True))
         killed = run.shown
     assert "killing trials 3, 4, 5; resumed from the newest checkpoint" in killed
     assert "resume with: sweeper resume digits" in killed
