@@ -5,14 +5,7 @@ import shutil
 import fsspec
 import keras
 import pytest
-from small_models import (
-    Runner,
-    fitted,
-    regression,
-    same,
-    variables,
-    without_validation,
-)
+from small_models import Runner, fitted, regression, same, variables, without_validation
 
 from sweeper import CheckpointError, Keep, UnknownStudyError
 from sweeper.api.collection import collect

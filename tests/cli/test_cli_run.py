@@ -8,11 +8,7 @@ import pytest
 
 from sweeper import errors
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
-from sweeper.records.events import (
-    AttemptEnded,
-    CheckpointKept,
-    Notice,
-)
+from sweeper.records.events import AttemptEnded, CheckpointKept, Notice
 
 BEGINNING = "importing TensorFlow and s.py ...\n"
 """What `sweeper run s.py` says first."""

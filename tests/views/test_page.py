@@ -10,13 +10,7 @@ import pytest
 from browsing import Watched, chromium
 from drawn_studies import NASTY
 from playwright.sync_api import expect
-from recorded_studies import (
-    PARAMETER,
-    database,
-    write_extended,
-    write_halved,
-    write_repeated,
-)
+from recorded_studies import PARAMETER, database, write_extended, write_halved, write_repeated
 
 from sweeper.cli.main import main
 from sweeper.db.database import Database

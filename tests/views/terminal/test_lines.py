@@ -26,11 +26,7 @@ from sweeper.records.events import (
 from sweeper.records.results import StudyStatus
 from sweeper.spec.searching import Objective
 from sweeper.views.terminal.lines import LineProgress
-from sweeper.views.terminal.live import (
-    LiveProgress,
-    can_redraw,
-    progress_listener,
-)
+from sweeper.views.terminal.live import LiveProgress, can_redraw, progress_listener
 
 STATUS = with_trials(
     StudyStatus("digits", 16, objective="val_accuracy", direction="maximize"), complete=3

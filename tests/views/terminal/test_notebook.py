@@ -23,12 +23,7 @@ from sweeper.records.events import (
 )
 from sweeper.views.terminal import live
 from sweeper.views.terminal.lines import LineProgress
-from sweeper.views.terminal.live import (
-    MOST_LINES,
-    NotebookProgress,
-    is_notebook,
-    progress_listener,
-)
+from sweeper.views.terminal.live import MOST_LINES, NotebookProgress, is_notebook, progress_listener
 
 ROOT = Path(__file__).parents[3]
 
