@@ -3,11 +3,9 @@
 Their epochs have two steps, so few that most train without a graph, which takes longer to trace.
 """
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +14,8 @@ import numpy as np
 from databases import place_database
 
 from sweeper import Data, Study, StudyResults, Trial
+from sweeper.db.database import Database
+from sweeper.db.repository import Repository
 from sweeper.train.randomness.seeds import TrialSeeds, seed_everything
 
 EPOCHS = 4
@@ -103,6 +103,13 @@ class Ran:
             )
         places = {"runs_dir": directory / "runs"}
         return Ran(self.study, places, self.study.results(**places))
+
+    @contextmanager
+    def repository(self):
+        """Its database, open."""
+        url = f"sqlite:///{self.places['runs_dir']}/sweeper.db"
+        with Database.open(url, create=False) as database:
+            yield Repository(database)
 
 
 @dataclass

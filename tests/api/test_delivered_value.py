@@ -7,8 +7,6 @@ from small_models import BATCH, SAMPLES, arrays, network, regression
 from sweeper import DefinitionError, Every, Keep, Study
 from sweeper.api.collection import collect
 from sweeper.checkpoint.reading import read_manifest
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.support.paths import parse_location
 
@@ -111,35 +109,29 @@ def test_several_objectives_are_of_the_same_weights(run):
     assert trial.values == {name: own.metrics[name] for name in ("val_loss", "val_accuracy")}
 
 
-def test_at_given_explicitly_wins_and_is_named_where_it_differs(run):
+@pytest.mark.parametrize(
+    ("options", "metric", "message"),
+    [
+        ({"objective": "val_loss", "at": "last"}, "val_loss", "at='last'"),
+        # A metric of the training cannot be measured again.
+        ({"objective": "loss"}, "loss", "Choose a val_… objective"),
+    ],
+)
+def test_a_value_of_the_last_epoch_where_another_model_is_delivered_is_said(
+    run, options, metric, message
+):
     said = []
-    ran = run(
-        rising, callbacks=halving, objective="val_loss", epochs=1, at="last", listener=said.append
-    )
-    assert ran.results.best.value == ran.results.best.epochs[-1].metrics["val_loss"]
-    assert any("at='last'" in str(event) for event in said)
+    ran = run(rising, callbacks=halving, epochs=1, listener=said.append, **options)
+    assert ran.results.best.value == ran.results.best.epochs[-1].metrics[metric]
+    assert any(message in str(event) for event in said)
 
 
-def test_a_metric_of_the_training_cannot_be_measured_again_which_is_said(run):
-    said = []
-    ran = run(rising, callbacks=halving, objective="loss", epochs=1, listener=said.append)
-    assert ran.results.best.value == ran.results.best.epochs[-1].metrics["loss"]
-    assert any("Choose a val_… objective" in str(event) for event in said)
-
-
-CLOCK = Every(seconds=1e6)
+RARE = {"objective": "loss", "checkpoint_every": Every(seconds=1e6)}
 
 
 def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due_and_by_gc(run):
     """The largest loss counts as the best, so that it is the first epoch's."""
-    ran = run(
-        regression,
-        objective="loss",
-        direction="maximize",
-        at="best",
-        checkpoint_every=CLOCK,
-        keep=Keep(last=1),
-    )
+    ran = run(regression, direction="maximize", at="best", keep=Keep(last=1), **RARE)
     best = ran.results.best
     values = [e.metrics["loss"] for e in best.epochs]
 
@@ -147,45 +139,34 @@ def test_the_value_is_the_best_epochs_and_its_checkpoint_is_kept_whatever_is_due
     assert [c.step for c in best.checkpoints] == [2, 8]
     manifest = read_manifest(parse_location(best.checkpoints[0].path))
     assert manifest.metrics["loss"] == best.value
-    with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
-        collect(Repository(database), "small", ran.places["runs_dir"], keep=Keep(last=1))
+    with ran.repository() as repository:
+        collect(repository, "small", ran.places["runs_dir"], keep=Keep(last=1))
     trial = ran.study.results(**ran.places).trials[0]
     assert [c.step for c in trial.checkpoints] == [2, 8]
 
 
 def test_without_it_the_last_epoch_counts_and_nothing_more_is_kept(run):
-    ran = run(
-        regression,
-        objective="loss",
-        direction="maximize",
-        checkpoint_every=CLOCK,
-        keep=Keep(last=1),
-    )
+    ran = run(regression, direction="maximize", keep=Keep(last=1), **RARE)
     best = ran.results.best
     assert best.value == best.epochs[-1].metrics["loss"]
     assert [c.step for c in best.checkpoints] == [8]
 
 
 def test_every_epoch_that_is_the_best_so_far_ends_with_a_checkpoint(run):
-    ran = run(
-        regression,
-        objective="loss",
-        at="best",
-        checkpoint_every=CLOCK,
-        keep=Keep(last=9),
-        epochs=4,
-    )
+    ran = run(regression, at="best", keep=Keep(last=9), epochs=4, **RARE)
     values = [e.metrics["loss"] for e in ran.results.best.epochs]
     improved = [i for i, v in enumerate(values) if all(v < w for w in values[:i])]
     steps = {2 * (i + 1) for i in improved} | {8}
     assert {c.step for c in ran.results.best.checkpoints} == steps
 
 
+def study(**options):
+    return Study(name="s", model=network, data=lambda _: None, epochs=1, trials=1, **options)
+
+
 def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
     def settings(**options):
-        return Study(
-            name="s", model=network, data=lambda _: None, epochs=1, trials=1, threads=1, **options
-        ).settings()
+        return study(threads=1, **options).settings()
 
     assert "at" not in settings().to_json()
     assert settings(at="best").to_json()["at"] == "best"
@@ -204,4 +185,4 @@ def test_it_is_part_of_the_definition_and_its_default_is_not_written_down():
 )
 def test_what_it_cannot_be_is_refused(options, said):
     with pytest.raises(DefinitionError, match=said):
-        Study(name="s", model=network, data=lambda _: None, epochs=1, trials=1, **options)
+        study(**options)

@@ -5,20 +5,11 @@ import shutil
 import fsspec
 import keras
 import pytest
-from small_models import (
-    Runner,
-    fitted,
-    regression,
-    same,
-    variables,
-    without_validation,
-)
+from small_models import Runner, fitted, regression, same, variables, without_validation
 
 from sweeper import CheckpointError, Keep, UnknownStudyError
 from sweeper.api.collection import collect
 from sweeper.checkpoint.reading import read_manifest
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
 from sweeper.run.stored_study import remove_study
 from sweeper.support.paths import RemotePath, RunPaths
 
@@ -106,8 +97,7 @@ def test_what_did_not_change_is_kept_as_a_name_and_nothing_is_written_twice(plai
 def test_gc_leaves_it_and_rm_takes_it(finished, tmp_path):
     ran = finished.copy(tmp_path)
     before = variables(ran.results.best.load_model())
-    with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
-        repository = Repository(database)
+    with ran.repository() as repository:
         collect(repository, "small", ran.places["runs_dir"], keep=Keep(last=1))
         assert same(variables(ran.study.results(**ran.places).best.load_model()), before)
 
@@ -123,31 +113,32 @@ def test_in_an_object_store_it_is_read_and_removed_as_on_a_disk(run, finished):
     assert [path for path in objects.find("/kept") if "/end/" in path]
     assert same(variables(ran.results.best.load_model()), variables(here.load_model()))
 
-    with Database.open(f"sqlite:///{ran.places['runs_dir']}/sweeper.db", create=False) as database:
+    with ran.repository() as repository:
         location = RemotePath("memory", ("kept",))
         paths = RunPaths(ran.places["runs_dir"].absolute(), "small", location)
-        remove_study(Repository(database), paths)
+        remove_study(repository, paths)
     assert objects.find("/kept") == []
     with pytest.raises(UnknownStudyError, match="has no study 'small'"):
         ran.results.best.load_model()
 
 
-def test_one_that_is_lost_is_never_taken_for_one_that_did_not_change(plain, tmp_path):
+@pytest.mark.parametrize(
+    ("removed", "said"),
+    [
+        ("end", "no stored model at the end .*{path} was removed"),
+        (
+            "attempt-01/checkpoints/step-000000008",
+            "step-000000008 with the digest {digest}.*missing",
+        ),
+    ],
+)
+def test_one_that_is_lost_or_whose_checkpoint_is_gone_is_refused(plain, tmp_path, removed, said):
+    """It is never taken for one that did not change."""
     ran = plain.copy(tmp_path)
-    end = ran.places["runs_dir"] / "small/trial-00000/end"
-    shutil.rmtree(end)
-
-    with pytest.raises(CheckpointError, match=f"no stored model at the end .*{end} was removed"):
-        ran.results.best.load_model()
-
-
-def test_one_whose_checkpoint_is_gone_is_refused(plain, tmp_path):
-    ran = plain.copy(tmp_path)
-    kept = ran.places["runs_dir"] / "small/trial-00000/attempt-01/checkpoints"
+    path = ran.places["runs_dir"] / "small/trial-00000" / removed
     digest = ran.results.best.digest
-    shutil.rmtree(kept / "step-000000008")
-
-    with pytest.raises(CheckpointError, match=f"step-000000008 with the digest {digest}.*missing"):
+    shutil.rmtree(path)
+    with pytest.raises(CheckpointError, match=said.format(path=path, digest=digest)):
         ran.results.best.load_model()
 
 

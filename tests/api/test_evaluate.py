@@ -1,7 +1,5 @@
 """`sweeper evaluate` on real trials: kept checkpoints are measured, ranked and stored, or named."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal
@@ -14,12 +12,7 @@ import pytest
 from sweeps import RunningCommand, database_url, sweep, trials_in
 
 from sweeper import Data, load_study
-from sweeper.api.evaluating import (
-    EvaluationRequest,
-    Evaluator,
-    evaluate_study,
-    held_out_data,
-)
+from sweeper.api.evaluating import EvaluationRequest, Evaluator, evaluate_study, held_out_data
 from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository

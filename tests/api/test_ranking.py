@@ -43,12 +43,6 @@ def test_the_direction_is_the_objectives_or_known_by_the_name(metric, direction,
     assert found == (expected or Objective("sparse_categorical_crossentropy", "minimize"))
 
 
-def test_a_direction_that_is_none_is_refused():
-    with pytest.raises(UsageError) as refused:
-        ranking_objective(OWN, None, "up")
-    assert str(refused.value) == "direction 'up'; expected 'maximize' or 'minimize'"
-
-
 def test_the_best_comes_first_equal_ones_by_trial_and_step_and_nan_last():
     records = [
         record(1, 5, loss=0.5),
@@ -64,12 +58,17 @@ def test_the_best_comes_first_equal_ones_by_trial_and_step_and_nan_last():
     assert [(r.trial, r.step) for r in up] == [(2, 1), (0, 5), (0, 7), (1, 5), (2, 2), (0, 9)]
 
 
-def test_a_metric_that_one_does_not_have_is_refused_with_those_that_it_has():
-    with pytest.raises(UsageError) as refused:
-        ranked(
-            [record(0, 1, auc=1.0, loss=1.0), record(3, 1, loss=2.0)], Objective("auc", "maximize")
-        )
-    assert str(refused.value) == (
+def refused(call, *arguments):
+    with pytest.raises(UsageError) as raised:
+        call(*arguments)
+    return str(raised.value)
+
+
+def test_a_wrong_direction_and_a_metric_that_one_does_not_have_are_refused_with_the_right_ones():
+    said = "direction 'up'; expected 'maximize' or 'minimize'"
+    assert refused(ranking_objective, OWN, None, "up") == said
+    records = [record(0, 1, auc=1.0, loss=1.0), record(3, 1, loss=2.0)]
+    assert refused(ranked, records, Objective("auc", "maximize")) == (
         "the evaluation of trial 3 reports no metric 'auc'; it reports 'loss': name one of them "
         "with --metric"
     )

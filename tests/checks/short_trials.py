@@ -1,7 +1,5 @@
 """Shortened trials in this process, over a link that answers by itself: no server, no fork, no database."""
 
-from __future__ import annotations
-
 import gc
 import sys
 from dataclasses import dataclass, field

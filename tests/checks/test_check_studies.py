@@ -41,16 +41,6 @@ def test_a_sound_study_holds_in_everything(checked, tmp_path):
     assert_it_holds(checked(SOUND.write(tmp_path / "sound.py"), 0))
 
 
-@pytest.mark.whole
-def test_a_study_of_one_step_an_epoch_is_resumed_at_the_end_of_its_epochs(checked, tmp_path):
-    text = StudyText(
-        model=PLAIN,
-        data="return Data(train=(x, y), validation=(x, y), batch_size=len(x))",
-        arguments='objective="val_loss", epochs=5, trials=2, sampler="random"',
-    )
-    assert_it_holds(checked(text.write(tmp_path / "one_step.py"), 0))
-
-
 @pytest.mark.whole  # larger networks, longer epochs, two replicas
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
 def test_every_study_kept_here_holds(file, checked):
@@ -95,15 +85,6 @@ MADE_ONCE = StudyText(
 )
 
 
-@pytest.mark.whole
-def test_a_shuffled_dataset_and_a_generator_of_the_module_hold(checked, tmp_path):
-    file = MADE_ONCE.write(tmp_path / "made_once.py")
-    report = checked(file, 0)
-    assert [f for f in report["findings"] if f["level"] != "note"] == []
-    held = "\n".join(report["held"])
-    assert "killed (SIGKILL) after step" in held
-
-
 PICKED = StudyText(
     name="picked",
     head="""
@@ -127,13 +108,19 @@ PICKED = StudyText(
 )
 
 
+ONE_STEP = StudyText(
+    name="one_step",
+    model=PLAIN,
+    data="return Data(train=(x, y), validation=(x, y), batch_size=len(x))",
+    arguments='objective="val_loss", epochs=5, trials=2, sampler="random"',
+)
+"""A trial of it is killed at the end of an epoch."""
+
+
 @pytest.mark.whole
-def test_batches_that_pythons_generator_picks_hold_although_lengths_are_known_by_making_some(
-    checked, tmp_path
-):
-    report = checked(PICKED.write(tmp_path / "picked.py"), 0)
-    assert [f for f in report["findings"] if f["level"] != "note"] == []
-    assert "killed (SIGKILL) after step" in "\n".join(report["held"])
+@pytest.mark.parametrize("text", [ONE_STEP, MADE_ONCE, PICKED], ids=lambda text: text.name)
+def test_what_is_not_made_anew_for_each_trial_or_each_batch_holds(text, checked, tmp_path):
+    assert_it_holds(checked(text.write(tmp_path / f"{text.name}.py"), 0))
 
 
 def test_a_shared_layer_is_an_error_on_independence(checked, tmp_path):

@@ -1,7 +1,5 @@
 """`sweeper verify` on real trials: what is untouched holds, and what was changed is found and named."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -24,6 +24,8 @@ from sweeper.run.launch.launchers import Loaded, open_launcher
 from sweeper.run.protocol.messages import Replay, ReplaySchedule
 from sweeper.run.stored_study import unchanged_settings
 
+DONE = Ending("complete", end_step=9, digest="0")
+
 
 def settings():
     return definition(name="digits", epochs=3, trials=4, objective="val_loss").settings()
@@ -58,8 +60,7 @@ def repository(tmp_path):
 
 
 def stored(repository):
-    given = settings()
-    return repository.create_or_open(row_of(given))
+    return repository.create_or_open(row_of(settings()))
 
 
 def begin(repository):
@@ -74,12 +75,10 @@ def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to
         choose(repository, "digits", "all")
     with pytest.raises(SweeperError, match="there is no best trial"):
         choose(repository, "digits", "best")
-    for number, value in enumerate((0.5, 0.25)):
+    for value in (0.5, 0.25):
         claimed = begin(repository)
         repository.record_epochs(claimed.token, [EpochRecord(0, {"val_loss": value})], {0: value})
-        repository.finish(
-            claimed.token, Ending("complete", end_step=9, value=value, digest=f"{number}")
-        )
+        repository.finish(claimed.token, replace(DONE, value=value))
     repository.finish(begin(repository).token, Ending("failed", error="no such layer"))
     begin(repository)
     chosen, passed_over = choose(repository, "digits", "all")
@@ -99,13 +98,9 @@ def test_only_finished_trials_are_verified_and_the_others_are_named_with_what_to
 
 def test_a_trial_from_before_an_accepted_change_cannot_be_verified(repository):
     row = stored(repository)
-    repository.finish(
-        begin(repository).token, Ending("complete", end_step=9, value=0.5, digest="0")
-    )
+    repository.finish(begin(repository).token, replace(DONE, value=0.5))
     repository.accept_definition(replace(row, definition={**row.definition, "epochs": 5}))
-    repository.finish(
-        begin(repository).token, Ending("complete", end_step=9, value=0.4, digest="1")
-    )
+    repository.finish(begin(repository).token, replace(DONE, value=0.4))
     with pytest.raises(SweeperError, match=r"began before .* was changed \(epochs was 3 and is no"):
         choose(repository, "digits", 0)
     assert [trial.number for trial in choose(repository, "digits", "all")[0]] == [1]

@@ -1,12 +1,9 @@
 """A sweep that runs nothing and a database that is a list, so that only the command is tested."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -35,8 +32,8 @@ class Answer:
     err: str
 
     @property
-    def json(self) -> Any:
-        def refuse(constant: str) -> None:
+    def json(self):
+        def refuse(constant):
             pytest.fail(f"{constant} is no JSON")
 
         return json.loads(self.out, parse_constant=refuse)
@@ -51,7 +48,7 @@ class FakeSweep:
     opens: str | None = "digits"
     requests: list[RunRequest] = field(default_factory=list)
 
-    def __call__(self, request: RunRequest) -> StudyResults:
+    def __call__(self, request):
         self.requests.append(request)
         if self.opens is not None:
             request.listener(
@@ -69,25 +66,25 @@ class FakeReader:
     status_record: StudyStatus
     trial_records: Sequence[TrialRecord]
 
-    def status(self, study: str, *, all_code: bool = False, each: bool = True) -> StudyStatus:
+    def status(self, study, *, all_code=False, each=True):
         del all_code, each
         if study != self.status_record.study:
             msg = f"no study {study!r} in the database; it has {self.status_record.study!r}"
             raise UnknownStudyError(msg)
         return self.status_record
 
-    def statuses(self, *, each: bool = True) -> Sequence[StudyStatus]:
+    def statuses(self, *, each=True):
         del each
         return [self.status_record]
 
-    def trial(self, study: str, number: int) -> TrialRecord:
+    def trial(self, study, number):
         self.status(study)
         return self.trial_records[number]
 
 
-def trial_record(number: int, **changes: Any) -> TrialRecord:
+def trial_record(number, **changes):
     """Return a complete trial with every part filled."""
-    values: dict[str, Any] = {
+    values = {
         "study": "digits",
         "number": number,
         "state": "complete",
@@ -106,7 +103,7 @@ def trial_record(number: int, **changes: Any) -> TrialRecord:
     return TrialRecord(**{**values, **changes})
 
 
-def status_of(trial: TrialRecord) -> TrialStatus:
+def status_of(trial):
     """Return what the study's status has of a trial."""
     return TrialStatus(
         number=trial.number,

@@ -14,46 +14,28 @@ from sweeper.records.results import AttemptRecord, BestTrial, StudyResults, Stud
 TRACEBACK = 'Traceback (most recent call last):\n  File "s.py"\n'
 
 
+def results_of(trials, best, **given):
+    status = StudyStatus("digits", 2, best=best, trials=tuple(map(status_of, trials)), **given)
+    return StudyResults(status, trials)
+
+
 @pytest.fixture
 def results():
     """Return two complete trials, the second the better."""
     trials = (trial_record(0), trial_record(1))
     best = BestTrial(1, 0.91, trials[1].params)
-    status = StudyStatus(
-        "digits",
-        2,
-        complete=2,
-        best=best,
-        objective="val_accuracy",
-        direction="maximize",
-        trials=tuple(map(status_of, trials)),
-    )
-    return StudyResults(status, trials)
+    return results_of(trials, best, complete=2, objective="val_accuracy", direction="maximize")
 
 
 @pytest.fixture
 def failed_results():
     """Return one complete and one failed trial, whose error is a traceback."""
-    attempt = AttemptRecord(
-        1,
-        "failed",
-        0,
-        3,
-        "host-a",
-        1,
-        BEGAN,
-        BEGAN,
-        error=f"{TRACEBACK}ValueError: no such [bold] layer\n",
-    )
-    failed = trial_record(
-        1, state="failed", value=None, digest=None, attempts=(attempt,), checkpoints=()
-    )
-    trials = (trial_record(0), failed)
+    error = f"{TRACEBACK}ValueError: no such [bold] layer\n"
+    attempt = AttemptRecord(1, "failed", 0, 3, "host-a", 1, BEGAN, BEGAN, error=error)
+    nothing = {"value": None, "digest": None, "checkpoints": ()}
+    trials = (trial_record(0), trial_record(1, state="failed", attempts=(attempt,), **nothing))
     best = BestTrial(0, 0.9, {"learning_rate": 0.01})
-    status = StudyStatus(
-        "digits", 2, complete=1, failed=1, best=best, trials=tuple(map(status_of, trials))
-    )
-    return StudyResults(status, trials)
+    return results_of(trials, best, complete=1, failed=1)
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """Every bad input ends in the one message that the list has, and leaves nothing half-written."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import os

@@ -136,15 +136,22 @@ def opened():
     return Database.open("sqlite:///runs/sweeper.db", create=False)
 
 
+def end_trials(*endings):
+    with opened() as database:
+        for ending in endings:
+            repository = Repository(database)
+            repository.finish(begin(repository).token, ending)
+
+
+def complete(value):
+    return Ending("complete", value=value, digest="d")
+
+
 @pytest.fixture
 def finished(directory):
     """The study with both its trials done."""
     store(source=FILE)
-    with opened() as database:
-        for value in (0.5, 0.25):
-            repository = Repository(database)
-            claim = begin(repository)
-            repository.finish(claim.token, Ending("complete", value=value, digest="d"))
+    end_trials(complete(0.5), complete(0.25))
     return directory
 
 
@@ -192,9 +199,8 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
     assert message in accepted.err
     assert call(*verb).code == 0, "it is asked for once"
     with opened() as database:
-        repository = Repository(database)
-        repository.set_target("edits", 3)
-        repository.finish(begin(repository).token, Ending("complete", value=0.9, digest="d"))
+        Repository(database).set_target("edits", 3)
+    end_trials(complete(0.9))
     status = call("status", "edits", "--json").json
     assert [(g["trials"], g["current"], g["best"]["number"]) for g in status["codes"]] == [
         ([0, 1], False, 1),
@@ -219,12 +225,7 @@ def test_an_accepted_change_is_recorded_and_reported_by_every_verb(
 def test_a_typo_that_failed_every_trial_is_mended_and_run_again(call, directory):
     (directory / FILE).write_text(STUDY.replace('"loss"', '"los"'))
     store(source=FILE)
-    with opened() as database:
-        for _ in range(2):
-            repository = Repository(database)
-            repository.finish(
-                begin(repository).token, Ending("failed", error="ObjectiveError: no los")
-            )
+    end_trials(*[Ending("failed", error="ObjectiveError: no los")] * 2)
     shown = call("status", "edits")
     assert "sweeper show edits 0" in shown.out
     assert "sweeper retry" not in shown.out, "another attempt would fail in the same way"
@@ -242,18 +243,14 @@ def test_a_typo_that_failed_every_trial_is_mended_and_run_again(call, directory)
 def test_failed_trials_are_given_another_attempt_together(call, directory):
     store(source=FILE)
     assert call("retry", "edits", "--failed").out == "no trial of study edits has failed\n"
-    with opened() as database:
-        for _ in range(2):
-            repository = Repository(database)
-            repository.finish(begin(repository).token, Ending("failed", error="OSError: away"))
+    end_trials(*[Ending("failed", error="OSError: away")] * 2)
     answer = call("retry", "edits", "--failed")
     assert (answer.code, answer.out) == (
         0,
         "trials 0, 1 of study edits will get another attempt\n",
     )
     assert "sweeper resume edits" in answer.err
-    for words in ((), ("0", "--failed")):
-        assert call("retry", "edits", *words).code == 2
+    assert call("retry", "edits", "0", "--failed").code == 2
 
 
 def test_fresh_begins_anew_and_keeps_the_old_study_readable(call, finished):
@@ -316,9 +313,7 @@ def cells(number, *edit):
 
 def test_an_edited_cell_is_refused_and_one_that_is_run_again_is_not(directory):
     store(definition=cells(1))
-    with opened() as database:
-        repository = Repository(database)
-        repository.finish(begin(repository).token, Ending("complete", value=0.5, digest="d"))
+    end_trials(complete(0.5))
 
     def quiet(_event):
         """Show no progress."""

@@ -4,7 +4,6 @@ import csv
 import io
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from cli_fakes import status_of, trial_record
@@ -12,7 +11,6 @@ from cli_fakes import status_of, trial_record
 from sweeper.db.database import Database
 from sweeper.records.printing import finite_json
 from sweeper.records.results import EpochRecord
-from sweeper.support.paths import RunPaths
 
 STATUS_KEYS = [
     "study", "objective", "direction", "target", "complete", "running", "interrupted", "paused",
@@ -29,7 +27,7 @@ ATTEMPT_KEYS = [
 ]  # fmt: skip
 
 
-def test_status_json_is_the_contracts(call, reader):
+def test_json_is_the_contracts(call, reader):
     answer = call("status", "digits", "--json")
     assert answer.code == 0
     assert list(answer.json) == STATUS_KEYS
@@ -38,35 +36,24 @@ def test_status_json_is_the_contracts(call, reader):
         "value": 0.91,
         "params": {"learning_rate": 0.02, "optimizer": "rmsprop"},
     }
-
-
-def test_ls_json_is_a_list_of_statuses(call, reader):
-    assert call("ls", "--json").json == [call("status", "digits", "--json").json]
-
-
-def test_show_json_is_the_contracts(call, reader):
+    assert call("ls", "--json").json == [answer.json]
     shown = call("show", "digits", "0", "--json").json
     assert list(shown) == SHOW_KEYS
     assert shown["epochs"] == [{"epoch": 0, "loss": 0.5, "val_accuracy": 0.9}]
     assert list(shown["attempts"][0]) == ATTEMPT_KEYS
     assert shown["attempts"][0]["started_at"] == "2026-01-02T03:04:05+00:00"
     assert list(shown["checkpoints"][0]) == ["step", "epoch", "digest", "bytes", "path"]
+    other = call("show", "digits", "1", "--json").json
+    best = call("best", "digits", "--json").json
+    assert best == {**other, "configurations": [], "confirmed": []}
 
 
-def test_best_json_is_what_show_prints_of_that_trial(call, reader):
-    best, shown = call("best", "digits", "--json").json, call("show", "digits", "1", "--json").json
-    assert best == {**shown, "configurations": [], "confirmed": []}
-
-
-def test_numbers_that_json_lacks_are_null(call, reader):
+def test_numbers_that_json_lacks_are_null_and_the_others_are_left(call, reader):
     metrics = {"loss": math.nan, "val_loss": math.inf, "accuracy": 0.5}
     reader.trial_records = (trial_record(0, epochs=(EpochRecord(0, metrics),), value=-math.inf),)
     shown = call("show", "digits", "0", "--json").json
     assert shown["epochs"] == [{"epoch": 0, "loss": None, "val_loss": None, "accuracy": 0.5}]
     assert shown["value"] is None
-
-
-def test_strict_leaves_what_json_has():
     value = {"a": [1, True, None, "nan", 0.5], "b": {"c": (1.0,)}}
     assert finite_json(value) == {"a": [1, True, None, "nan", 0.5], "b": {"c": [1.0]}}
 
@@ -140,88 +127,24 @@ def test_a_name_that_leads_out_of_the_runs_is_refused(call, reader, verb, name):
     assert (answer.code, answer.out) == (2, "")
 
 
-def write_log(runs, attempt, text):
-    path = RunPaths(runs, "digits").log(0, attempt)
-    path.parent.mkdir(parents=True)
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_logs_prints_the_newest_attempts_log(call, reader):
-    attempt = reader.trial_records[0].attempts[0]
-    newer = type(attempt)(2, None, 45, None, "host-a", 1, attempt.started_at, None)
-    reader.trial_records = (trial_record(0, attempts=(newer, attempt)),)
-    write_log(Path("runs"), 1, "first\n")
-    path = write_log(Path("runs"), 2, "second é\n")
-    assert call("logs", "digits", "0").out == "second é\n"
-    assert call("logs", "digits", "0", "--json").json == {
-        "study": "digits",
-        "number": 0,
-        "attempt": 2,
-        "path": str(path),
-        "text": "second é\n",
-    }
-
-
-def test_an_earlier_attempts_log_is_printed_and_named_where_the_newest_is_empty(call, reader):
-    attempt = reader.trial_records[0].attempts[0]
-    newer = type(attempt)(2, None, 45, None, "host-a", 1, attempt.started_at, None)
-    reader.trial_records = (trial_record(0, attempts=(attempt, newer)),)
-    write_log(Path("runs"), 1, "first\n")
-    write_log(Path("runs"), 2, "")
-    answer = call("logs", "digits", "0")
-    assert (answer.code, answer.out) == (0, "")
-    assert "attempt 2 has printed nothing; attempts with output: 1 (--attempt)" in answer.err
-    assert call("logs", "digits", "0", "--attempt", "1").out == "first\n"
-    answer = call("logs", "digits", "0", "--attempt", "9")
-    assert answer.code == 2
-    assert "has attempts 1 to 2" in answer.err
-
-
-def test_a_log_that_is_elsewhere_is_named_with_its_host(call, reader):
-    answer = call("logs", "digits", "0")
-    assert (answer.code, answer.out) == (1, "")
-    assert "attempt-01/log.txt" in answer.err
-    assert "host-a" in answer.err
-
-
-def test_a_trial_that_has_not_begun_has_no_log(call, reader):
-    reader.trial_records = (trial_record(0, state="waiting", attempts=()),)
-    answer = call("logs", "digits", "0")
-    assert answer.code == 1
-    assert "has not begun" in answer.err
-
-
-@pytest.fixture
-def empty_database(bare_directory):
-    """Make the default database, without a study in it."""
-    (bare_directory / "runs").mkdir()
-    Database.open("sqlite:///runs/sweeper.db", create=True).close()
-    return bare_directory / "runs" / "sweeper.db"
-
-
-def test_an_empty_database_lists_no_studies(call, empty_database):
-    assert empty_database.exists()
-    assert call("ls", "--json").json == []
-    assert "sweeper run FILE" in call("ls").out
-
-
 @pytest.mark.parametrize(
     "words", [("ls",), ("status", "s"), ("show", "s", "0"), ("best", "s"), ("dashboard",)]
 )
 def test_reading_makes_no_database(call, bare_directory, words):
     answer = call(*words)
     assert (answer.code, answer.out) == (1, "")
-    assert "sweeper.db" in answer.err
+    assert "there is no database at sqlite:///runs/sweeper.db" in answer.err
     assert list(bare_directory.iterdir()) == []
 
 
-def test_runs_dir_and_storage_lead_to_other_databases(
-    call, empty_database, bare_directory, monkeypatch
+def test_runs_dir_and_storage_lead_to_databases_and_an_empty_one_lists_no_studies(
+    call, bare_directory, monkeypatch
 ):
-    empty_database.parent.rename(bare_directory / "moved")
+    (bare_directory / "moved").mkdir()
+    Database.open("sqlite:///moved/sweeper.db", create=True).close()
     assert call("ls").code == 1
     assert call("ls", "--runs-dir", "moved", "--json").json == []
     assert call("ls", "--storage", "sqlite:///moved/sweeper.db", "--json").json == []
     monkeypatch.setenv("SWEEPER_RUNS_DIR", "moved")
     assert call("ls", "--json").json == []
+    assert "sweeper run FILE" in call("ls").out

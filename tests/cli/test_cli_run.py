@@ -8,27 +8,30 @@ import pytest
 
 from sweeper import errors
 from sweeper.errors import Interrupted, StudyImportError, SweeperError
-from sweeper.records.events import (
-    AttemptEnded,
-    CheckpointKept,
-    Notice,
-)
+from sweeper.records.events import AttemptEnded, CheckpointKept, Notice
 
 BEGINNING = "importing TensorFlow and s.py ...\n"
 """What `sweeper run s.py` says first."""
 
 
-def test_what_is_typed_reaches_the_sweep(call, sweep):
+def test_what_is_typed_or_set_reaches_the_sweep(call, sweep, monkeypatch):
+    monkeypatch.setenv("SWEEPER_ENGINE_ADDRESS", "tcp://10.0.0.1:8786")
+    monkeypatch.setenv("SWEEPER_LEASE_SECONDS", "90")
     answer = call(
         "run", "s.py:study", "--workers", "3", "--trials", "5", "--engine", "dask",
         "--isolation", "inline", "--storage", "sqlite:///x.db", "--runs-dir", "r",
+        "--gpus", "0,1", "--trials-per-gpu", "2", "--gpu-memory", "512", "--fail-fast",
+        "--grace", "20",
     )  # fmt: skip
-    assert answer.code == 0
+    assert answer.code == 0, answer.err
     (request,) = sweep.requests
     assert (request.source, request.study) == ("s.py:study", None)
-    assert (request.options.slots, request.trials) == (3, 5)
-    assert (request.engine, request.options.isolation) == ("dask", "inline")
-    assert (request.options.storage, request.options.runs_dir) == ("sqlite:///x.db", Path("r"))
+    assert (request.engine, request.engine_address) == ("dask", "tcp://10.0.0.1:8786")
+    options = request.options
+    assert (options.slots, request.trials, options.isolation) == (3, 5, "inline")
+    assert (options.storage, options.runs_dir) == ("sqlite:///x.db", Path("r"))
+    assert (options.gpus, options.trials_per_gpu, options.gpu_memory) == ("0,1", 2, 512)
+    assert (options.fail_fast, options.grace, options.lease_seconds) == (True, 20.0, 90.0)
 
 
 def test_resume_names_the_study_and_no_source(call, sweep):
@@ -65,15 +68,30 @@ def test_failed_trials_exit_3_with_their_error_and_how_to_see_it(call, sweep, fa
     assert (as_json.code, as_json.json["failed"]) == (3, 1)
 
 
-def test_an_interruption_exits_130_with_the_command_that_goes_on(call, sweep):
+@pytest.mark.parametrize(
+    ("words", "resume"),
+    [
+        (
+            ("run", "s.py", "--workers", "2", "--storage", "sqlite:///my runs.db"),
+            "sweeper resume digits --storage 'sqlite:///my runs.db' --workers 2",
+        ),
+        (("resume", "digits"), "sweeper resume digits"),
+        (
+            (
+                "run",
+                "s.py",
+                *["--engine", "ray", "--engine-address", "auto", "--gpus", "all", "--fail-fast"],
+            ),
+            "sweeper resume digits --engine ray --engine-address auto --gpus all",
+        ),
+    ],
+)
+def test_an_interruption_exits_130_with_the_command_that_goes_on(call, sweep, words, resume):
     sweep.error = Interrupted("stopped by SIGINT")
-    answer = call("run", "s.py", "--workers", "2", "--storage", "sqlite:///my runs.db")
+    answer = call(*words)
     assert (answer.code, answer.out) == (130, "")
     assert "stopped by SIGINT" in answer.err
-    resume = "  sweeper resume digits --storage 'sqlite:///my runs.db' --workers 2"
-    assert answer.err.splitlines()[-1] == resume
-    default = call("resume", "digits")
-    assert default.err.splitlines()[-1] == "  sweeper resume digits"
+    assert answer.err.splitlines()[-1] == f"  {resume}"
 
 
 def test_an_interruption_before_the_study_is_known_says_to_run_again(call, sweep):
@@ -123,19 +141,21 @@ def test_an_unexpected_error_is_one_line_that_calls_it_a_bug(call, sweep):
     assert line.startswith("error: RuntimeError: odd thing; this is a bug in sweeper")
 
 
-@pytest.mark.parametrize("words", [("--debug", "run", "s.py"), ("run", "s.py", "--debug")])
-def test_debug_shows_the_traceback(call, sweep, words):
+@pytest.mark.parametrize(
+    ("words", "variable"),
+    [
+        (("--debug", "run", "s.py"), None),
+        (("run", "s.py", "--debug"), None),
+        (("run", "s.py"), None),
+        (("run", "s.py"), "1"),
+        (("run", "s.py"), "0"),
+    ],
+)
+def test_debug_alone_shows_the_traceback(call, sweep, monkeypatch, words, variable):
     sweep.error, sweep.opens = RuntimeError("odd"), None
-    assert "Traceback" in call(*words).err
-    assert "Traceback" not in call("run", "s.py").err
-
-
-def test_the_debug_variable_shows_the_traceback(call, sweep, monkeypatch):
-    sweep.error, sweep.opens = RuntimeError("odd"), None
-    monkeypatch.setenv("SWEEPER_DEBUG", "1")
-    assert "Traceback" in call("run", "s.py").err
-    monkeypatch.setenv("SWEEPER_DEBUG", "0")
-    assert "Traceback" not in call("run", "s.py").err
+    if variable is not None:
+        monkeypatch.setenv("SWEEPER_DEBUG", variable)
+    assert ("Traceback" in call(*words).err) is ("--debug" in words or variable == "1")
 
 
 EVENTS = [

@@ -1,4 +1,4 @@
-"""``worker``, ``stop`` and ``retry``, and what ``run`` says of engines and GPUs: words to requests."""
+"""``worker``, ``stop`` and ``retry``: words to requests."""
 
 import io
 from pathlib import Path
@@ -41,28 +41,6 @@ def stored(bare_directory):
     claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
     repository.finish(claim.token, Ending("failed", error="no such layer"))
     return repository
-
-
-def test_run_passes_on_where_and_on_what_trials_run(call, sweep, monkeypatch):
-    monkeypatch.setenv("SWEEPER_ENGINE_ADDRESS", "tcp://10.0.0.1:8786")
-    monkeypatch.setenv("SWEEPER_LEASE_SECONDS", "90")
-    words = ("--engine", "dask", "--gpus", "0,1", "--trials-per-gpu", "2", "--gpu-memory", "512")
-    answer = call("run", "s.py", *words, "--fail-fast", "--grace", "20")
-    assert answer.code == 0, answer.err
-    [request] = sweep.requests
-    assert (request.engine, request.engine_address) == ("dask", "tcp://10.0.0.1:8786")
-    options = request.options
-    assert (options.gpus, options.trials_per_gpu, options.gpu_memory) == ("0,1", 2, 512)
-    assert (options.fail_fast, options.grace, options.lease_seconds) == (True, 20.0, 90.0)
-
-
-def test_the_command_to_go_on_with_names_cluster_and_gpus(call, sweep):
-    sweep.error = Interrupted()
-    words = ("--engine", "ray", "--engine-address", "auto", "--gpus", "all", "--fail-fast")
-    answer = call("run", "s.py", *words)
-    assert answer.code == 130
-    command = answer.err.strip().splitlines()[-1].strip()
-    assert command == "sweeper resume digits --engine ray --engine-address auto --gpus all"
 
 
 def test_a_worker_is_asked_for_with_its_defaults(call, hosts):

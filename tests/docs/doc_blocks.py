@@ -1,7 +1,5 @@
 """The blocks of a page, which of them run, and as what: a file, a notebook's cell, or commands."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re
@@ -9,7 +7,6 @@ import symtable
 import textwrap
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -36,16 +33,16 @@ class Block:
     shown: str = ""
     program: str = ""
 
-    def __str__(self) -> str:
+    def __str__(self):
         return f"{self.page}:{self.line}"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self):
         return asdict(self)
 
 
-def blocks_of(text: str, page: str) -> list[Block]:
+def blocks_of(text, page):
     """Return every block of a page, in order."""
-    found: list[Block] = []
+    found = []
     end = 0
     for each in _FENCE.finditer(text):
         title = re.search(r'title="([^"]+)"', each["info"])
@@ -66,28 +63,28 @@ def blocks_of(text: str, page: str) -> list[Block]:
     return found
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Every block of the page at this path."""
     return blocks_of(page.read_text(), str(page.relative_to(ROOT)))
 
 
-def all_pages() -> list[Path]:
+def all_pages():
     """Every page that a reader finds, the README first."""
     documents = [p for p in sorted(DOCS.rglob("*.md")) if "generation" not in p.parts]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *documents]
 
 
-def is_guard(statement: ast.stmt) -> bool:
+def is_guard(statement):
     """Return whether a statement is ``if __name__ == "__main__":``."""
     return isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
 
 
-def has_guard(text: str) -> bool:
+def has_guard(text):
     """Return whether something in a block runs only where its file is run as a program."""
     return any(map(is_guard, ast.parse(text).body))
 
 
-def without_guards(text: str) -> str:
+def without_guards(text):
     """Return a block without what runs only where its file is run; the other lines stay in place."""
     lines = text.splitlines(keepends=True)
     for statement in filter(is_guard, ast.parse(text).body):
@@ -96,7 +93,7 @@ def without_guards(text: str) -> str:
     return "".join(lines)
 
 
-def foreign_names(text: str) -> set[str]:
+def foreign_names(text):
     """Return the names that a block uses, and has from somewhere else."""
     module = symtable.symtable(text, "block", "exec")
     own = {each.get_name() for each in module.get_symbols() if each.is_assigned()}
@@ -113,7 +110,7 @@ def foreign_names(text: str) -> set[str]:
     return used - own - set(dir(builtins)) - {"__name__", "__file__"}
 
 
-def as_programs(found: list[Block]) -> list[Block]:
+def as_programs(found):
     """Give the blocks of a page that are run as a file its text."""
     before = ""
     given = []
@@ -132,7 +129,7 @@ def as_programs(found: list[Block]) -> list[Block]:
     return given
 
 
-def studies_of(text: str) -> list[str]:
+def studies_of(text):
     """Return the names that a block gives to its studies."""
     return [
         statement.targets[0].id

@@ -1,7 +1,5 @@
 """Running pages in a process of their own, and what they said."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -9,16 +7,15 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from doc_blocks import ROOT, SHELL, Block, as_programs, blocks
+from doc_blocks import ROOT, SHELL, as_programs, blocks
 from forked_programs import ADDRESS, PROGRAM, programs_for_shells
 
 RUNNER = Path(__file__).with_name("page_runner.py")
 
 
-def environment() -> dict[str, str]:
+def environment():
     """What a page's commands find: this interpreter's, and the ``sweeper`` beside it."""
     programs = Path(sys.executable).parent
     return {
@@ -28,7 +25,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def runnable(page: Path, *, long: bool = False) -> list[Block]:
+def runnable(page, *, long=False):
     """The blocks that are run or written, in order; with the long ones, if they are asked for."""
     markers = ("", "long") if long else ("",)
     return [
@@ -38,7 +35,7 @@ def runnable(page: Path, *, long: bool = False) -> list[Block]:
     ]
 
 
-def checkout(directory: Path, *, epochs: int | None = None) -> Path:
+def checkout(directory, *, epochs=None):
     """A directory with what a checkout has that pages name."""
     directory.mkdir()
     for name in ("studies", "examples"):
@@ -51,13 +48,7 @@ def checkout(directory: Path, *, epochs: int | None = None) -> Path:
     return directory
 
 
-def run_pages(
-    places: Mapping[str, Path],
-    directory: Path,
-    blocks_of: Mapping[str, Sequence[Block]],
-    *,
-    installed: bool = False,
-) -> dict[str, str]:
+def run_pages(places, directory, blocks_of, *, installed=False):
     """Run pages one after the other; the end of what each said, of those that failed."""
     failed = {}
     here = environment()

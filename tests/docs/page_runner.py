@@ -10,8 +10,6 @@ What a page prints goes to a file beside its job. The first failing block ends i
 prints a traceback, has trials that fail or prints something else than the page shows (`look_at`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import doctest
 import gc
@@ -24,12 +22,11 @@ import sys
 import tempfile
 import types
 from pathlib import Path
-from typing import Any
 
 from doc_blocks import without_guards
 
 
-def main(job_file: str) -> None:
+def main(job_file):
     job = json.loads(Path(job_file).read_text())
     os.chdir(job["directory"])
     os.environ.update(job["environment"])
@@ -41,7 +38,7 @@ def main(job_file: str) -> None:
     run_page(job)
 
 
-def _prepare_inline_trials() -> None:
+def _prepare_inline_trials():
     """Trials of cells need the threads that their study has, and a page may run TensorFlow before."""
     import tensorflow as tf
 
@@ -55,7 +52,7 @@ def _prepare_inline_trials() -> None:
     gc.freeze()
 
 
-def run_page(job: dict) -> None:
+def run_page(job):
     page = types.ModuleType("__main__")
     sys.modules["__main__"] = page
     sys.argv = [""]
@@ -84,7 +81,7 @@ def run_page(job: dict) -> None:
         raise AssertionError(msg)
 
 
-def _run_program(block: dict) -> None:
+def _run_program(block):
     """Run a block as ``python FILE``, which has processes of its own for its trials."""
     stem = Path(block["page"]).with_suffix("").name
     file = f"{stem.replace('-', '_').lower()}_{block['line']}.py"
@@ -93,7 +90,7 @@ def _run_program(block: dict) -> None:
     subprocess.run(["python", file], check=True)
 
 
-def _notebook(page: types.ModuleType) -> Any:
+def _notebook(page):
     """Return what runs a page's cells, in the namespace of ``page``."""
     from IPython.core.interactiveshell import InteractiveShell
     from traitlets.config import Config
@@ -109,7 +106,7 @@ def _notebook(page: types.ModuleType) -> Any:
         del os.environ["IPYTHONDIR"]
 
 
-def _run_cell(shell: Any, block: dict) -> None:
+def _run_cell(shell, block):
     """Run a block as a cell; what stands under its guard has been run as a program."""
     inline = {"SWEEPER_ISOLATION": "inline", "SWEEPER_WORKERS": "1"}
     if not block["marker"]:
@@ -121,7 +118,7 @@ def _run_cell(shell: Any, block: dict) -> None:
         os.environ.pop(name, None)
 
 
-def failed_trials() -> int:
+def failed_trials():
     """Return how many trials of the studies below this directory have failed."""
     count = 0
     for file in Path.cwd().rglob("sweeper.db"):
@@ -131,7 +128,7 @@ def failed_trials() -> int:
     return count
 
 
-def look_at(block: dict, printed: str, failed: int) -> None:
+def look_at(block, printed, failed):
     """Raise where a block that ended well has not done what its reader expects.
 
     A block that says itself how it ends, as in ``|| test $? -eq 3``, is about failures.
@@ -153,14 +150,14 @@ def look_at(block: dict, printed: str, failed: int) -> None:
         del given[: found[0] + 1]
 
 
-def _shape(text: str) -> list[str]:
+def _shape(text):
     """Return the lines without what differs from run to run: numbers, widths, what is left out (…)."""
     number = r"(?<![A-Za-z\d])-?\d[\d.]*(?:e[-+]\d+)?|(?<!\S)-(?!\S)"
     lines = (re.sub(number, "#", line.split("…")[0]) for line in text.splitlines())
     return [shaped for line in lines if (shaped := " ".join(line.split()))]
 
 
-def _run_examples(block: dict, names: dict) -> int:
+def _run_examples(block, names):
     """Run the examples of a docstring, which begin with the page's names; how many went wrong."""
     options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=options)
@@ -170,7 +167,7 @@ def _run_examples(block: dict, names: dict) -> int:
     return runner.run(test).failed
 
 
-def _run_shell(text: str, after: str) -> None:
+def _run_shell(text, after):
     """Run a block of the shell; what it changes of directory and environment is there for the next."""
     program = f"{text}\npwd > {after}\nenv -0 >> {after}\n"
     subprocess.run(["bash", "-euo", "pipefail", "-c", program], check=True)

@@ -1,11 +1,7 @@
 """What the public docstrings leave out, read as the site reads them: without importing what they are of."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import griffe
 from doc_blocks import Block
@@ -30,24 +26,23 @@ _NOT_EXPLAINED = ("to_json", "error", "finished")
 
 
 @functools.cache
-def loaded() -> Any:
+def loaded():
     """The package, read from its files."""
-    package: Any = griffe.load("sweeper", search_paths=[ROOT])
-    return package
+    return griffe.load("sweeper", search_paths=[ROOT])
 
 
-def public_paths() -> list[str]:
+def public_paths():
     """Of every public name, and of what it leads to, the path in the package."""
     modules = sweeper._MODULE_OF
     return sorted({*(f"{modules[name]}.{name}" for name in sweeper.__all__), *FURTHER})
 
 
-def public_object(path: str) -> Any:
+def public_object(path):
     """What is there."""
     return loaded()[path.removeprefix("sweeper.")]
 
 
-def described(thing: Any, *kinds: str) -> set[str]:
+def described(thing, *kinds):
     """The names that sections of these kinds in the docstring of ``thing`` describe."""
     if thing.docstring is None:
         return set()
@@ -60,7 +55,7 @@ def described(thing: Any, *kinds: str) -> set[str]:
     return found
 
 
-def has_example(thing: Any) -> bool:
+def has_example(thing):
     """Whether the docstring of ``thing`` has an example that can be run."""
     if thing.docstring is None:
         return False
@@ -68,7 +63,7 @@ def has_example(thing: Any) -> bool:
     return any(each.kind.value == "examples" and ">>> " in _code(each) for each in sections)
 
 
-def examples() -> Iterator[Block]:
+def examples():
     """The examples in the docstrings of the whole package, of public names and of others."""
     for thing in _documented(loaded()):
         for section in thing.docstring.parse("google", warnings=False):
@@ -76,7 +71,7 @@ def examples() -> Iterator[Block]:
                 yield Block(thing.path, thing.lineno or 1, "pycon", _code(section))
 
 
-def _documented(thing: Any) -> Iterator[Any]:
+def _documented(thing):
     """What has a docstring in ``thing``, itself included."""
     if thing.docstring is not None:
         yield thing
@@ -85,7 +80,7 @@ def _documented(thing: Any) -> Iterator[Any]:
             yield from _documented(member)
 
 
-def undescribed(thing: Any) -> Iterator[str]:
+def undescribed(thing):
     """The arguments and attributes of ``thing`` that no text describes."""
     if thing.is_function:
         yield from _arguments(thing, described(thing, "parameters"))
@@ -107,13 +102,13 @@ def undescribed(thing: Any) -> Iterator[str]:
             yield from _arguments(member, described(member, "parameters") | said)
 
 
-def _arguments(function: Any, said: set[str]) -> Iterator[str]:
+def _arguments(function, said):
     for each in function.parameters:
         if each.name not in ("self", "cls") and each.name not in said:
             yield f"{function.path}({each.name})"
 
 
-def _is_field(name: str, member: Any) -> bool:
+def _is_field(name, member):
     return (
         member.is_attribute
         and not name.startswith("_")
@@ -122,5 +117,5 @@ def _is_field(name: str, member: Any) -> bool:
     )
 
 
-def _code(section: Any) -> str:
+def _code(section):
     return "\n".join(text for _, text in section.value)

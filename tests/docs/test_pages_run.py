@@ -5,16 +5,7 @@ import sqlite3
 from dataclasses import replace
 
 import pytest
-from doc_blocks import (
-    ROOT,
-    SHELL,
-    Block,
-    all_pages,
-    as_programs,
-    blocks,
-    blocks_of,
-    has_guard,
-)
+from doc_blocks import ROOT, SHELL, Block, all_pages, as_programs, blocks, blocks_of, has_guard
 from doc_runs import checkout, run_pages, runnable
 from public_docstrings import examples
 

@@ -1,17 +1,13 @@
 """Chromium for tests of pages: what it complains of, asks for, can reach by keyboard, and finds wrong."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Page, expect, sync_playwright
 
 CHROMIUM = Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 ARGUMENTS = [
@@ -57,33 +53,33 @@ class Watched:
     errors: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         self.page.set_default_timeout(PATIENCE)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("console", self._console)
         self.page.on("request", self._request)
 
-    def _console(self, message: Any) -> None:
+    def _console(self, message):
         if message.type == "error":
             self.errors.append(message.text)
 
-    def _request(self, request: Any) -> None:
+    def _request(self, request):
         if not request.url.startswith((self.origin, "data:", "blob:")):
             self.elsewhere.append(request.url)
 
-    def open(self, path: str) -> Page:
+    def open(self, path):
         """Go to a page of the server and wait until it is drawn."""
         self.page.goto(self.origin + path)
         drawn = self.page.locator("html[data-drawn=yes], body:not([data-source])")
         expect(drawn).to_be_attached(timeout=PATIENCE)
         return self.page
 
-    def check(self) -> None:
+    def check(self):
         """Nothing has gone wrong so far."""
         assert self.errors == []
         assert self.elsewhere == []
 
-    def serious(self) -> list[str]:
+    def serious(self):
         """What axe-core finds that keeps somebody from using the page."""
         found = Axe().run(self.page).response["violations"]
         return [
@@ -92,7 +88,7 @@ class Watched:
             if each["impact"] in {"serious", "critical"}
         ]
 
-    def out_of_reach(self) -> list[str]:
+    def out_of_reach(self):
         """What the Tab key does not reach, or reaches without showing it."""
         self.page.evaluate("document.activeElement.blur()")
         unseen = []
@@ -107,7 +103,7 @@ class Watched:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium():
     """Start the browser; without one skip, or fail where CI has to have it."""
     if not CHROMIUM.exists():
         said = f"no browser at {CHROMIUM}: install chromium, or set CHROMIUM to its path"

@@ -1,19 +1,12 @@
 """A real Optuna study in SQLite, and `sweeper dashboard` as the process that a user starts."""
 
-from __future__ import annotations
-
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
-from contextlib import closing
-from pathlib import Path
-from types import TracebackType
-from typing import Self
+from contextlib import closing, contextmanager
+
+from sweeps import RunningCommand
 
 
-def make_study(path: Path, *, wal: bool = True) -> str:
+def make_study(path, *, wal=True):
     """Make the study "digits" with one trial of value 0.876543, and return the database's URL."""
     with closing(sqlite3.connect(path)) as database:
         database.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
@@ -29,39 +22,10 @@ def make_study(path: Path, *, wal: bool = True) -> str:
     return url
 
 
-def environment() -> dict[str, str]:
-    """Return this process's environment, in which the package under test is found."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-
-
-class Dashboard:
-    """`sweeper dashboard` on a free port; ``url`` is what it printed."""
-
-    def __init__(self, storage: str, *more: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "sweeper", "dashboard", "--storage", storage, *more],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        assert self.process.stdout is not None
-        self.url = self.process.stdout.readline().strip()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop(signal.SIGKILL)
-
-    def stop(self, how: signal.Signals) -> tuple[int, str, str]:
-        """Send a signal and return the exit code and what was still printed."""
-        if self.process.returncode is None:
-            self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=20)
-        return self.process.returncode, out, err
+@contextmanager
+def running_dashboard(*words, cwd, port=0):
+    """Run `sweeper dashboard` until the block ends; it is given, and the URL that it printed."""
+    with RunningCommand("dashboard", *words, "--port", port, cwd=cwd) as running:
+        url = running.process.stdout.readline().strip()
+        assert url, running.err
+        yield running, url

@@ -1,12 +1,11 @@
 """Results of studies that were never run, for what draws and prints them."""
 
-from __future__ import annotations
-
+import io
 import math
 import random
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+
+from rich.console import Console
 
 from sweeper.records.results import (
     AttemptRecord,
@@ -19,7 +18,7 @@ from sweeper.records.results import (
     TrialRecord,
 )
 from sweeper.spec.searching import Objective
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution, FloatRange, IntRange
+from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 STEPS = 10
@@ -28,16 +27,23 @@ STEPS = 10
 NASTY = "<img src=x onerror=alert(1)>"
 
 
+def shown(content, width=80, *, terminal=False):
+    """What is printed of ``content`` for people, without colours."""
+    stream = io.StringIO()
+    Console(file=stream, width=width, color_system=None, force_terminal=terminal).print(content)
+    return stream.getvalue()
+
+
 def trial(
-    number: int,
-    scores: list[float],
+    number,
+    scores,
     *,
-    state: str = "complete",
-    params: Mapping[str, CategoricalChoice] | None = None,
-    distributions: Mapping[str, Distribution] | None = None,
-    killed_after: int | None = None,
-    **changes: Any,
-) -> TrialRecord:
+    state="complete",
+    params=None,
+    distributions=None,
+    killed_after=None,
+    **changes,
+):
     """A trial whose epochs reported these values as ``score``, killed once where it is asked for."""
     start = BEGAN + timedelta(seconds=9 * number)
     end = start + timedelta(seconds=60)
@@ -71,7 +77,7 @@ def trial(
     )
 
 
-def results(*trials: TrialRecord, name: str = "drawn", direction: str = "maximize") -> StudyResults:
+def results(*trials, name="drawn", direction="maximize"):
     """The results of a study that has these trials."""
     complete = [t for t in trials if t.state == "complete" and t.value is not None]
     sign = 1 if direction == "maximize" else -1
@@ -88,7 +94,7 @@ def results(*trials: TrialRecord, name: str = "drawn", direction: str = "maximiz
     return StudyResults(status, trials)
 
 
-def front(*pairs: tuple[float, float]) -> StudyResults:
+def front(*pairs):
     """A study of two objectives, both to be maximized, whose trials have these values."""
     objectives = (Objective("score", "maximize"), Objective("speed", "maximize"))
     trials = [
@@ -106,15 +112,15 @@ def front(*pairs: tuple[float, float]) -> StudyResults:
     return StudyResults(status, tuple(trials))
 
 
-def large(count: int, epochs: int) -> StudyResults:
+def large(count, epochs):
     """A study of many trials with conditional, logarithmic and categorical parameters."""
     draws = random.Random(1)
     trials = []
     for number in range(count):
         rate = 10 ** draws.uniform(-4, -1)
         optimizer = draws.choice(["sgd", NASTY])
-        params: dict[str, CategoricalChoice] = {"rate": rate, NASTY: optimizer, "units": 16}
-        distributions: dict[str, Distribution] = {
+        params = {"rate": rate, NASTY: optimizer, "units": 16}
+        distributions = {
             "rate": FloatRange(1e-4, 0.1, log=True),
             NASTY: Categorical(("sgd", NASTY)),
             "units": IntRange(8, 64),

@@ -4,23 +4,16 @@ Trial 0 is killed in its third epoch and resumed; it and trial 1 end. Trial 2 th
 third epoch until it is let go, so that all that is shown of the study stands still.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from study_files import StudyText
 from sweeps import LIMIT, RunningCommand, database_url
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.records.results import TrialRecord
 
 NAME = "resumed-sweep"
 EPOCHS = 4
@@ -57,18 +50,18 @@ class HeldStudy:
         storage: Its database.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory):
         self.directory = directory
         self.storage = database_url(directory / "runs")
         self._gates = directory / "gates"
         self._gates.mkdir()
         self._opened = ExitStack()
-        self._repository: Repository | None = None
+        self._repository = None
         file = HELD.write(directory / "held.py")
         environment = {"SWEEPER_TEST_GATES": str(self._gates)}
         self._run = RunningCommand("run", file, "--workers", 2, cwd=directory, env=environment)
 
-    def __enter__(self) -> Self:
+    def __enter__(self):
         self._wait(lambda t: _held(t, 0, attempts=1) and _held(t, 1, attempts=1))
         # The disk decides from where a trial resumes; the row of a checkpoint is written later.
         step = f"runs/{NAME}/trial-00000/attempt-01/checkpoints/step-000000040"
@@ -81,25 +74,20 @@ class HeldStudy:
         self._wait(lambda t: _held(t, 2, attempts=1))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind, error, trace):
         self._opened.close()
         self._run.__exit__(kind, error, trace)
 
-    def let_go(self, *numbers: int) -> None:
+    def let_go(self, *numbers):
         """Have these trials train on."""
         for number in numbers:
             (self._gates / str(number)).touch()
 
-    def end(self) -> int:
+    def end(self):
         """Wait for the run's end; its exit code."""
         return self._run.end()
 
-    def trials(self) -> tuple[TrialRecord, ...]:
+    def trials(self):
         """The trials so far; none before the study is there."""
         if self._repository is None and (self.directory / "runs" / "sweeper.db").exists():
             database = self._opened.enter_context(Database.open(self.storage, create=True))
@@ -108,7 +96,7 @@ class HeldStudy:
             return ()
         return self._repository.trials(NAME)
 
-    def _wait(self, reached: Callable[[tuple[TrialRecord, ...]], bool]) -> None:
+    def _wait(self, reached):
         deadline = time.monotonic() + LIMIT
         while not reached(self.trials()):
             assert self._run.process.poll() is None, self._run.err
@@ -116,7 +104,7 @@ class HeldStudy:
             time.sleep(0.1)
 
 
-def _held(trials: tuple[TrialRecord, ...], number: int, *, attempts: int) -> bool:
+def _held(trials, number, *, attempts):
     """Whether the trial waits at its third epoch, in that attempt."""
     if len(trials) <= number:
         return False

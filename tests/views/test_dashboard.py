@@ -1,7 +1,5 @@
 """The dashboard: fenced to reads, harmless to workers, clear about what is missing."""
 
-from __future__ import annotations
-
 import json
 import signal
 import socket
@@ -9,129 +7,94 @@ import sqlite3
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
-from dashboard_process import Dashboard, make_study
-from sweeps import RunningCommand
+from dashboard_process import make_study, running_dashboard
 
 from sweeper.errors import DatabaseUnavailableError, ExecutionError, StorageError, UsageError
 from sweeper.views.page.dashboard import fenced, is_loopback, open_dashboard
 
 
-def test_no_other_page_may_read_what_is_answered() -> None:
-    def open_to_all(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        del environ
-        start_response("200 OK", [("Access-Control-Allow-Origin", "*"), ("X-Other", "kept")])
-        return [b""]
+def answered(method, path, *, host="127.0.0.1:8080", local=True):
+    """Return status and headers of a fenced application that lets every page read it."""
 
-    environ: dict[str, Any] = {}
+    def inner(environ, start_response):
+        start_response("200 OK", [("Access-Control-Allow-Origin", "*"), ("X-Other", "kept")])
+        return [b"inside"]
+
+    environ = {}
     setup_testing_defaults(environ)
-    sent: list[tuple[str, str]] = []
-    application = fenced(open_to_all, local_only=True)  # type: ignore[arg-type]
-    application(environ, lambda status, headers, *_: sent.extend(headers))  # type: ignore[arg-type]
-    names = {name.lower() for name, _ in sent}
+    environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": host}
+    given = []
+    body = fenced(inner, local_only=local)(environ, lambda *words: given.extend(words))
+    assert (b"".join(body) == b"inside") is given[0].startswith("200")
+    return given[0], dict(given[1])
+
+
+def ask(method, path, **options):
+    return answered(method, path, **options)[0]
+
+
+def test_no_other_page_may_read_what_is_answered():
+    names = {name.lower() for name in answered("GET", "/dashboard")[1]}
     assert "access-control-allow-origin" not in names
     assert {"x-other", "x-content-type-options"} <= names
 
 
-def inner(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    del environ
-    start_response("200 OK", [])
-    return [b"inside"]
-
-
-def ask(method: str, path: str, *, host: str = "127.0.0.1:8080", local: bool = True) -> str:
-    """Return the status that a fenced application answers with."""
-    environ: dict[str, Any] = {}
-    setup_testing_defaults(environ)
-    environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "HTTP_HOST": host}
-    answered: list[str] = []
-
-    def start_response(status: str, headers: object) -> None:
-        del headers
-        answered.append(status)
-
-    application = fenced(inner, local_only=local)  # type: ignore[arg-type]
-    body = b"".join(application(environ, start_response))  # type: ignore[arg-type]
-    assert (body == b"inside") is answered[0].startswith("200")
-    return answered[0]
+@pytest.mark.parametrize("words", ["GET /dashboard", "GET /api/studies/1", "HEAD /"])
+def test_reads_pass(words):
+    assert ask(*words.split()) == "200 OK"
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
+    "words",
     [
-        ("GET", "/dashboard"),
-        ("GET", "/api/studies/1"),
-        ("HEAD", "/"),
+        "DELETE /api/studies/1",
+        "POST /api/studies",
+        "POST /api/studies/1/rename",
+        "POST /api/trials/1/tell",
+        "POST /api/trials/1/user-attrs",
+        "POST /api/studies/1/2/skip",
+        "PUT /api/studies/1/preference_feedback_component",
+        "PUT /api/studies/1/note",
+        "PUT /api/studies/1/25/note",
+        "POST /incompatible-rdb-schema",
+        "POST /sweeper/studies/digits",
+        "PATCH /sweeper/studies/digits",
     ],
 )
-def test_reads_pass(method: str, path: str) -> None:
-    assert ask(method, path) == "200 OK"
+def test_what_workers_rely_on_cannot_be_written(words):
+    assert ask(*words.split()) == "403 Forbidden"
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("DELETE", "/api/studies/1"),
-        ("POST", "/api/studies"),
-        ("POST", "/api/studies/1/rename"),
-        ("POST", "/api/trials/1/tell"),
-        ("POST", "/api/trials/1/user-attrs"),
-        ("POST", "/api/studies/1/2/skip"),
-        ("PUT", "/api/studies/1/preference_feedback_component"),
-        ("PUT", "/api/studies/1/note"),
-        ("PUT", "/api/studies/1/25/note"),
-        ("POST", "/incompatible-rdb-schema"),
-        ("POST", "/sweeper/studies/digits"),
-        ("PATCH", "/sweeper/studies/digits"),
-    ],
-)
-def test_what_workers_rely_on_cannot_be_written(method: str, path: str) -> None:
-    assert ask(method, path) == "403 Forbidden"
+LOCAL = ("localhost", "localhost:1", "127.0.0.1:99", "[::1]:80")
+FOREIGN = ("evil.example", "evil.example:8080", "", "10.0.0.1", "[::2]:80")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8080", "", "10.0.0.1", "[::2]:80"])
-def test_a_local_dashboard_answers_to_local_names_only(host: str) -> None:
-    assert ask("GET", "/dashboard", host=host) == "403 Forbidden"
+@pytest.mark.parametrize("host", [*LOCAL, *FOREIGN])
+def test_a_local_dashboard_answers_to_every_name_of_this_machine_and_to_no_other(host):
+    assert ask("GET", "/dashboard", host=host) == ("200 OK" if host in LOCAL else "403 Forbidden")
     assert ask("GET", "/dashboard", host=host, local=False) == "200 OK"
 
 
-@pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1:99", "[::1]:80"])
-def test_every_name_of_this_machine_is_local(host: str) -> None:
-    assert ask("GET", "/dashboard", host=host) == "200 OK"
-
-
-def test_loopback_is_distinguished_from_the_rest() -> None:
+def test_loopback_is_distinguished_from_the_rest():
     assert all(map(is_loopback, ["127.0.0.1", "127.9.9.9", "::1", "localhost"]))
     assert not any(map(is_loopback, ["0.0.0.0", "::", "10.0.0.1", "example.org", ""]))
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(DatabaseUnavailableError, match="there is no database"):
-        open_dashboard(f"sqlite:///{tmp_path}/no.db", port=0)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.db").write_text("hello " * 100)
-    with pytest.raises(DatabaseUnavailableError, match=r"x\.db cannot be read"):
-        open_dashboard(f"sqlite:///{tmp_path}/x.db", port=0)
-
-
-def test_a_database_without_studies_of_optuna_is_named(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "x.db")) as database:
+def test_a_file_that_is_no_database_and_one_without_studies_of_optuna_are_named(tmp_path):
+    (tmp_path / "notes.db").write_text("hello " * 100)
+    with closing(sqlite3.connect(tmp_path / "other.db")) as database:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("CREATE TABLE t (x)")
-    with pytest.raises(DatabaseUnavailableError, match=r"x\.db cannot be shown"):
-        open_dashboard(f"sqlite:///{tmp_path}/x.db", port=0)
+    for name, said in (("notes", "read"), ("other", "shown")):
+        with pytest.raises(DatabaseUnavailableError, match=rf"{name}\.db cannot be {said}"):
+            open_dashboard(f"sqlite:///{tmp_path}/{name}.db", port=0)
 
 
-def test_a_database_with_a_rollback_log_is_refused_and_wal_is_not(tmp_path: Path) -> None:
+def test_a_database_with_a_rollback_log_is_refused_and_wal_is_not(tmp_path):
     storage = make_study(tmp_path / "old.db", wal=False)
     with pytest.raises(StorageError, match=r"journal mode 'delete'.*expected 'wal'"):
         open_dashboard(storage, port=0)
@@ -141,7 +104,7 @@ def test_a_database_with_a_rollback_log_is_refused_and_wal_is_not(tmp_path: Path
     server.close()
 
 
-def test_a_taken_port_says_what_to_do(tmp_path: Path) -> None:
+def test_a_taken_port_says_what_to_do(tmp_path):
     storage = make_study(tmp_path / "s.db")
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = taken.getsockname()[1]
@@ -149,9 +112,7 @@ def test_a_taken_port_says_what_to_do(tmp_path: Path) -> None:
             open_dashboard(storage, port=port)
 
 
-def test_without_the_extra_the_command_that_installs_it_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_the_command_that_installs_it_is_said(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
     with pytest.raises(UsageError, match=r"pip install .*\[dashboard\]'"):
         open_dashboard(f"sqlite:///{tmp_path}/s.db", port=0)
@@ -160,30 +121,26 @@ def test_without_the_extra_the_command_that_installs_it_is_said(
 @pytest.mark.parametrize(
     "how", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.whole)]
 )
-def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(
-    tmp_path: Path, how: signal.Signals
-) -> None:
+def test_the_url_is_all_of_stdout_it_answers_and_a_signal_ends_it_with_0(tmp_path, how):
     storage = make_study(tmp_path / "s.db")
-    with Dashboard(storage, "--port", "0") as dashboard:
-        assert dashboard.url.startswith("http://127.0.0.1:")
-        with urllib.request.urlopen(f"{dashboard.url}api/studies", timeout=10) as answer:
+    with running_dashboard("--storage", storage, cwd=tmp_path) as (running, url):
+        assert url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(f"{url}api/studies", timeout=10) as answer:
             names = [s["study_name"] for s in json.load(answer)["study_summaries"]]
         assert names == ["digits"]
-        request = urllib.request.Request(f"{dashboard.url}api/studies/1", method="DELETE")
+        request = urllib.request.Request(f"{url}api/studies/1", method="DELETE")
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(request, timeout=10)
         refused.value.close()
-        code, out, err = dashboard.stop(how)
-        assert (code, out) == (0, "")
-        assert err.endswith(f"{dashboard.url}sweeper/\nCtrl-C stops it.\n")
+        running.signal(how)
+        assert (running.end(), running.process.stdout.read()) == (0, "")
+        assert running.err.endswith(f"{url}sweeper/\nCtrl-C stops it.\n")
 
 
-def test_beyond_this_machine_it_warns_that_there_is_no_login(tmp_path: Path) -> None:
-    storage = make_study(tmp_path / "s.db")
-    words = ("--storage", storage, "--port", 0, "--host", "0.0.0.0")
-    with RunningCommand("dashboard", *words, cwd=tmp_path) as dashboard:
-        assert dashboard.process.stdout is not None
-        assert dashboard.process.stdout.readline().startswith("http://")
-        dashboard.signal(signal.SIGTERM)
-        assert dashboard.end() == 0
-    assert "no login" in dashboard.err
+def test_beyond_this_machine_it_warns_that_there_is_no_login(tmp_path):
+    words = ("--storage", make_study(tmp_path / "s.db"), "--host", "0.0.0.0")
+    with running_dashboard(*words, cwd=tmp_path) as (running, url):
+        assert url.startswith("http://")
+        running.signal(signal.SIGTERM)
+        assert running.end() == 0
+    assert "no login" in running.err

@@ -1,20 +1,16 @@
 """The page of a report in Chromium: opened from disk without a network, sorted, filtered, brushed, read."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browsing import Watched, chromium
 from drawn_studies import NASTY
-from kinds_of_studies import write_extended, write_halved, write_repeated
-from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect
-from recorded_studies import PARAMETER, database
+from playwright.sync_api import expect
+from recorded_studies import PARAMETER, database, write_extended, write_halved, write_repeated
 
 from sweeper.cli.main import main
 from sweeper.db.database import Database
@@ -26,7 +22,7 @@ ALL_IN_VIEW = 6000
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+def url(tmp_path_factory):
     storage = database(tmp_path_factory.mktemp("recorded") / "sweeper.db")
     with Database.open(storage, create=False) as opened:
         repository = Repository(opened)
@@ -36,53 +32,63 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return storage
 
 
-def report(url: str, study: str, path: Path, *more: str) -> Path:
+def report(url, study, path, *more):
     assert main(["report", study, "--storage", url, "--output", str(path), *more]) == 0
     return path
 
 
 @pytest.fixture(scope="module")
-def written(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def written(url, tmp_path_factory):
     return report(url, "recorded", tmp_path_factory.mktemp("report") / "page.html")
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with chromium() as started:
         yield started
 
 
 @pytest.fixture
-def opened(browser: Browser, written: Path) -> Iterator[Watched]:
-    with browser.new_context(viewport={"width": 1280, "height": ALL_IN_VIEW}) as context:
-        context.set_offline(True)
-        watched = Watched(context.new_page(), "file://")
-        open_report(watched, written)
-        yield watched
-        watched.check()
+def show(browser):
+    """Opens reports in windows in which every picture is drawn, unless another size is given."""
+    with ExitStack() as stack:
+
+        def opened(path, place="", *, width=1280, height=ALL_IN_VIEW, **options):
+            viewport = {"width": width, "height": height}
+            context = stack.enter_context(browser.new_context(viewport=viewport, **options))
+            context.set_offline(True)
+            watched = Watched(context.new_page(), "file://")
+            watched.page.goto(path.as_uri() + place)
+            watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
+            return watched
+
+        yield opened
 
 
-def open_report(watched: Watched, path: Path) -> Page:
-    watched.page.goto(path.as_uri())
-    watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
-    return watched.page
+@pytest.fixture
+def opened(show, written):
+    watched = show(written)
+    yield watched
+    watched.check()
 
 
-def rows(page: Page) -> Locator:
-    return page.locator("#trials-table tbody tr:visible")
+@pytest.fixture
+def page_of(url, show, tmp_path):
+    """The page of the report of a study."""
+    return lambda study: show(report(url, study, tmp_path / "page.html")).page
 
 
-def trial_numbers(page: Page) -> list[int]:
+def trial_numbers(page):
     return [
         int(text) for text in page.locator("#trials-table tbody tr:visible th").all_inner_texts()
     ]
 
 
-def curves(page: Page) -> Locator:
+def curves(page):
     return page.locator("#curves-picture .scatterlayer .trace path.js-line")
 
 
-def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opened: Watched) -> None:
+def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opened):
     page = opened.page
     for name in ("curves", "scatter"):
         assert page.locator(f"#{name}-picture svg.main-svg").count() > 0, name
@@ -96,18 +102,17 @@ def test_every_picture_is_drawn_without_a_network_or_a_word_in_the_console(opene
 
 
 @pytest.mark.whole
-def test_a_picture_is_drawn_when_it_comes_into_view(browser: Browser, written: Path) -> None:
-    with browser.new_context(viewport={"width": 1280, "height": 300}) as context:
-        page = open_report(Watched(context.new_page(), "file://"), written)
-        assert page.locator(".picture svg").count() == 0
-        for name in ("scatter", "parallel", "curves"):
-            page.locator(f"#{name}-heading").scroll_into_view_if_needed()
-            page.locator(f"#{name}-picture").scroll_into_view_if_needed()
-            expect(page.locator(f"#{name}-picture svg").first).to_be_visible()
-        expect(page.locator("#parallel-picture path.chosen")).to_have_count(5)
+def test_a_picture_is_drawn_when_it_comes_into_view(show, written):
+    page = show(written, height=300).page
+    assert page.locator(".picture svg").count() == 0
+    for name in ("scatter", "parallel", "curves"):
+        page.locator(f"#{name}-heading").scroll_into_view_if_needed()
+        page.locator(f"#{name}-picture").scroll_into_view_if_needed()
+        expect(page.locator(f"#{name}-picture svg").first).to_be_visible()
+    expect(page.locator("#parallel-picture path.chosen")).to_have_count(5)
 
 
-def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened: Watched) -> None:
+def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened):
     page = opened.page
     assert trial_numbers(page)[:3] == [11, 10, 9], "the best first"
     head = page.locator("#trials-table thead th")
@@ -128,7 +133,7 @@ def test_any_column_sorts_both_ways_and_values_that_are_missing_come_last(opened
     assert trial_numbers(page) == list(range(12))
 
 
-def test_filters_go_by_state_text_and_range_and_say_how_many(opened: Watched) -> None:
+def test_filters_go_by_state_text_and_range_and_say_how_many(opened):
     page = opened.page
     page.get_by_label("failed").check()
     assert trial_numbers(page) == [2]
@@ -148,11 +153,11 @@ def test_filters_go_by_state_text_and_range_and_say_how_many(opened: Watched) ->
     assert set(trial_numbers(page)) == {5}
     assert page.locator("#parallel-picture path:not(.left-out)").count() == 1
     page.get_by_role("button", name="Show all trials").click()
-    expect(rows(page)).to_have_count(12)
+    expect(page.locator("#trials-table tbody tr:visible")).to_have_count(12)
     assert page.locator("#parallel-picture path.left-out").count() == 0
 
 
-def test_a_brush_filters_the_table_and_a_click_ends_it(opened: Watched) -> None:
+def test_a_brush_filters_the_table_and_a_click_ends_it(opened):
     page = opened.page
     axis = page.locator("[data-axis-brush='param:units']")
     axis.scroll_into_view_if_needed()
@@ -176,7 +181,7 @@ def test_a_brush_filters_the_table_and_a_click_ends_it(opened: Watched) -> None:
     assert field.input_value() == ""
 
 
-def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened: Watched) -> None:
+def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened):
     page = opened.page
     assert curves(page).count() == 5, "the leaders at first"
     for number in (0, 1):
@@ -206,7 +211,7 @@ def test_chosen_trials_are_overlaid_by_any_metric_axis_and_smoothing(opened: Wat
 
 
 @pytest.mark.whole
-def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened: Watched) -> None:
+def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened):
     found = opened.page.evaluate(
         """() => {
           const trial = store.trials.get(1);
@@ -222,7 +227,7 @@ def test_smoothing_is_a_debiased_average_and_times_are_within_attempts(opened: W
     assert found[2:] == [50, 120, 160, 100], "the second attempt ran the fourth epoch again"
 
 
-def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened: Watched) -> None:
+def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened):
     page = opened.page
     page.locator("#trials-table").get_by_role("link", name="trial 1", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Trial 1 of recorded")
@@ -246,7 +251,7 @@ def test_a_trial_has_all_that_is_known_of_it_and_the_way_back(opened: Watched) -
     expect(page.locator("#trial-error")).to_have_text(f"ValueError: {NASTY}")
 
 
-def test_what_a_user_wrote_is_text_and_nothing_else(opened: Watched, written: Path) -> None:
+def test_what_a_user_wrote_is_text_and_nothing_else(opened, written):
     page = opened.page
     assert page.locator("img").count() == 0
     assert page.evaluate("document.querySelectorAll('[onerror]').length") == 0
@@ -255,7 +260,7 @@ def test_what_a_user_wrote_is_text_and_nothing_else(opened: Watched, written: Pa
     expect(page.locator("#scatter-picture .xtitle")).to_have_text(PARAMETER)
 
 
-def test_the_policy_lets_no_other_script_run(opened: Watched) -> None:
+def test_the_policy_lets_no_other_script_run(opened):
     ran = opened.page.evaluate(
         """() => {
             const script = document.createElement("script");
@@ -269,10 +274,7 @@ def test_the_policy_lets_no_other_script_run(opened: Watched) -> None:
     opened.errors.clear()  # the browser's word on what was just refused
 
 
-def status_of(url: str, study: str, capsys: pytest.CaptureFixture[str]) -> Any:
-    capsys.readouterr()
-    assert main(["status", study, "--json", "--storage", url]) == 0
-    return json.loads(capsys.readouterr().out)
+STATES = ["complete", "running", "interrupted", "paused", "pruned", "failed", "waiting"]
 
 
 @pytest.mark.parametrize(
@@ -284,79 +286,58 @@ def status_of(url: str, study: str, capsys: pytest.CaptureFixture[str]) -> Any:
         pytest.param("halved", marks=pytest.mark.whole),
     ],
 )
-def test_every_number_is_that_of_status(
-    url: str, study: str, browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_number_is_that_of_status(url, study, page_of, capsys):
     """Of a study with a killed, an extended, a halved and a repeated trial."""
-    path = report(url, study, tmp_path / "page.html")
-    said = status_of(url, study, capsys)
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        for state in (
-            "complete",
-            "running",
-            "interrupted",
-            "paused",
-            "pruned",
-            "failed",
-            "waiting",
-        ):
-            expect(page.locator(f"#count-{state}")).to_have_count(1 if said[state] else 0)
-            if said[state]:
-                expect(page.locator(f"#count-{state}")).to_have_text(str(said[state]))
-        shown = {}
-        for row in page.locator("#trials-table tbody tr").all():
-            cells = row.locator("th, td").all_inner_texts()
-            shown[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
-        assert shown == {
-            t["number"]: (
-                t["state"],
-                "-" if t["value"] is None else f"{t['value']:.6g}",
-                f"{t['epoch']} of {t['epochs']}",
-            )
-            for t in said["trials"]
-        }
-        expect(page.locator("#configurations")).to_be_visible(visible=bool(said["configurations"]))
-        assert page.locator("#configurations-table tbody tr").count() == len(said["configurations"])
+    page = page_of(study)
+    capsys.readouterr()
+    assert main(["status", study, "--json", "--storage", url]) == 0
+    said = json.loads(capsys.readouterr().out)
+    for state in STATES:
+        expect(page.locator(f"#count-{state}")).to_have_count(1 if said[state] else 0)
+        if said[state]:
+            expect(page.locator(f"#count-{state}")).to_have_text(str(said[state]))
+    shown = {}
+    for row in page.locator("#trials-table tbody tr").all():
+        cells = row.locator("th, td").all_inner_texts()
+        shown[int(cells[0])] = (cells[1].split()[0], cells[2], cells[3])
+    assert shown == {
+        t["number"]: (
+            t["state"],
+            "-" if t["value"] is None else f"{t['value']:.6g}",
+            f"{t['epoch']} of {t['epochs']}",
+        )
+        for t in said["trials"]
+    }
+    expect(page.locator("#configurations")).to_be_visible(visible=bool(said["configurations"]))
+    assert page.locator("#configurations-table tbody tr").count() == len(said["configurations"])
 
 
-def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(
-    url: str, browser: Browser, tmp_path: Path
-) -> None:
-    path = report(url, "longer", tmp_path / "page.html")
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        expect(page.locator("#trials-table-0")).to_contain_text("extended from 2")
-        expect(page.locator("#trials-table-1")).not_to_contain_text("extended")
-        expect(page.locator("#importance")).to_be_hidden()
-        expect(page.locator("#scatter")).to_be_hidden()
-        expect(page.locator("#rungs")).to_be_hidden()
+def test_an_extended_trial_is_marked_and_compared_with_none_of_another_length(page_of):
+    page = page_of("longer")
+    expect(page.locator("#trials-table-0")).to_contain_text("extended from 2")
+    expect(page.locator("#trials-table-1")).not_to_contain_text("extended")
+    for part in ("#importance", "#scatter", "#rungs"):
+        expect(page.locator(part)).to_be_hidden()
 
 
-def test_a_halved_study_has_who_was_promoted(url: str, browser: Browser, tmp_path: Path) -> None:
-    path = report(url, "halved", tmp_path / "page.html")
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        first = page.locator("#rungs-table tbody tr").first
-        expect(first).to_contain_text("1 (0.1), 3 (0.2)")
-        page.evaluate("location.hash = 'trial-0'")
-        expect(page.locator("#trial-rungs-table")).to_contain_text("ended here")
-        page.evaluate("location.hash = 'trial-1'")
-        expect(page.locator("#trial-rungs-table tbody tr")).to_have_count(2)
+def test_a_halved_study_has_who_was_promoted(page_of):
+    page = page_of("halved")
+    first = page.locator("#rungs-table tbody tr").first
+    expect(first).to_contain_text("1 (0.1), 3 (0.2)")
+    page.evaluate("location.hash = 'trial-0'")
+    expect(page.locator("#trial-rungs-table")).to_contain_text("ended here")
+    page.evaluate("location.hash = 'trial-1'")
+    expect(page.locator("#trial-rungs-table tbody tr")).to_have_count(2)
 
 
-def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
-    url: str, browser: Browser, tmp_path: Path
-) -> None:
-    path = report(url, "repeated", tmp_path / "page.html")
-    with browser.new_context() as context:
-        page = open_report(Watched(context.new_page(), "file://"), path)
-        expect(page.locator("#answer")).to_contain_text("onfiguration 1 leads with 0.901")
-        first = page.locator("#configurations-table tbody tr").first
-        expect(first).to_contain_text("0.9010 ± 0.0025")
-        assert first.locator("circle").count() == 3
-        expect(first.get_by_role("link")).to_have_text(["3", "4", "5"])
-        page.locator("#configurations-table thead").get_by_role("button", name="mean").click()
+def test_configurations_have_an_interval_and_a_dot_for_each_repeat(page_of):
+    page = page_of("repeated")
+    expect(page.locator("#answer")).to_contain_text("onfiguration 1 leads with 0.901")
+    first = page.locator("#configurations-table tbody tr").first
+    expect(first).to_contain_text("0.9010 ± 0.0025")
+    assert first.locator("circle").count() == 3
+    expect(first.get_by_role("link")).to_have_text(["3", "4", "5"])
+    page.locator("#configurations-table thead").get_by_role("button", name="mean").click()
 
 
 @pytest.mark.parametrize(
@@ -368,44 +349,35 @@ def test_configurations_have_an_interval_and_a_dot_for_each_repeat(
         pytest.param("dark", "#trial-1", marks=pytest.mark.whole),
     ],
 )
-def test_nothing_keeps_anybody_from_reading_or_reaching(
-    browser: Browser, written: Path, scheme: Any, place: str
-) -> None:
-    size: ViewportSize = {"width": 1280, "height": ALL_IN_VIEW}
-    with browser.new_context(color_scheme=scheme, viewport=size) as context:
-        watched = Watched(context.new_page(), "file://")
-        watched.page.goto(written.as_uri() + place)
-        watched.page.wait_for_selector("html[data-drawn=yes]", state="attached")
-        assert watched.serious() == []
-        assert watched.out_of_reach() == []
+def test_nothing_keeps_anybody_from_reading_or_reaching(show, written, scheme, place):
+    watched = show(written, place, color_scheme=scheme)
+    assert watched.serious() == []
+    assert watched.out_of_reach() == []
 
 
 @pytest.mark.parametrize(
     "width", [WIDTHS[0], *(pytest.param(width, marks=pytest.mark.whole) for width in WIDTHS[1:])]
 )
-def test_only_frames_scroll_sideways_and_the_trials_column_stays(
-    browser: Browser, written: Path, width: int
-) -> None:
-    with browser.new_context(viewport={"width": width, "height": ALL_IN_VIEW}) as context:
-        page = open_report(Watched(context.new_page(), "file://"), written)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert page.locator("#scatter-picture .main-svg").count() > 0
-        wider = page.evaluate(
-            """() => [...document.querySelectorAll(".picture .main-svg")].filter(
-              (one) => one.getBoundingClientRect().width > one.closest("section").clientWidth + 1).length"""
-        )
-        assert wider == 0, "no picture lies over the one beside it"
-        frame = page.locator("#trials-table .scrolling")
-        before = page.locator("#trials-table tbody th").first.bounding_box()
-        frame.evaluate("one => { one.scrollLeft = 500; }")
-        assert page.locator("#trials-table tbody th").first.bounding_box() == before
-        page.evaluate("location.hash = 'trial-1'")
-        expect(page.locator("#trial-view")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_only_frames_scroll_sideways_and_the_trials_column_stays(show, written, width):
+    page = show(written, width=width).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#scatter-picture .main-svg").count() > 0
+    wider = page.evaluate(
+        """() => [...document.querySelectorAll(".picture .main-svg")].filter(
+          (one) => one.getBoundingClientRect().width > one.closest("section").clientWidth + 1).length"""
+    )
+    assert wider == 0, "no picture lies over the one beside it"
+    frame = page.locator("#trials-table .scrolling")
+    before = page.locator("#trials-table tbody th").first.bounding_box()
+    frame.evaluate("one => { one.scrollLeft = 500; }")
+    assert page.locator("#trials-table tbody th").first.bounding_box() == before
+    page.evaluate("location.hash = 'trial-1'")
+    expect(page.locator("#trial-view")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 @pytest.mark.whole
-def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
+def test_it_prints_with_every_picture_within_the_page(opened):
     page = opened.page
     page.emulate_media(media="print")
     page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
@@ -418,7 +390,7 @@ def test_it_prints_with_every_picture_within_the_page(opened: Watched) -> None:
 
 
 @pytest.mark.whole
-def test_the_first_key_leads_past_the_header(opened: Watched) -> None:
+def test_the_first_key_leads_past_the_header(opened):
     page = opened.page
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
@@ -426,9 +398,7 @@ def test_the_first_key_leads_past_the_header(opened: Watched) -> None:
     assert page.evaluate("document.activeElement.id") == "content"
 
 
-def test_only_a_report_is_replaced_unless_it_is_forced(
-    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_report_is_replaced_unless_it_is_forced(url, tmp_path, capsys):
     path = tmp_path / "thesis.html"
     path.write_text("my only copy")
     options = ["report", "other", "--storage", url, "--output", str(path)]
@@ -440,9 +410,7 @@ def test_only_a_report_is_replaced_unless_it_is_forced(
     assert [each.name for each in tmp_path.iterdir()] == ["thesis.html"]
 
 
-def test_the_default_name_is_the_studys(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_default_name_is_the_studys(url, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["report", "other", "--storage", url]) == 0
     assert capsys.readouterr().out == "other-report.html\n"
@@ -450,7 +418,7 @@ def test_the_default_name_is_the_studys(
 
 
 @pytest.mark.whole
-def test_a_picture_is_saved_as_png(opened: Watched) -> None:
+def test_a_picture_is_saved_as_png(opened):
     page = opened.page
     for name in ("curves", "scatter"):
         with page.expect_download() as saved:
@@ -460,8 +428,8 @@ def test_a_picture_is_saved_as_png(opened: Watched) -> None:
 
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    url, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     from sweeper.views.page.report import page_template
 

@@ -3,73 +3,66 @@
 With ``SWEEPER_PICTURES`` set to a directory, the pictures of the documentation are written there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from browsing import Watched, chromium
+from dashboard_process import running_dashboard
 from held_study import EPOCHS, NAME, HeldStudy
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import expect
 from recorded_studies import database
-from sweeps import RunningCommand, command
+from sweeps import command
 
 PICTURES = os.environ.get("SWEEPER_PICTURES")
-VIEWPORT: ViewportSize = {"width": 1200, "height": 6000}
+VIEWPORT = {"width": 1200, "height": 6000}
 STUDY = f"sweeper/studies/{NAME}"
 OURS = ("sweeper/", STUDY, f"{STUDY}#trial-0", "sweeper/nothing")
 
 
 @pytest.fixture(scope="module")
-def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeldStudy]:
+def held(tmp_path_factory):
     with HeldStudy(tmp_path_factory.mktemp("held")) as study:
         yield study
 
 
 @pytest.fixture(scope="module")
-def dashboard(held: HeldStudy) -> Iterator[str]:
+def dashboard(held):
     """Its URL."""
-    words = ("--storage", held.storage, "--port", 0, "--runs-dir", held.directory / "runs")
-    with RunningCommand("dashboard", *words, cwd=held.directory) as running:
-        assert running.process.stdout is not None
-        url = running.process.stdout.readline().strip()
-        assert url, running.err
+    words = ("--storage", held.storage, "--runs-dir", held.directory / "runs")
+    with running_dashboard(*words, cwd=held.directory) as (_, url):
         yield url
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser():
     with chromium() as started:
         yield started
 
 
 @pytest.fixture
-def watched(browser: Browser, dashboard: str) -> Iterator[Watched]:
+def watched(browser, dashboard):
     with browser.new_context(viewport=VIEWPORT) as context:
         yield Watched(context.new_page(), dashboard)
 
 
-def status(held: HeldStudy) -> dict[str, Any]:
+def status(held):
     """What ``sweeper status --json`` says."""
     ended = command("status", NAME, "--json", cwd=held.directory)
     assert ended.code == 0, ended.err
-    found: dict[str, Any] = json.loads(ended.out)
-    return found
+    return json.loads(ended.out)
 
 
-def picture(page: Page, name: str) -> None:
+def picture(page, name):
     if PICTURES:
         page.set_viewport_size({"width": 1200, "height": 1000})
         page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
 
 @pytest.mark.whole
-def test_a_studys_numbers_are_those_of_status(held: HeldStudy, watched: Watched) -> None:
+def test_a_studys_numbers_are_those_of_status(held, watched):
     page = watched.open(STUDY)
     picture(page, "study-page")
     said = status(held)
@@ -88,7 +81,7 @@ def test_a_studys_numbers_are_those_of_status(held: HeldStudy, watched: Watched)
     watched.check()
 
 
-def test_the_resumed_trial_has_both_attempts_and_its_log(held: HeldStudy, watched: Watched) -> None:
+def test_the_resumed_trial_has_both_attempts_and_its_log(held, watched):
     log = held.directory / "runs" / NAME / "trial-00000" / "attempt-02" / "log.txt"
     with log.open("a") as file:
         file.write("the last line of the log\n")
@@ -112,15 +105,14 @@ def test_the_resumed_trial_has_both_attempts_and_its_log(held: HeldStudy, watche
 
 @pytest.mark.whole
 def test_a_logarithmic_axis_and_a_saved_picture_need_nothing_that_the_policy_refuses(
-    browser: Browser, tmp_path: Path
-) -> None:
-    words = ("--storage", database(tmp_path / "sweeper.db"), "--port", 0)
+    browser, tmp_path
+):
+    storage = database(tmp_path / "sweeper.db")
     with (
-        RunningCommand("dashboard", *words, cwd=tmp_path) as running,
+        running_dashboard("--storage", storage, cwd=tmp_path) as (_, url),
         browser.new_context(viewport=VIEWPORT) as context,
     ):
-        assert running.process.stdout is not None
-        watched = Watched(context.new_page(), running.process.stdout.readline().strip())
+        watched = Watched(context.new_page(), url)
         page = watched.open("sweeper/studies/recorded")
         assert (
             page.evaluate("document.querySelector('#scatter-picture').layout.xaxis.type") == "log"
@@ -133,7 +125,7 @@ def test_a_logarithmic_axis_and_a_saved_picture_need_nothing_that_the_policy_ref
         watched.check()
 
 
-def test_optuna_dashboard_has_the_names_and_what_the_worker_wrote(watched: Watched) -> None:
+def test_optuna_dashboard_has_the_names_and_what_the_worker_wrote(watched):
     page = watched.page
     page.goto(f"{watched.origin}dashboard/studies/1")
     expect(page.get_by_text("val_accuracy").first).to_be_visible()
@@ -148,14 +140,14 @@ def test_optuna_dashboard_has_the_names_and_what_the_worker_wrote(watched: Watch
 
 
 @pytest.mark.parametrize("page", OURS)
-def test_nothing_keeps_anybody_from_reading_or_reaching(watched: Watched, page: str) -> None:
+def test_nothing_keeps_anybody_from_reading_or_reaching(watched, page):
     watched.open(page)
     assert watched.serious() == []
     assert watched.out_of_reach() == []
     assert watched.elsewhere == []
 
 
-def test_the_checks_of_pages_find_what_is_wrong(watched: Watched) -> None:
+def test_the_checks_of_pages_find_what_is_wrong(watched):
     """The control: a picture without words, pale text, a link that shows no focus, one out of reach."""
     page = watched.open("sweeper/")
     page.evaluate(
@@ -188,10 +180,10 @@ def test_the_checks_of_pages_find_what_is_wrong(watched: Watched) -> None:
     assert "said" in watched.errors
 
 
-def test_a_page_is_kept_up_to_date_where_its_reader_is(held: HeldStudy, watched: Watched) -> None:
+def test_a_page_is_kept_up_to_date_where_its_reader_is(held, watched):
     """To the study's end; last, since nothing runs afterwards."""
     page = watched.open(STUDY)
-    asked: list[tuple[int, int]] = []
+    asked = []
     page.on(
         "response",
         lambda answer: asked.append((answer.status, len(answer.body()) if answer.ok else 0)),
@@ -221,20 +213,14 @@ def test_a_page_is_kept_up_to_date_where_its_reader_is(held: HeldStudy, watched:
 
 
 @pytest.mark.whole
-def test_a_dashboard_that_ends_is_said_and_one_that_begins_again_is_followed(
-    held: HeldStudy, browser: Browser
-) -> None:
+def test_a_dashboard_that_ends_is_said_and_one_that_begins_again_is_followed(held, browser):
     words = ("--storage", held.storage, "--runs-dir", held.directory / "runs")
     with browser.new_context(viewport=VIEWPORT) as context:
-        with RunningCommand("dashboard", *words, "--port", 0, cwd=held.directory) as running:
-            assert running.process.stdout is not None
-            url = running.process.stdout.readline().strip()
+        with running_dashboard(*words, cwd=held.directory) as (_, url):
             watched = Watched(context.new_page(), url)
             page = watched.open(STUDY)
             expect(page.locator("#connection")).to_be_hidden()
         expect(page.locator("#connection")).to_be_visible()
         port = url.rstrip("/").rpartition(":")[2]
-        with RunningCommand("dashboard", *words, "--port", port, cwd=held.directory) as running:
-            assert running.process.stdout is not None
-            running.process.stdout.readline()
+        with running_dashboard(*words, cwd=held.directory, port=port):
             expect(page.locator("#connection")).to_be_hidden()

@@ -1,19 +1,16 @@
 """The page as it is answered: its data, only what has changed, read-only, without another server's word."""
 
-from __future__ import annotations
-
 import json
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
 from dashboard_process import make_study
-from written_study import ERROR, SEED, STUDY, write_study
+from recorded_studies import KEY, NASTY, database, record_unfinished_study
 
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
@@ -26,6 +23,9 @@ ADVICE = Advice(
     lambda status: [f"sweeper resume {status.study}"],
     lambda trial: [f"sweeper logs {trial.study} {trial.number}"],
 )
+STUDY = "digits"
+SEED = 2**62 + 1
+"""Of every trial plus its number: no number of a browser's."""
 PAGES = ("", f"/studies/{STUDY}")
 DATA = f"/studies/{STUDY}/data.json"
 
@@ -37,51 +37,55 @@ class Answered:
     body: bytes
 
     @property
-    def data(self) -> Any:
+    def data(self):
         return json.loads(self.body)
 
 
 Ask = Callable[..., Answered]
 
 
+def write_study(repository, name=STUDY):
+    record_unfinished_study(repository, name, 8, SEED)
+
+
 @pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
+def storage(tmp_path_factory):
     url = f"sqlite:///{tmp_path_factory.mktemp('pages')}/sweeper.db"
     with Database.open(url, create=True) as database:
         write_study(Repository(database))
-        write_study(Repository(database), "second", trials=5)
+        write_study(Repository(database), "second")
     return url
 
 
-@pytest.fixture
-def opening() -> Iterator[Callable[[str], Callable[[], Repository]]]:
+@pytest.fixture(scope="module")
+def opening():
+    """Gives what answers the requests of a database's studies."""
     with ExitStack() as stack:
-        yield lambda url: repository_opener(url, stack)
+        yield lambda url, *more: asking(repository_opener(url, stack), *more)
 
 
 @pytest.fixture(scope="module")
-def ask(storage: str) -> Iterator[Ask]:
-    with ExitStack() as stack:
-        yield asking(repository_opener(storage, stack))
+def ask(storage, opening):
+    return opening(storage)
 
 
-def asking(repository: Callable[[], Repository], runs_dir: Path | None = None) -> Ask:
+def asking(repository, runs_dir=None):
     application = PageApplication(repository, ADVICE, runs_dir)
 
-    def ask(path: str, method: str = "GET", **headers: str) -> Answered:
-        environ: dict[str, Any] = {}
+    def ask(path, method="GET", **headers):
+        environ = {}
         setup_testing_defaults(environ)
         path, _, query = path.partition("?")
         environ |= {"REQUEST_METHOD": method, "PATH_INFO": path, "QUERY_STRING": query, **headers}
-        answered: list[Any] = []
-        body = b"".join(application(environ, lambda *given: answered.extend(given) or print))  # type: ignore[arg-type, func-returns-value]
+        answered = []
+        body = b"".join(application(environ, lambda *given: answered.extend(given) or print))
         return Answered(int(answered[0].partition(" ")[0]), dict(answered[1]), body)
 
     return ask
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_page_allows_a_browser_this_servers_own_files_alone(ask: Ask, page: str) -> None:
+def test_every_page_allows_a_browser_this_servers_own_files_alone(ask, page):
     found = ask(f"/sweeper{page}")
     assert found.status == 200
     policy = found.headers["Content-Security-Policy"]
@@ -89,10 +93,11 @@ def test_every_page_allows_a_browser_this_servers_own_files_alone(ask: Ask, page
     assert "unsafe" not in policy
     assert "http" not in policy
     assert b"<script>" not in found.body
+    assert b"<img" not in found.body
     assert b" style=" not in found.body
 
 
-def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask: Ask, storage: str) -> None:
+def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask, storage):
     with Database.open(storage, create=False) as database:
         repository = Repository(database)
         shown = [trial.to_json() for trial in repository.trials(STUDY)]
@@ -104,57 +109,40 @@ def test_a_trial_is_the_object_of_show_with_what_the_page_adds(ask: Ask, storage
         assert set(trial) - set(record) == {"target", "anew_after", "error", "commands"}
     assert data["study"] == {name: value for name, value in status.items() if name != "trials"}
     assert data["trials"][0]["seed"] == str(SEED), "a browser's numbers have 53 bits"
-    assert data["trials"][2]["error"] == ERROR
+    assert data["trials"][2]["error"] == f"ValueError: {NASTY}"
     assert data["trials"][1]["commands"] == [f"sweeper logs {STUDY} 1"]
     assert data["commands"] == [f"sweeper resume {STUDY}"]
 
 
-def test_nan_is_null_as_in_show(tmp_path: Path, opening: Any) -> None:
+def running_token(repository):
+    query = "SELECT max(id) FROM sweeper_attempts WHERE outcome IS NULL"
+    with repository.database._engine.connect() as connection:
+        return connection.exec_driver_sql(query).scalar()
+
+
+def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
     url = f"sqlite:///{tmp_path}/s.db"
     with Database.open(url, create=True) as database:
         repository = Repository(database)
         write_study(repository)
-        token = running_token(repository)
-        repository.record_epochs(token, [EpochRecord(3, {"loss": float("nan")})], {})
-    opened = opening(url)
-    trial = asking(opened)(f"/sweeper{DATA}").data["trials"][4]
-    assert trial["epochs"][-1] == {"epoch": 3, "loss": None}
-
-
-def running_token(repository: Repository) -> int:
-    import sqlalchemy as sa
-
-    with repository.database._engine.connect() as connection:
-        found = connection.scalar(
-            sa.text("SELECT max(id) FROM sweeper_attempts WHERE outcome IS NULL")
-        )
-    assert isinstance(found, int)
-    return found
-
-
-def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path, opening: Any) -> None:
-    url = f"sqlite:///{tmp_path}/s.db"
-    opened = opening(url)
-    with Database.open(url, create=True) as database:
-        repository = Repository(database)
-        write_study(repository, trials=7)
-        ask = asking(opened)
+        ask = opening(url)
         first = ask(f"/sweeper{DATA}").data
         assert first["all"]
-        assert len(first["trials"]) == 5
+        assert len(first["trials"]) == 6
 
-        def poll(version: str) -> Answered:
+        def poll(version):
             return ask(f"/sweeper{DATA}?since={version}", HTTP_IF_NONE_MATCH=f'"{version}"')
 
         assert poll(first["version"]).status == 304
         assert poll(first["version"]).body == b""
         token = running_token(repository)
-        repository.record_epochs(token, [EpochRecord(3, {"loss": 0.25})], {})
+        repository.record_epochs(token, [EpochRecord(3, {"loss": 0.25, "nan": math.nan})], {})
         second = poll(first["version"]).data
         assert not second["all"]
         assert [trial["number"] for trial in second["trials"]] == [4]
-        assert second["trials"][0]["epochs"][-1]["loss"] == 0.25
-        assert second["trials"][0] == asking(opened)(f"/sweeper{DATA}").data["trials"][4], (
+        new = {"epoch": 3, "loss": 0.25, "nan": None}
+        assert second["trials"][0]["epochs"][-1] == new, "NaN is null, as in show"
+        assert second["trials"][0] == opening(url)(f"/sweeper{DATA}").data["trials"][4], (
             "a trial whose new epochs alone were read is whole"
         )
         repository.finish(token, Ending("complete", 40, 0.99, "d" * 32))
@@ -169,26 +157,25 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path: Path, opening
         repository.record_verdict(STUDY, 1, "replay", "holds", {"message": "identical"})
         assert [t["number"] for t in poll(third["version"]).data["trials"]] == [1]
         repository.finish(new.token, Ending("complete", 40, 0.5, "e" * 32))
-        repository.leave("k" * 32)
+        repository.leave(KEY)
         repository.delete_study(STUDY)
         assert ask(f"/sweeper{DATA}").status == 404
-        write_study(repository, trials=7)
+        write_study(repository)
         assert poll(third["version"]).data["all"], "a study of the same name is another study"
 
 
-def test_a_log_is_read_from_its_end(tmp_path: Path, storage: str, opening: Any) -> None:
-    log = tmp_path / STUDY / "trial-00001" / "attempt-01" / "log.txt"
+def test_a_log_is_read_from_its_end(tmp_path, storage, opening):
+    log = tmp_path / STUDY / "trial-00001" / "attempt-02" / "log.txt"
     log.parent.mkdir(parents=True)
     log.write_text("first line\n" + "x" * 9000 + "\nlast line\n")
-    opened = opening(storage)
-    ask = asking(opened, tmp_path)
+    ask = opening(storage, tmp_path)
     found = ask(f"/sweeper/studies/{STUDY}/trials/1/log.json").data["log"]
     assert found.endswith("last line\n")
     assert "first line" not in found
     assert ask(f"/sweeper/studies/{STUDY}/trials/0/log.json").data == {"log": ""}
 
 
-def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
+def test_all_studies_are_listed_the_newest_first(ask):
     found = ask("/sweeper/").body.decode()
     second, first = found.index("/sweeper/studies/second"), found.index(f"/sweeper/studies/{STUDY}")
     assert second < first
@@ -209,7 +196,7 @@ def test_all_studies_are_listed_the_newest_first(ask: Ask) -> None:
         ("/sweeper/studies/<b>x", "no study"),
     ],
 )
-def test_what_is_not_there_says_what_to_do(ask: Ask, path: str, said: str) -> None:
+def test_what_is_not_there_says_what_to_do(ask, path, said):
     found = ask(path)
     assert found.status == 404
     assert said in found.body.decode()
@@ -217,29 +204,25 @@ def test_what_is_not_there_says_what_to_do(ask: Ask, path: str, said: str) -> No
     assert "sweeper ls" in found.body.decode()
 
 
-def test_a_head_has_the_headers_alone(ask: Ask) -> None:
+def test_a_head_has_the_headers_alone_and_what_a_browser_has_is_not_sent_again(ask):
     found = ask(f"/sweeper{DATA}", "HEAD")
     assert found.body == b""
     assert int(found.headers["Content-Length"]) > 1000
-
-
-def test_what_a_browser_has_is_not_sent_again(ask: Ask) -> None:
     tag = ask("/sweeper/static/page.js").headers["ETag"]
     assert ask("/sweeper/static/page.js", HTTP_IF_NONE_MATCH=tag).status == 304
 
 
-def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path: Path, opening: Any) -> None:
-    opened = opening(make_study(tmp_path / "s.db"))
-    found = asking(opened)("/sweeper/")
+def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path, opening):
+    found = opening(make_study(tmp_path / "s.db"))("/sweeper/")
     assert found.status == 503
     assert "sweeper run FILE" in found.body.decode()
 
 
-def test_all_that_is_not_ours_is_the_dashboards() -> None:
-    def answer(name: bytes) -> Any:
+def test_all_that_is_not_ours_is_the_dashboards():
+    def answer(name):
         return lambda environ, start_response: [name]
 
-    both: Any = mounted(answer(b"optuna"), answer(b"page"))
+    both = mounted(answer(b"optuna"), answer(b"page"))
     for path, name in (
         ("/", b"optuna"),
         ("/sweeper", b"page"),
@@ -249,11 +232,8 @@ def test_all_that_is_not_ours_is_the_dashboards() -> None:
         assert both({"PATH_INFO": path}, None) == [name]
 
 
-def test_importances_come_with_a_later_poll(tmp_path: Path, opening: Any) -> None:
-    from recorded_studies import database
-
-    opened = opening(database(tmp_path / "s.db"))
-    ask = asking(opened)
+def test_importances_come_with_a_later_poll(tmp_path, opening):
+    ask = opening(database(tmp_path / "s.db"))
     path = "/sweeper/studies/recorded/data.json"
     deadline = time.monotonic() + 60
     while not (found := ask(path).data["importance"]):

@@ -1,12 +1,9 @@
 """Results in a terminal, a notebook and pandas."""
 
-from __future__ import annotations
-
 import html
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from drawn_studies import NASTY, front, large, results, trial
@@ -25,13 +22,13 @@ NOW = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> StoredStudy:
+def stored(tmp_path_factory):
     found = load_study("recorded", storage=database(tmp_path_factory.mktemp("r") / "s.db"))
     assert isinstance(found, StoredStudy)
     return found
 
 
-def test_results_print_as_a_table_the_best_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_print_as_a_table_the_best_first(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     found = results(trial(0, [0.1], params={"x": 1}), trial(1, [0.2, 0.9], killed_after=1))
     assert repr(found).splitlines() == [
@@ -40,10 +37,12 @@ def test_results_print_as_a_table_the_best_first(monkeypatch: pytest.MonkeyPatch
         "    1  complete    0.9  -       2         2",
         "    0  complete    0.1  1       1         1",
     ]
+    found = results(trial(0, [0.1]), trial(1, [0.2]), trial(2, [0.3]), direction="minimize")
+    assert [line.split()[0] for line in str(found).splitlines()[2:]] == ["0", "1", "2"]
     assert str(results()) == "drawn: 0 of 0 trials finished; no best trial yet"
 
 
-def test_results_are_iterated_and_looked_up_by_a_trials_number() -> None:
+def test_results_are_iterated_and_looked_up_by_a_trials_number():
     found = results(trial(0, [0.1]), trial(2, [0.3]))
     assert [each.number for each in found] == [0, 2]
     assert len(found) == 2
@@ -55,14 +54,14 @@ def test_results_are_iterated_and_looked_up_by_a_trials_number() -> None:
             found[number]
 
 
-def test_a_metric_named_trial_or_epoch_takes_no_column_of_a_table() -> None:
+def test_a_metric_named_trial_or_epoch_takes_no_column_of_a_table():
     record = EpochRecord(epoch=3, metrics={"trial": 0.5, "epoch": 0.25})
     assert record.to_json() == {"epoch": 3, "metrics_trial": 0.5, "metrics_epoch": 0.25}
     [row] = epoch_rows([replace(trial(7, [0.1]), epochs=(record,))])
     assert row == {"trial": 7, **record.to_json()}
 
 
-def test_every_record_prints_in_one_line(stored: StoredStudy) -> None:
+def test_every_record_prints_in_one_line(stored):
     found = stored.results()
     whole, killed, failed = found[0], found[1], found[2]
     assert str(whole).startswith("trial 0 of recorded complete, value=")
@@ -74,7 +73,7 @@ def test_every_record_prints_in_one_line(stored: StoredStudy) -> None:
     assert failed.error[:20] in str(failed)
     assert str(killed.attempts[1]).startswith("attempt 2 complete, steps 30 to ")
     status = stored.status()
-    records: list[object] = [
+    records = [
         *(record for each in found for record in (each, *each.epochs, *each.attempts)),
         *(record for each in found for record in (*each.checkpoints, *each.audits, *each.lengths)),
         *(status, status.best, *status.trials),
@@ -92,7 +91,7 @@ def test_every_record_prints_in_one_line(stored: StoredStudy) -> None:
         assert "=None" not in line
 
 
-def test_people_count_epochs_from_1_and_fields_from_0(stored: StoredStudy) -> None:
+def test_people_count_epochs_from_1_and_fields_from_0(stored):
     first = stored.results()[0].epochs[0]
     assert first.epoch == first.to_json()["epoch"] == 0
     assert str(first).startswith("epoch 1: loss=")
@@ -100,14 +99,7 @@ def test_people_count_epochs_from_1_and_fields_from_0(stored: StoredStudy) -> No
     assert str(found) == "replay of 2026-01-02 03:04: differs at epoch=1 step=10 variable=kernel"
 
 
-def test_a_lower_value_is_first_where_it_is_better() -> None:
-    found = results(trial(0, [0.1]), trial(1, [0.2]), trial(2, [0.3]), direction="minimize")
-    assert [line.split()[0] for line in str(found).splitlines()[2:]] == ["0", "1", "2"]
-
-
-def test_many_trials_and_wide_ones_are_cut_and_the_cut_is_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_trials_and_wide_ones_are_cut_and_the_cut_is_said(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     lines = str(large(200, 2)).splitlines()
     assert len(lines) == 16
@@ -126,7 +118,7 @@ def test_many_trials_and_wide_ones_are_cut_and_the_cut_is_said(
     assert "too wide" not in str(large(200, 2))
 
 
-def test_a_stored_study_prints_in_one_line(stored: StoredStudy, tmp_path: Path) -> None:
+def test_a_stored_study_prints_in_one_line(stored, tmp_path):
     text = str(stored)
     assert text.startswith("recorded: 12 of 12 trials finished (10 complete, 1 pruned, 1 failed)")
     assert "best: trial 11" in text
@@ -136,15 +128,13 @@ def test_a_stored_study_prints_in_one_line(stored: StoredStudy, tmp_path: Path) 
     assert str(gone).startswith("recorded: not found in sqlite:///")
 
 
-def test_a_front_is_printed_with_a_column_an_objective() -> None:
+def test_a_front_is_printed_with_a_column_an_objective():
     lines = str(front((0.1, 0.9), (0.9, 0.1), (0.05, 0.05))).splitlines()
     assert lines[0].endswith("Pareto front: 0, 1")
     assert lines[1].split() == ["trial", "state", "score", "speed", "x", "epochs", "attempts"]
 
 
-def test_a_notebook_shows_what_is_printed_and_names_are_text(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_notebook_shows_what_is_printed_and_names_are_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     shown = large(40, 2)._repr_html_()
     assert "<img" not in shown
@@ -156,18 +146,15 @@ def test_a_notebook_shows_what_is_printed_and_names_are_text(
     assert "and 10 more" in lines[-1]
 
 
-def test_a_data_frame_has_what_the_attempts_were(stored: StoredStudy) -> None:
-    frame = stored.results().to_dataframe().set_index("trial")
+def test_trials_epochs_and_attempts_are_data_frames(stored):
+    found = stored.results()
+    frame = found.to_dataframe().set_index("trial")
     assert frame.loc[1, "attempts"] == 2
     assert frame.loc[1, "resumed_at_steps"] == [30]
     assert frame.loc[0, "resumed_at_steps"] == []
     assert frame.loc[1, "seconds"] >= 0
     assert NASTY in frame.loc[2, "error"]
     assert frame.loc[0, "seed"] == 1000
-
-
-def test_epochs_and_attempts_are_frames_too(stored: StoredStudy) -> None:
-    found = stored.results()
     epochs = found.to_dataframe("epochs")
     assert list(epochs.columns) == ["trial", "epoch", "loss", "score"]
     assert list(epochs[epochs.trial == 1].epoch) == [0, 1, 2, 3, 4, 5]
@@ -175,10 +162,10 @@ def test_epochs_and_attempts_are_frames_too(stored: StoredStudy) -> None:
     assert list(attempts[attempts.trial == 1].outcome) == ["crashed", "complete"]
     assert str(attempts.started_at.dtype).startswith("datetime64")
     with pytest.raises(UsageError, match="'trials', 'epochs', 'attempts'"):
-        found.to_dataframe("steps")  # type: ignore[arg-type]
+        found.to_dataframe("steps")
 
 
-def test_reading_results_imports_no_plotly(tmp_path: Path) -> None:
+def test_reading_results_imports_no_plotly(tmp_path):
     import subprocess
 
     script = (

@@ -1,13 +1,9 @@
 """Words that people read after a sweep: how many failed and why, what to type next, columns' names."""
 
-from __future__ import annotations
-
-import io
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from rich.console import Console
+from drawn_studies import shown
 
 from sweeper.cli.reading import next_commands
 from sweeper.db.database import Database
@@ -31,9 +27,7 @@ MISTAKE = "Traceback\nValueError: no such layer"
         ((MISTAKE, MISTAKE), False),
     ],
 )
-def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(
-    tmp_path: Path, errors: tuple[str, ...], retried: bool
-) -> None:
+def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(tmp_path, errors, retried):
     with Database.open(f"sqlite:///{tmp_path / 'sweeper.db'}", create=True) as database:
         repository = Repository(database)
         repository.create_or_open(
@@ -59,19 +53,15 @@ def test_a_retry_is_offered_where_another_attempt_may_end_otherwise(
         ("CheckpointError: the disk is full", "interrupted", "resume"),
     ],
 )
-def test_a_mistake_of_the_study_is_fixed_and_another_interruption_resumed(
-    error: str, said: str, advised: str
-) -> None:
+def test_a_mistake_of_the_study_is_fixed_and_another_interruption_resumed(error, said, advised):
     trial = TrialStatus(0, "interrupted", {}, None, 0, 3, error=error)
     status = StudyStatus("digits", 2, interrupted=1, trials=(trial,))
     commands = next_commands(status, load_settings())
     assert commands[-1].split()[1] == advised
-    drawn = io.StringIO()
-    Console(file=drawn, width=200).print(study_summary(status, commands))
-    assert f"trial 0 {said}: {error}" in drawn.getvalue()
+    assert f"trial 0 {said}: {error}" in shown(study_summary(status, commands), 200)
 
 
-def test_without_a_complete_trial_the_first_error_is_said() -> None:
+def test_without_a_complete_trial_the_first_error_is_said():
     text = none_complete("digits", 4, [MISTAKE, NAN, NAN])
     assert text == (
         "study 'digits' has no complete trial yet: 3 of 4 failed, the first with: "
@@ -80,10 +70,10 @@ def test_without_a_complete_trial_the_first_error_is_said() -> None:
     assert none_complete("digits", 4, []) == "study 'digits' has no complete trial yet"
 
 
-def test_a_parameters_column_has_a_name_of_its_own() -> None:
+def test_a_parameters_column_has_a_name_of_its_own():
     headers = parameter_headers(["trial", "rate", "value"], {"trial", "state", "value"})
     assert headers == ["params_trial", "rate", "params_value"]
 
 
-def test_the_verb_goes_by_the_count() -> None:
+def test_the_verb_goes_by_the_count():
     assert [are(count) for count in (0, 1, 2)] == ["are", "is", "are"]

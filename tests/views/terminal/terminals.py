@@ -1,9 +1,6 @@
 """A terminal's screen as text, and a run whose events and clock are fixed."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pyte
 from rich.console import Console
@@ -13,9 +10,7 @@ from sweeper.records.events import (
     AttemptStarted,
     CheckpointKept,
     EpochFinished,
-    Event,
     Notice,
-    RunStopping,
     StepsDone,
     StudyOpened,
     TrainingStarted,
@@ -27,13 +22,13 @@ from sweeper.views.terminal.live import LiveProgress, RunProgress
 class Screen:
     """A terminal of some size, which shows what is written to it."""
 
-    def __init__(self, columns: int, lines: int) -> None:
+    def __init__(self, columns, lines):
         self._screen = pyte.HistoryScreen(columns, lines)
         # As a terminal in its usual mode, where a new line begins at the left.
         self._screen.set_mode(pyte.modes.LNM)
         self._stream = pyte.Stream(self._screen)
         self.console = Console(
-            file=self,  # type: ignore[arg-type]
+            file=self,
             force_terminal=True,
             color_system=None,
             width=columns,
@@ -41,15 +36,15 @@ class Screen:
             _environ={"TERM": "xterm"},
         )
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         self._stream.feed(text)
         return len(text)
 
-    def flush(self) -> None:
+    def flush(self):
         pass
 
     @property
-    def lines(self) -> list[str]:
+    def lines(self):
         """What stands there, without the empty rest of lines and of the screen."""
         text = "\n".join(line.rstrip() for line in self._screen.display)
         return text.rstrip("\n").split("\n")
@@ -58,26 +53,26 @@ class Screen:
 class Watched:
     """A run that is drawn on a screen, whenever it is asked for."""
 
-    def __init__(self, columns: int, lines: int) -> None:
+    def __init__(self, columns, lines):
         self.now = 0.0
         self.screen = Screen(columns, lines)
         self.progress = RunProgress(self.screen.console, 0, lambda: self.now)
         self.listener = LiveProgress(self.progress)
 
-    def after(self, seconds: float, *events: Event) -> None:
+    def after(self, seconds, *events):
         self.now += seconds
         for event in events:
             self.listener(event)
 
     @property
-    def shown(self) -> list[str]:
+    def shown(self):
         self.progress.refresh()
         return self.screen.lines
 
 
-def with_trials(status: StudyStatus, **counts: int) -> StudyStatus:
+def with_trials(status, **counts):
     """Return the status with so many trials in each state, which are numbered in this order."""
-    states: Any = [state for state, count in counts.items() for _ in range(count)]
+    states = [state for state, count in counts.items() for _ in range(count)]
     trials = [TrialStatus(number, each, {}, None, 0, 10) for number, each in enumerate(states)]
     return replace(status, **counts, trials=tuple(trials))
 
@@ -97,7 +92,7 @@ STATUS = with_trials(
 OPENED = StudyOpened(STATUS, 3, "sqlite:///runs/sweeper.db", "sweeper resume digits")
 
 
-def first_moment(run: Watched) -> None:
+def first_moment(run):
     """Three trials run: one is resumed, one is in its first epoch, one is being prepared."""
     run.after(
         0,
@@ -111,7 +106,7 @@ def first_moment(run: Watched) -> None:
     run.after(1, StepsDone(3, 4, 4 * 120 + 85), StepsDone(4, 0, 30))
 
 
-def second_moment(run: Watched) -> None:
+def second_moment(run):
     """A trial has failed, another one leads, and a checkpoint was written."""
     metrics = {"loss": 0.21, "val_accuracy": 0.95}
     run.after(
@@ -126,18 +121,3 @@ def second_moment(run: Watched) -> None:
     )
     run.after(16, EpochFinished(3, 9, 10 * 120, metrics, 4.0), AttemptEnded(3, 2, "complete", 0.95))
     run.after(1, StepsDone(4, 1, 150))
-
-
-def third_moment(run: Watched) -> None:
-    """Ctrl-C was pressed once."""
-    run.after(
-        1,
-        RunStopping(
-            "stopping: every trial finishes its step and writes a checkpoint; once more kills"
-        ),
-    )
-
-
-def killing_moment(run: Watched) -> None:
-    """Ctrl-C was pressed again, and the trial is gone."""
-    run.after(1, RunStopping("killing the trials; each goes on when resumed", at_once=True))

@@ -1,7 +1,5 @@
 """Progress in a notebook: one display that is updated in place, whatever the number of epochs."""
 
-from __future__ import annotations
-
 import asyncio
 import html
 import io
@@ -25,12 +23,7 @@ from sweeper.records.events import (
 )
 from sweeper.views.terminal import live
 from sweeper.views.terminal.lines import LineProgress
-from sweeper.views.terminal.live import (
-    MOST_LINES,
-    NotebookProgress,
-    is_notebook,
-    progress_listener,
-)
+from sweeper.views.terminal.live import MOST_LINES, NotebookProgress, is_notebook, progress_listener
 
 ROOT = Path(__file__).parents[3]
 
@@ -38,11 +31,11 @@ ROOT = Path(__file__).parents[3]
 class Cell:
     """A display that remembers everything it showed."""
 
-    def __init__(self) -> None:
-        self.shown: list[str] = []
-        self.plain: list[str] = []
+    def __init__(self):
+        self.shown = []
+        self.plain = []
 
-    def display(self, content: dict[str, str], *, raw: bool) -> None:
+    def display(self, content, *, raw):
         assert raw
         self.shown.append(content["text/html"])
         self.plain.append(content["text/plain"])
@@ -50,18 +43,18 @@ class Cell:
     update = display
 
 
-def text_of(shown: str) -> str:
+def text_of(shown):
     """What a reader sees of the HTML."""
     return html.unescape(re.sub(r"<[^>]*>", "", shown))
 
 
 @pytest.fixture(autouse=True)
-def no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_clock(monkeypatch):
     """Nothing is shown again by itself, however slow the machine is."""
     monkeypatch.setattr(live, "REDRAW_SECONDS", 3600.0)
 
 
-def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on() -> None:
+def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on():
     cell = Cell()
     with NotebookProgress(cell, lambda: 0.0) as progress:
         for event in (
@@ -86,7 +79,7 @@ def test_the_cell_shows_what_a_terminal_shows_and_how_to_go_on() -> None:
     assert cell.plain[-1] == "digits [3/16 done, best 0.9312 of trial 1]"
 
 
-def test_a_thousand_epochs_and_ends_leave_a_short_cell() -> None:
+def test_a_thousand_epochs_and_ends_leave_a_short_cell():
     cell = Cell()
     with NotebookProgress(cell) as progress:
         progress(OPENED)
@@ -104,15 +97,15 @@ def test_a_thousand_epochs_and_ends_leave_a_short_cell() -> None:
     assert f"({200 - MOST_LINES} earlier lines)" in shown
 
 
-def test_only_a_kernel_is_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_kernel_is_a_notebook(monkeypatch):
     ipython = ModuleType("IPython")
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     for shell in (None, SimpleNamespace()):
-        ipython.get_ipython = lambda shell=shell: shell  # type: ignore[attr-defined]
+        ipython.get_ipython = lambda shell=shell: shell
         assert not is_notebook()
         assert isinstance(progress_listener(io.StringIO()), LineProgress)
     kernel = SimpleNamespace(kernel=object())
-    ipython.get_ipython = lambda: kernel  # type: ignore[attr-defined]
+    ipython.get_ipython = lambda: kernel
     assert isinstance(progress_listener(io.StringIO()), NotebookProgress)
     assert isinstance(progress_listener(io.StringIO(), "quiet"), LineProgress)
 
@@ -136,7 +129,7 @@ with progress_listener(sys.stderr) as progress:
 """
 
 
-def test_a_real_kernel_updates_one_display_and_prints_no_line(tmp_path: Path) -> None:
+def test_a_real_kernel_updates_one_display_and_prints_no_line(tmp_path):
     messages = asyncio.run(executed(RUN, tmp_path))
     kinds = [kind for kind, _ in messages]
     assert kinds[0] == "display_data"
@@ -154,7 +147,7 @@ shell.run_cell("import keras\\nkeras.layers.Dense('many')")
 
 
 @pytest.mark.whole
-def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone() -> None:
+def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone():
     ran = subprocess.run(
         [sys.executable, "-c", FAILING], text=True, capture_output=True, check=True
     )
@@ -166,7 +159,7 @@ def test_an_error_in_a_cell_shows_the_users_lines_and_the_message_alone() -> Non
     assert "/keras/" in theirs, "an error that is not sweeper's is shown with all of its lines"
 
 
-async def executed(code: str, directory: Path) -> list[tuple[str, dict]]:
+async def executed(code, directory):
     """What a kernel of its own publishes while it runs ``code``, but for its state."""
     from jupyter_client.manager import AsyncKernelManager
 
@@ -183,7 +176,7 @@ async def executed(code: str, directory: Path) -> list[tuple[str, dict]]:
     await manager.start_kernel(cwd=str(directory), env={**os.environ, "PYTHONPATH": paths})
     client = manager.client()
     client.start_channels()
-    published: list[tuple[str, dict]] = []
+    published = []
     try:
         await client.wait_for_ready(timeout=60)
         sent = client.execute(code)

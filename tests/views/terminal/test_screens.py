@@ -1,9 +1,7 @@
 """The live table as a person sees it, in windows of several sizes."""
 
-from __future__ import annotations
-
 import pytest
-from terminals import OPENED, Watched, first_moment, killing_moment, second_moment, third_moment
+from terminals import OPENED, Watched, first_moment, second_moment
 
 from sweeper.records.events import (
     AttemptEnded,
@@ -11,6 +9,7 @@ from sweeper.records.events import (
     CheckpointMeasured,
     EpochFinished,
     EvaluationOpened,
+    RunStopping,
     StepsDone,
     TrainingStarted,
     TrialVerified,
@@ -29,7 +28,7 @@ more kills
 """.splitlines()
 
 
-def test_the_screen_at_three_moments_and_at_the_end() -> None:
+def test_the_screen_at_three_moments_and_at_the_end():
     run = Watched(80, 24)
     with run.listener:
         first_moment(run)
@@ -54,7 +53,8 @@ def test_the_screen_at_three_moments_and_at_the_end() -> None:
             "Ctrl-C checkpoints and stops; resume with: sweeper resume digits",
         ]
         assert "val_acc" in shown[9]
-        third_moment(run)
+        text = "stopping: every trial finishes its step and writes a checkpoint; once more kills"
+        run.after(1, RunStopping(text))
         assert "stopping: trial 4 until the end of a step and a checkpoint; Ctrl-C again kills" in (
             " ".join(run.shown)
         )
@@ -62,7 +62,7 @@ def test_the_screen_at_three_moments_and_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 50, 64, 80, 110, 200])
-def test_each_trial_has_one_row_in_every_width(columns: int) -> None:
+def test_each_trial_has_one_row_in_every_width(columns):
     run = Watched(columns, 24)
     with run.listener:
         run.after(0, OPENED)
@@ -76,7 +76,7 @@ def test_each_trial_has_one_row_in_every_width(columns: int) -> None:
     assert all(("val_accuracy=0.51" in row) >= (columns >= 80) for row in rows)
 
 
-def test_a_low_window_keeps_the_counts_and_what_to_do_in_sight() -> None:
+def test_a_low_window_keeps_the_counts_and_what_to_do_in_sight():
     run = Watched(80, 15)
     with run.listener:
         run.after(0, OPENED, *(AttemptStarted(number, 1) for number in range(20, 60)))
@@ -86,17 +86,18 @@ def test_a_low_window_keeps_the_counts_and_what_to_do_in_sight() -> None:
     assert sum("preparing" in line for line in lines) >= 5
 
 
-def test_a_second_ctrl_c_says_what_is_killed_and_what_it_costs() -> None:
+def test_a_second_ctrl_c_says_what_is_killed_and_what_it_costs():
     run = Watched(80, 24)
     with run.listener:
         first_moment(run)
-        killing_moment(run)
+        text = "killing the trials; each goes on when resumed"
+        run.after(1, RunStopping(text, at_once=True))
         killed = run.shown
     assert "killing trials 3, 4, 5; resumed from the newest checkpoint" in killed
     assert "resume with: sweeper resume digits" in killed
 
 
-def test_an_epoch_of_unknown_length_has_its_total_after_the_first() -> None:
+def test_an_epoch_of_unknown_length_has_its_total_after_the_first():
     run = Watched(100, 24)
     with run.listener:
         run.after(0, OPENED, AttemptStarted(0, 1), TrainingStarted(0, {}, 10, 0, 0))
@@ -106,7 +107,7 @@ def test_an_epoch_of_unknown_length_has_its_total_after_the_first() -> None:
         assert "25/250" in run.shown[-1]
 
 
-def test_a_users_text_is_drawn_as_it_is() -> None:
+def test_a_users_text_is_drawn_as_it_is():
     run = Watched(120, 24)
     with run.listener:
         run.after(0, OPENED)
@@ -120,7 +121,7 @@ def test_a_users_text_is_drawn_as_it_is() -> None:
         assert "kind=[red]x[/red]" in "\n".join(run.shown)
 
 
-def test_a_verification_shows_its_own_progress() -> None:
+def test_a_verification_shows_its_own_progress():
     run = Watched(80, 24)
     with run.listener:
         opened = VerificationOpened("digits", 9, 10, "val_accuracy", "maximize", 2, "sqlite://")
@@ -141,7 +142,7 @@ def test_a_verification_shows_its_own_progress() -> None:
         ]
 
 
-def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best() -> None:
+def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best():
     run = Watched(80, 24)
     with run.listener:
         run.after(
@@ -160,7 +161,7 @@ def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best() ->
     assert "Ctrl-C stops; the values so far are stored" in shown[-1]
 
 
-def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for() -> None:
+def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for():
     quiet, talkative = Watched(80, 40), Watched(80, 40)
     talkative.listener = LiveProgress(talkative.progress, "verbose")
     for run in (quiet, talkative):
