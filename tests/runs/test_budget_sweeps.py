@@ -3,12 +3,14 @@
 import random
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from databases import postgresql_database
-from fake_workers import FakeWorker, WorkerOptions, create, results_of, settings_of
+from fake_workers import FakeWorker, WorkerOptions, create, settings_of
+from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -68,17 +70,14 @@ class Sweeps:
 )
 def sweeps(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("sweeps")
-    if request.param == "sqlite":
-        made = Sweeps(f"sqlite:///{directory / 'sweeper.db'}", directory)
+    url = f"sqlite:///{directory / 'sweeper.db'}"
+    with ExitStack() as stack:
+        if request.param == "postgresql":
+            url = stack.enter_context(postgresql_database()).url
+        made = Sweeps(url, directory)
+        stack.callback(made.repository.database.close)
         made.run("undisturbed", slots=1)
         yield made
-        made.repository.database.close()
-        return
-    with postgresql_database() as server:
-        made = Sweeps(server.url, directory)
-        made.run("undisturbed", slots=1)
-        yield made
-        made.repository.database.close()
 
 
 def test_three_slots_of_two_workers_give_the_sweep_of_one(sweeps):
@@ -104,8 +103,7 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
     while kills < times:
         with FakeWorker(options) as victim:
             deadline = time.monotonic() + draw.uniform(0.05, 0.3)
-            seen = victim.wait_for("AttemptStarted")
-            assert seen
+            victim.wait_for("AttemptStarted")
             time.sleep(max(0.0, min(0.1, deadline - time.monotonic())))
             if not victim.process.is_alive():
                 break

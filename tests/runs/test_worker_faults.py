@@ -8,17 +8,11 @@ import signal
 import time
 from dataclasses import replace
 
-import psutil
 import pytest
 from databases import postgresql_database
-from fake_workers import (
-    FakeWorker,
-    WorkerOptions,
-    create,
-    faults_of,
-    results_of,
-    settings_of,
-)
+from fake_workers import FakeWorker, WorkerOptions, create, faults_of, settings_of
+from sweeps import results_of
+from waiting import live, until
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -70,30 +64,12 @@ def options(server, repository, tmp_path, trials_wanted, request):
     return WorkerOptions(server.url, str(tmp_path), study, slots=2)
 
 
-def finished(repository, study):
-    return lambda: repository.status(study).complete == TRIALS
-
-
-def until(reached, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, "not reached in time"
-        time.sleep(0.02)
-
-
-def is_gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
-
-
 def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, options, undisturbed):
     """Another host has only the lease to go by: nobody can look for the process."""
     elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT, pace=0.1)
     with FakeWorker(elsewhere) as victim:
         victim.wait_for("CheckpointKept")
-        until(lambda: repository.status(options.study).running == 2)
+        assert until(lambda: repository.status(options.study).running == 2)
         victim.kill()
         assert repository.status(options.study).running == 2
         with FakeWorker(replace(options, lease_seconds=SHORT)) as other:
@@ -113,12 +89,12 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
         number = paused.wait_for("CheckpointKept")["trial"]
         pid = repository.trial(options.study, number).attempts[0].pid
         paused.send_signal(signal.SIGSTOP)
-        until(lambda: len(repository.trial(options.study, number).attempts) == 2)
+        assert until(lambda: len(repository.trial(options.study, number).attempts) == 2)
         assert pid is not None
-        assert not is_gone(pid), "the trial's process was not stopped, and trains on"
+        assert live(pid), "the trial's process was not stopped, and trains on"
         paused.send_signal(signal.SIGCONT)
         paused.wait_for("Notice", f"another worker has taken trial {number}")
-        assert is_gone(pid)
+        assert not live(pid)
         assert (other.end(), paused.end()) == (0, 0)
         going_on = [f for kind, f in paused.events if kind == "AttemptStarted"]
     trials = repository.trials(options.study)
@@ -132,36 +108,12 @@ def test_ended_connections_cost_no_result(server, repository, options, undisturb
     options = replace(options, pace=0.1)
     with FakeWorker(options) as one, FakeWorker(options) as two:
         one.wait_for("TrainingStarted")
-        while not finished(repository, options.study)():
+        while repository.status(options.study).complete < TRIALS:
             time.sleep(chance.uniform(0.05, 0.3))
             ended += server.end_connections()
         assert (one.end(), two.end()) == (0, 0)
     assert faults_of(repository.trials(options.study), undisturbed) == []
     assert ended > 5
-
-
-def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
-    server, repository, options, undisturbed
-):
-    """Longer away than a lease lasts: nobody could renew, so nobody loses anything."""
-    options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.4)
-    with FakeWorker(options) as one, FakeWorker(options) as two:
-        workers = (one, two)
-        for worker in workers:
-            worker.wait_for("CheckpointKept")
-        with server.shut():
-            before = [len(worker.events) for worker in workers]
-            time.sleep(2 * SHORT)
-            trained = [len(w.events) - b for w, b in zip(workers, before, strict=True)]
-        for worker in workers:
-            worker.wait_for("Notice", "the database is reachable again after")
-        assert [worker.end() for worker in workers] == [0, 0]
-        away = [n for worker in workers for n in worker.notices if "database is unreachable" in n]
-    trials = repository.trials(options.study)
-    assert faults_of(trials, undisturbed) == []
-    assert {len(trial.attempts) for trial in trials} == {1}
-    assert min(trained) >= 2
-    assert len(away) == 2
 
 
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
