@@ -8,7 +8,6 @@ import pytest
 from scripted_trials import raise_error, scripted_sweep
 
 from sweeper.errors import DefinitionError
-from sweeper.records.events import Notice
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import EpochsEnded, Finished, Started, Suggest
 from sweeper.run.worker.slot import serve_slot
@@ -121,8 +120,7 @@ def test_a_disk_that_refuses_it_fails_no_trial(tmp_path):
         (tmp_path / "scripted" / "tensorboard").write_text("no directory")
         serve_slot(sweep.context)
         assert sweep.outcomes() == ["complete"]
-        said = [event.message for event in sweep.events if isinstance(event, Notice)]
-        assert any("TensorBoard's file is not up to date" in message for message in said)
+        assert any("TensorBoard's file is not up to date" in text for text in sweep.notices)
 
 
 def test_without_the_package_the_command_that_installs_it_is_said(monkeypatch):

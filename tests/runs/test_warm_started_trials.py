@@ -9,7 +9,6 @@ from sweeps import sweep
 
 from sweeper.cli.main import main
 from sweeper.errors import DefinitionChangedError, DefinitionError
-from sweeper.records.events import Notice
 
 HEAD = """
 import time
@@ -84,10 +83,8 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert undisturbed["warm"][0] != undisturbed["cold"][0]
     report = killed.trials[0].warm_start
     assert (report["path"], report["kind"], report["of"]) == (str(base), "Keras weights", 2)
-    said = [
-        e.message for e in killed.events if isinstance(e, Notice) and "begins from" in e.message
-    ]
-    assert sum(m.startswith("trial 0:") for m in said) == 1
+    said = [text for text in killed.notices if "begins from" in text]
+    assert sum(text.startswith("trial 0:") for text in said) == 1
 
     in_runs = ("--runs-dir", str(runs))
     verified = main(["verify", "small", "--trial", "0", "--interrupt", *in_runs])
