@@ -59,8 +59,7 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
     told = [text for event in first.events if (text := getattr(event, "message", ""))]
     assert any("self-test begins" in text and unknown.keras in text for text in told)
     assert any("self-test passed" in text for text in told)
-    kept = kept_result(unknown)
-    assert kept.passed
+    assert kept_result(unknown).passed
     again = sweep(file, tmp_path / "runs", workers=1, trials=2)
     assert not any("self-test" in getattr(event, "message", "") for event in again.events)
     assert again.results.status.complete == 2
@@ -91,23 +90,16 @@ def test_a_program_that_fails_is_no_proof(unknown):
 
 
 def test_a_tested_environment_runs_no_self_test(monkeypatch):
+    assert PROGRAM[-1] == "sweeper.api.self_test"
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: pytest.fail("it ran"))
     assert Environment.current().tested
     prove_environment(pytest.fail)
 
 
-def test_a_result_is_kept_by_version(unknown):
+def test_a_result_is_kept_by_version_and_a_torn_one_counts_as_none(unknown, tmp_path):
     assert keep_result(SelfTestResult(unknown, 1.0)) == ""
     assert kept_result(unknown) == SelfTestResult(unknown, 1.0)
     assert kept_result(replace(unknown, keras="3.99.0")) is None
-
-
-def test_a_torn_result_counts_as_none(unknown, tmp_path):
-    keep_result(SelfTestResult(unknown, 1.0))
     [file] = (tmp_path / "cache" / "sweeper").iterdir()
     file.write_text('{"seconds": 1')
     assert kept_result(unknown) is None
-
-
-def test_the_program_of_the_self_test_is_this_packages():
-    assert PROGRAM[-1] == "sweeper.api.self_test"
