@@ -15,7 +15,7 @@ from sweeps import results_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.search.spec import search_window
-from sweeper.spec.budgets import Halving, Hyperband
+from sweeper.spec.budgets import Hyperband
 
 TRIALS, EPOCHS = 12, 4
 
@@ -149,16 +149,3 @@ def test_a_paused_trial_whose_newest_checkpoint_is_gone_trains_again_and_nothing
     with FakeWorker(options) as worker:
         assert worker.end() == 0
     assert sweeps.outcome("damaged") == sweeps.outcome("undisturbed")
-
-
-def test_halving_with_one_bracket_leaves_one_whole_trial_a_round(tmp_path):
-    made = Sweeps(f"sqlite:///{tmp_path / 'sweeper.db'}", tmp_path)
-    settings = settings_of("halving", trials=9, epochs=9, budget=Halving())
-    create(made.repository, settings)
-    with FakeWorker(
-        WorkerOptions(made.url, str(tmp_path), "halving", slots=3, pace=0.003)
-    ) as worker:
-        assert worker.end() == 0
-    trials = made.repository.trials("halving")
-    assert sorted(len(t.epochs) for t in trials) == [1] * 6 + [3] * 2 + [9]
-    made.repository.database.close()

@@ -8,13 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import pytest
-from databases import postgresql_database
 from interruptions import INTERRUPTED_STUDY
-from study_files import StudyText
 from sweeps import RunningCommand, command, differing, results_of, trials_in
-
-from sweeper.db.database import Database
-from sweeper.db.repository import Repository
 
 STEPS_AN_EPOCH = 20
 INSIDE = ("make_directory", "create", "write", "fsync", "fsync_directory", "rename", "remove_tree")
@@ -95,56 +90,6 @@ def check(whole, killed, trials):
     assert len(past_zero) >= len(resumed) / 2
     assert inside_epochs
     assert killed.commits
-
-
-REPEATED = StudyText(
-    rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
-    arguments="""objective="val_loss", epochs=12, trials=12, repeats=3, sampler="tpe",
-    concurrency=2, audit="off", seed=5, checkpoint_every=Every(steps=7)""",
-)
-CONFIRM = ("confirm", "small", "--best", 3, "--repeats", 2, "--at-most", 4)
-
-
-def repeated_and_confirmed(cwd, storage, workers, *, kills):
-    """Run the study and confirm it, each under half of ``kills`` SIGKILLs to its group; what came of it."""
-    cwd.mkdir()
-    REPEATED.write(cwd / "small.py")
-    chance = random.Random(kills)
-    for first, name in ((("run", "small.py"), "small"), (CONFIRM, "small~confirm")):
-        words = first
-        flags = ("--workers", workers, "--storage", storage)
-        for _ in range(kills // 2):
-            with RunningCommand(*words, *flags, "-v", cwd=cwd) as running:
-                for _ in range(chance.randint(1, 9)):
-                    if not running.wait_for("epoch"):
-                        break
-                running.kill_group()
-            words = ("resume", name)
-        ended = command(*words, *flags, "-q", cwd=cwd)
-        assert ended.code == 0, ended.err
-    with Database.open(storage, create=False) as database:
-        repository = Repository(database)
-        return {
-            study: (
-                [(t.number, t.seed, t.params, t.value, t.digest) for t in repository.trials(study)],
-                [each.to_json() for each in repository.status(study).configurations],
-            )
-            for study in ("small", "small~confirm")
-        }
-
-
-@pytest.mark.chaos  # by default runs/test_repeated_configurations.py, system/test_confirming.py
-def test_a_study_with_repeats_and_its_confirmation_end_alike_under_kills(tmp_path):
-    whole = repeated_and_confirmed(
-        tmp_path / "whole", f"sqlite:///{tmp_path}/whole/sweeper.db", 1, kills=0
-    )
-    trials, configurations = whole["small"]
-    assert len({digest for *_, digest in trials}) == 12, "the control: trials can be told apart"
-    assert (len(configurations), len({seed for _, seed, *_ in trials})) == (4, 3)
-    for workers, kills in ((1, 4), (2, 10)):
-        with postgresql_database() as server:
-            directory = tmp_path / f"{workers}-{kills}"
-            assert repeated_and_confirmed(directory, server.url, workers, kills=kills) == whole
 
 
 SEED = 76
