@@ -85,16 +85,8 @@ class FakeTrialProcess:
         self._process.kill()
 
 
-def settings_of(study, *, trials, epochs, budget=None, sampler="random", concurrency=4):
-    return definition(
-        name=study,
-        epochs=epochs,
-        trials=trials,
-        sampler=sampler,
-        seed=11,
-        budget=budget,
-        concurrency=concurrency,
-    ).settings()
+def settings_of(study, **given):
+    return definition(**{"name": study, "seed": 11, "concurrency": 4, **given}).settings()
 
 
 def create(repository, settings, window=None):

@@ -25,15 +25,6 @@ count = 0
 small = np.zeros(2)
 made = 0
 numbers = itertools.count()
-loaded = []
-
-
-def logged(function):
-    @functools.wraps(function)
-    def around(*arguments):
-        return function(*arguments)
-
-    return around
 
 
 class Registry:
@@ -102,7 +93,6 @@ def build(trial):
 
 @functools.cache
 def arrays():
-    loaded.append(1)
     return np.ones((4, 1), "float32"), np.ones((4, 1), "float32")
 
 

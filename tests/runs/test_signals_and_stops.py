@@ -10,7 +10,7 @@ import pytest
 from databases import opened_database
 from scripted_trials import definition, row_of
 from sweeps import python
-from test_environment_faults import last_words
+from test_environment_faults import last_words, loading
 from waiting import until
 
 from sweeper.api.fit import _stop_signals
@@ -71,19 +71,10 @@ def test_a_second_interrupt_ends_a_training_at_once():
 
 
 def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path):
-    code = """
-    from sweeper.run.trial import process
-    import signal
-    process.look_for_gpus = lambda: None
-    process.configure_tensorflow = lambda **_: None
-
-    def load():
+    code = loading("""
         os.kill(os.getpid(), signal.SIGHUP)
         raise ValueError("it lives on")
-
-    process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
-    os._exit(0)
-    """
+    """)
     said, exit_code = last_words(code, tmp_path)
     assert isinstance(said, Failed), f"it ended with {exit_code}"
     assert said.error == "ValueError: it lives on"

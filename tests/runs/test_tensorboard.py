@@ -1,11 +1,11 @@
 """TensorBoard's files hold every epoch of a trial once, whatever happened to its attempts."""
 
 import math
-import subprocess
 import sys
 
 import pytest
 from scripted_trials import raise_error, scripted_sweep
+from sweeps import python
 
 from sweeper.errors import DefinitionError
 from sweeper.records.results import EpochRecord
@@ -141,7 +141,6 @@ def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path):
         "TrialSummaries(pathlib.Path(sys.argv[1])).write(trial)\n"
         "print('tensorflow' in sys.modules)\n"
     )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
+    ran = python("-c", script, tmp_path, cwd=tmp_path)
+    assert ran.out == "False\n", ran.err
     assert len(list(tmp_path.iterdir())) == 1

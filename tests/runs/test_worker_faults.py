@@ -17,9 +17,7 @@ from waiting import live, until
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
-TRIALS, EPOCHS = 4, 5
-MORE = 6
-"""Trials of a study whose worker has lost one and goes on with others."""
+TRIALS, EPOCHS = 6, 5
 SHORT = 0.8
 """A lease's seconds where a worker is to lose one."""
 
@@ -37,30 +35,20 @@ def repository(server):
 
 
 @pytest.fixture(scope="module")
-def every_undisturbed(server, repository, tmp_path_factory):
-    create(repository, settings_of("undisturbed", trials=MORE, epochs=EPOCHS))
+def undisturbed(server, repository, tmp_path_factory):
+    """The results of the same study where nothing befalls its worker."""
+    create(repository, settings_of("undisturbed", trials=TRIALS, epochs=EPOCHS))
     runs = str(tmp_path_factory.mktemp("undisturbed"))
-    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=MORE)) as worker:
+    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=TRIALS)) as worker:
         assert worker.end() == 0
     return results_of(repository.trials("undisturbed"))
 
 
 @pytest.fixture
-def trials_wanted(request):
-    return int(getattr(request, "param", TRIALS))
-
-
-@pytest.fixture
-def undisturbed(every_undisturbed, trials_wanted):
-    """The results of as many trials as this test's study has."""
-    return {number: every_undisturbed[number] for number in range(trials_wanted)}
-
-
-@pytest.fixture
-def options(server, repository, tmp_path, trials_wanted, request):
-    """A worker for a study of this test's own, which the undisturbed one is the same as."""
+def options(server, repository, tmp_path, request):
+    """A worker for a study of this test's own."""
     study = re.sub(r"\W+", "-", request.node.name)[:80]
-    create(repository, settings_of(study, trials=trials_wanted, epochs=EPOCHS))
+    create(repository, settings_of(study, trials=TRIALS, epochs=EPOCHS))
     return WorkerOptions(server.url, str(tmp_path), study, slots=2)
 
 
@@ -79,7 +67,6 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, opt
     assert [a.outcome for t in trials for a in t.attempts].count("lost") == 2
 
 
-@pytest.mark.parametrize("trials_wanted", [MORE], indirect=True, ids=["six trials"])
 def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     repository, options, undisturbed
 ):
@@ -132,7 +119,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
 
 
 def test_the_comparison_notices_each_fault(repository, undisturbed):
-    trials = repository.trials("undisturbed")[:TRIALS]
+    trials = repository.trials("undisturbed")
     assert faults_of(trials, undisturbed) == []
     first = trials[0]
     twice = replace(first, attempts=(*first.attempts, replace(first.attempts[0], number=2)))
@@ -157,18 +144,8 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, 
     with FakeWorker(plain) as worker:
         assert worker.end() == 0
     create(repository, settings_of("chaos", trials=trials, epochs=epochs))
-    hosts = [
-        WorkerOptions(
-            server.url,
-            str(tmp_path / "chaos"),
-            "chaos",
-            slots=2,
-            lease_seconds=SHORT,
-            pace=0.2,
-            host=f"host-{i}",
-        )
-        for i in range(3)
-    ]
+    disturbed = replace(plain, runs=str(tmp_path / "chaos"), study="chaos", slots=2, pace=0.2)
+    hosts = [replace(disturbed, lease_seconds=SHORT, host=f"host-{i}") for i in range(3)]
     workers = [FakeWorker(host) for host in hosts]
     done = {"killed": 0, "stopped": 0, "ended": 0, "shut": 0}
     try:
