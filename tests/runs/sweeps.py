@@ -87,6 +87,12 @@ def sweep(
     return Swept(results, events)
 
 
+def sweep_inline(study, directory, **given):
+    """Write a study's text to a directory, and run it in this process, below ``runs`` there."""
+    file = study.write(directory / f"{study.name}.py")
+    return sweep(file, directory / "runs", workers=1, isolation="inline", **given)
+
+
 @dataclass(frozen=True)
 class Ended:
     code: int
