@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from corpus import forget_modules
 from study_files import StudyText
-from sweeps import Result, RunningCommand, command, differing, results_of, sweep, trials_in
+from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
 from waiting import until
 
 from sweeper.run.launch.server_process import hashes_differ
@@ -100,7 +100,8 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(f
     words = ("run", file, "--runs-dir", runs)
     other = {"PYTHONHASHSEED": "2", "SWEEPER_TEST_WAITS": "1"}
     with RunningCommand(*words, cwd=file.parent, env=other) as first:
-        assert until(lambda: list(runs.rglob("mark")) and list(runs.rglob("step-*"))), first.err
+        kept = until(lambda: list(runs.rglob("mark")) and list(runs.rglob("step-*")), LIMIT)
+        assert kept, first.err
         first.kill_group()
     resumed = command("resume", "small", "--runs-dir", runs, cwd=file.parent)
     assert resumed.code == 0, resumed.err

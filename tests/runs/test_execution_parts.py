@@ -3,7 +3,6 @@
 import json
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -84,16 +83,11 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
 def test_a_single_order_is_run_by_the_cluster_too():
     """One order must not be run in the driver itself, which joblib does where it sees one job."""
 
-    @contextmanager
-    def threads():
-        with joblib.parallel_config(backend="threading"):
-            yield
-
     class Threads:
         nodes = 1
 
         def backend(self, tasks, slots):
-            return threads()
+            return joblib.parallel_config(backend="threading")
 
         def close(self): ...
 

@@ -1,5 +1,6 @@
 """Every sweep audits itself: a clean study is alike, a hole ends the run, and no audit costs a trial."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from study_files import SHORT
-from sweeps import command, database_url, results_of, sweep, trials_in
+from sweeps import command, database_url, results_of, sweep, sweep_inline, trials_in
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -82,14 +83,9 @@ def audited(swept):
 def clean(tmp_path_factory):
     """The clean study, run without audits: what every other run of it must give."""
     directory = tmp_path_factory.mktemp("clean")
-    before = Path.cwd()
-    os.chdir(directory)
-    try:
+    with contextlib.chdir(directory):
         study = replace(CLEAN, arguments=f'{ARGUMENTS}, audit="off"')
-        file = study.write(directory / "study.py")
-        return directory, sweep(file, directory / "runs", workers=1, isolation="inline")
-    finally:
-        os.chdir(before)
+        return directory, sweep_inline(study, directory)
 
 
 def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audits(
