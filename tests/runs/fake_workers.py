@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from scripted_trials import definition, row_of
+from sweeps import results_of
 
 from sweeper.db import rungs
 from sweeper.db.database import Database
@@ -36,11 +37,7 @@ LIMIT = 60.0
 
 _server = multiprocessing.get_context("forkserver")
 _server.set_forkserver_preload(
-    [
-        "sweeper.run.worker.slot",
-        "sweeper.run.cluster.engines",
-        "sweeper.db.database",
-    ]
+    ["sweeper.run.worker.slot", "sweeper.run.cluster.engines", "sweeper.run.run"]
 )
 
 
@@ -88,16 +85,8 @@ class FakeTrialProcess:
         self._process.kill()
 
 
-def settings_of(study, *, trials, epochs, budget=None, sampler="random", concurrency=4):
-    return definition(
-        name=study,
-        epochs=epochs,
-        trials=trials,
-        sampler=sampler,
-        seed=11,
-        budget=budget,
-        concurrency=concurrency,
-    ).settings()
+def settings_of(study, **given):
+    return definition(**{"name": study, "seed": 11, "concurrency": 4, **given}).settings()
 
 
 def create(repository, settings, window=None):
@@ -232,30 +221,6 @@ class FakeWorker:
                 self.events.append((kind, fields))
                 self._news.put((kind, fields))
         self._news.put(None)
-
-
-@dataclass(frozen=True)
-class Result:
-    """All of a trial that must not depend on what happened on the way."""
-
-    state: str
-    x: object
-    value: float | None
-    digest: str | None
-    epochs: tuple[float, ...]
-
-
-def results_of(trials):
-    return {
-        t.number: Result(
-            t.state,
-            t.params.get("x"),
-            t.value,
-            t.digest,
-            tuple(e.metrics["loss"] for e in t.epochs),
-        )
-        for t in trials
-    }
 
 
 def faults_of(trials, expected):

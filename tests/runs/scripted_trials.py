@@ -14,7 +14,7 @@ from plain_settings import plain_settings
 
 from sweeper.db.repository import Repository, StudyRow, WorkerIdentity
 from sweeper.definition.definition import StudyDefinition, StudySettings
-from sweeper.records.events import Event
+from sweeper.records.events import Event, Notice
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import (
@@ -220,6 +220,10 @@ class ScriptedSweep:
     @property
     def trials(self):
         return self.repository.trials("scripted")
+
+    @property
+    def notices(self):
+        return [event.message for event in self.events if isinstance(event, Notice)]
 
     def outcomes(self, number=0):
         return [attempt.outcome for attempt in self.trials[number].attempts]

@@ -64,6 +64,31 @@ PACED = (
 """A callback for a study that trains until it is stopped: it leaves the processor to who stops it."""
 
 
+DIES_ONCE = """
+import os
+import signal
+import time
+from pathlib import Path
+
+class DiesOnce(keras.callbacks.Callback):
+    "Kills its trial's first attempt at a step, once the checkpoint of another step is there."
+
+    def __init__(self, trial, step, kept):
+        super().__init__()
+        self.mark = Path(__file__).with_name(f"died-{trial.number}")
+        self.step = step
+        self.kept = str(trial.directory.parent / "attempt-01" / "checkpoints" / f"step-{kept:09}")
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.model.optimizer.iterations.numpy()) == self.step and not self.mark.exists():
+            self.mark.touch()
+            while not os.path.exists(self.kept):
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""For a study's head: a callback."""
+
+
 TWO_STEPS = "return Data(train=(x[:16], y[:16]), validation=(x[16:24], y[16:24]), batch_size=8)"
 """As data: so few that an ``eager`` study takes less time than its graph takes to trace."""
 

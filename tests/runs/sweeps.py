@@ -18,7 +18,7 @@ from forked_programs import ADDRESS, WARM_SERVER, ForkedProgram, importing
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
-from sweeper.records.events import Event
+from sweeper.records.events import Event, Notice
 from sweeper.records.results import StudyResults
 from sweeper.run.launch import server_process
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -31,6 +31,11 @@ _ENVIRONMENT = dict(os.environ)
 """Of the whole run, whatever the test sets that is the first to fork a command."""
 
 
+def notices_of(events):
+    """The messages of the notices among these events."""
+    return [event.message for event in events if isinstance(event, Notice)]
+
+
 @dataclass
 class Swept:
     results: StudyResults
@@ -39,6 +44,10 @@ class Swept:
     @property
     def trials(self):
         return self.results.trials
+
+    @property
+    def notices(self):
+        return notices_of(self.events)
 
 
 def database_url(runs):
@@ -76,6 +85,12 @@ def sweep(
         )
     )
     return Swept(results, events)
+
+
+def sweep_inline(study, directory, **given):
+    """Write a study's text to a directory, and run it in this process, below ``runs`` there."""
+    file = study.write(directory / f"{study.name}.py")
+    return sweep(file, directory / "runs", workers=1, isolation="inline", **given)
 
 
 @dataclass(frozen=True)

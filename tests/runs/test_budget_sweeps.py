@@ -3,17 +3,19 @@
 import random
 import shutil
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from databases import postgresql_database
-from fake_workers import FakeWorker, WorkerOptions, create, results_of, settings_of
+from fake_workers import FakeWorker, WorkerOptions, create, settings_of
+from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.search.spec import search_window
-from sweeper.spec.budgets import Halving, Hyperband
+from sweeper.spec.budgets import Hyperband
 
 TRIALS, EPOCHS = 12, 4
 
@@ -68,17 +70,14 @@ class Sweeps:
 )
 def sweeps(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("sweeps")
-    if request.param == "sqlite":
-        made = Sweeps(f"sqlite:///{directory / 'sweeper.db'}", directory)
+    url = f"sqlite:///{directory / 'sweeper.db'}"
+    with ExitStack() as stack:
+        if request.param == "postgresql":
+            url = stack.enter_context(postgresql_database()).url
+        made = Sweeps(url, directory)
+        stack.callback(made.repository.database.close)
         made.run("undisturbed", slots=1)
         yield made
-        made.repository.database.close()
-        return
-    with postgresql_database() as server:
-        made = Sweeps(server.url, directory)
-        made.run("undisturbed", slots=1)
-        yield made
-        made.repository.database.close()
 
 
 @pytest.mark.whole
@@ -105,8 +104,7 @@ def test_workers_that_are_killed_again_and_again_give_the_sweep_of_one(sweeps):
     while kills < times:
         with FakeWorker(options) as victim:
             deadline = time.monotonic() + draw.uniform(0.05, 0.3)
-            seen = victim.wait_for("AttemptStarted")
-            assert seen
+            victim.wait_for("AttemptStarted")
             time.sleep(max(0.0, min(0.1, deadline - time.monotonic())))
             if not victim.process.is_alive():
                 break
@@ -153,16 +151,3 @@ def test_a_paused_trial_whose_newest_checkpoint_is_gone_trains_again_and_nothing
     with FakeWorker(options) as worker:
         assert worker.end() == 0
     assert sweeps.outcome("damaged") == sweeps.outcome("undisturbed")
-
-
-def test_halving_with_one_bracket_leaves_one_whole_trial_a_round(tmp_path):
-    made = Sweeps(f"sqlite:///{tmp_path / 'sweeper.db'}", tmp_path)
-    settings = settings_of("halving", trials=9, epochs=9, budget=Halving())
-    create(made.repository, settings)
-    with FakeWorker(
-        WorkerOptions(made.url, str(tmp_path), "halving", slots=3, pace=0.003)
-    ) as worker:
-        assert worker.end() == 0
-    trials = made.repository.trials("halving")
-    assert sorted(len(t.epochs) for t in trials) == [1] * 6 + [3] * 2 + [9]
-    made.repository.database.close()

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted_trials import finish, scripted_sweep
+from waiting import until
 
 from sweeper.records.results import EpochRecord
 from sweeper.replay.reports import StudyAuthors
@@ -81,6 +82,15 @@ def pair():
     return ours, Channel.on(theirs.detach())
 
 
+@pytest.fixture
+def both():
+    """Both ends of a channel."""
+    made = pair()
+    yield made
+    for end in made:
+        end.close()
+
+
 def carried(message):
     one, other = pair()
 
@@ -128,8 +138,8 @@ def test_a_number_or_a_text_that_json_cannot_have_arrives(message):
     assert repr(carried(message)) == repr(message)
 
 
-def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end():
-    one, other = pair()
+def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end(both):
+    one, other = both
     assert other.receive(0) is None
     one.send(Stop())
     one.close()
@@ -138,11 +148,10 @@ def test_nothing_within_the_time_is_none_and_a_closed_end_is_the_end():
         other.receive(30)
     with pytest.raises(OSError):
         other.send(Stop())
-    other.close()
 
 
-def test_threads_that_send_at_once_mix_no_messages():
-    one, other = pair()
+def test_threads_that_send_at_once_mix_no_messages(both):
+    one, other = both
     long = "x" * 100_000
     senders = [
         threading.Thread(target=lambda: [one.send(Warned(long)) for _ in range(20)])
@@ -153,29 +162,24 @@ def test_threads_that_send_at_once_mix_no_messages():
     assert all(other.receive(30) == Warned(long) for _ in range(80))
     for sender in senders:
         sender.join()
-    one.close()
-    other.close()
 
 
-def test_what_was_sent_arrives_although_another_process_still_holds_the_pipe_open():
-    one, other = pair()
+def test_what_was_sent_arrives_although_another_process_still_holds_the_pipe_open(both):
+    one, other = both
     one.send(Stop())
     other.end_receiving()
     assert other.receive(30) == Stop()
     with pytest.raises(EOFError):
         other.receive(30)
-    other.close()
-    one.close()
 
 
-def test_a_pipe_that_ends_within_a_message_says_so():
-    one, other = pair()
+def test_a_pipe_that_ends_within_a_message_says_so(both):
+    one, other = both
     os.write(one.connection.fileno(), b"\0\0\0\x09half")
     assert other.receive(0.1) is None
     one.close()
     with pytest.raises(IncompleteError, match="incomplete"):
         other.receive(30)
-    other.close()
 
 
 HALF = struct.pack("!I", 1000) + b'{"kind": "finis'
@@ -189,9 +193,7 @@ def serve(sweep, act=lambda: None):
     """Run one slot to its end; the seconds from ``act``, done once a trial has begun, to there."""
     slot = threading.Thread(target=serve_slot, args=(sweep.context,), daemon=True)
     slot.start()
-    deadline = time.monotonic() + 30
-    while not sweep.launcher.launched and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: sweep.launcher.launched)
     time.sleep(0.2)
     act()
     began = time.monotonic()

@@ -145,24 +145,26 @@ def test_the_study_goes_on_to_its_end_and_says_that_trials_failed(deaths):
     assert failed == {"segfault", "exit", "sys.exit", "raise", "memory"}
     assert {t.state for f, t in deaths.trials.items() if f not in failed} == {"complete"}
     assert "Traceback" not in deaths.ended.err
-
-
-def test_a_trial_that_nobody_touched_has_one_attempt(deaths):
-    assert deaths.outcomes("survivor") == ["complete"]
-    assert deaths.ends_undisturbed("survivor")
+    pids = [a.pid for trial in deaths.trials.values() for a in trial.attempts]
+    assert len(pids) == len(set(pids))
+    assert [pid for pid in pids if pid is None or psutil.pid_exists(pid)] == [], "none is left"
 
 
 @pytest.mark.parametrize(
-    ("fate", "message"),
+    ("fate", "outcomes", "message"),
     [
-        ("segfault", "was killed by SIGSEGV"),
-        ("exit", "exited with code 3"),
-        ("memory", "ran out of memory"),
+        ("segfault", ["crashed"] * 2, "was killed by SIGSEGV"),
+        ("exit", ["crashed"] * 2, "exited with code 3"),
+        ("memory", ["crashed"] * 2, "ran out of memory"),
+        ("sys.exit", ["failed"], "sys.exit('enough')"),
     ],
 )
-def test_a_process_that_dies_is_tried_again_and_is_then_failed(deaths, fate, message):
-    assert deaths.outcomes(fate) == ["crashed"] * 2
+def test_a_process_that_dies_is_tried_again_and_one_that_exits_itself_fails_at_once(
+    deaths, fate, outcomes, message
+):
+    assert deaths.outcomes(fate) == outcomes
     assert all(message in (a.error or "") for a in deaths.trials[fate].attempts)
+    assert message in (deaths.trials[fate].error or "")
     assert message in deaths.ended.err
 
 
@@ -185,40 +187,26 @@ def test_an_exception_fails_its_trial_at_once_with_the_users_traceback(deaths):
     )
 
 
-def test_sys_exit_fails_its_trial_at_once(deaths):
-    assert deaths.outcomes("sys.exit") == ["failed"]
-    assert "sys.exit('enough')" in (deaths.trials["sys.exit"].error or "")
-
-
 @pytest.mark.parametrize(
-    ("fate", "outcomes"),
+    ("fate", "outcomes", "resumed_at"),
     [
-        ("killed", ["crashed", "complete"]),
-        ("server killed", ["crashed", "complete"]),
-        ("terminated", ["interrupted", "complete"]),
+        ("killed", ["crashed", "complete"], 27),
+        ("server killed", ["crashed", "complete"], 27),
+        ("terminated", ["interrupted", "complete"], 27),
+        pytest.param("orphan", ["crashed", "complete"], 0, id="an orphan holds the pipe open"),
+        pytest.param("survivor", ["complete"], 0, id="nobody touched it"),
     ],
 )
 def test_a_trial_that_was_cut_off_goes_on_from_its_checkpoint_to_the_same_end(
-    deaths, fate, outcomes
+    deaths, fate, outcomes, resumed_at
 ):
     assert deaths.outcomes(fate) == outcomes
-    resumed = deaths.trials[fate].attempts[1].start_step
+    resumed = deaths.trials[fate].attempts[-1].start_step
     assert resumed is not None
-    assert resumed >= 27
+    assert resumed >= resumed_at
     assert deaths.ends_undisturbed(fate)
-
-
-def test_an_orphan_that_holds_the_pipe_open_does_not_keep_its_trial_running(deaths):
-    assert deaths.outcomes("orphan") == ["crashed", "complete"]
-    assert deaths.ends_undisturbed("orphan")
 
 
 def test_the_comparison_can_tell_two_trials_apart(deaths):
     one, other = (deaths.undisturbed[n] for n in (3, 4))
     assert differing({0: one}, {0: other}) == [0]
-
-
-def test_no_process_is_left(deaths):
-    pids = [a.pid for trial in deaths.trials.values() for a in trial.attempts]
-    assert len(pids) == len(set(pids))
-    assert [pid for pid in pids if pid is None or psutil.pid_exists(pid)] == []

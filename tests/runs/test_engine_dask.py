@@ -12,12 +12,11 @@ import asyncio
 import ipaddress
 
 import psutil
-from dask_task import task
+from cluster_task import task
 from distributed.core import connect
 from distributed.security import Security
 
-from sweeper.run.cluster.engines import DaskCluster
-from sweeper.run.cluster.engines import run_tasks
+from sweeper.run.cluster.engines import DaskCluster, run_tasks
 
 
 def listening(process):
@@ -63,15 +62,18 @@ if __name__ == "__main__":
 '''
 
 
+def with_task(directory, *words):
+    """Run Python where a task can be imported that says in which process it ran."""
+    text = "import os\n\n\ndef task(text):\n    return f'{text} ran in {os.getpid()}'\n"
+    (directory / "cluster_task.py").write_text(text)
+    path = f"{Path(__file__).parents[2]}{os.pathsep}{directory}"
+    return python(*words, cwd=directory, env={"PYTHONPATH": path})
+
+
 @pytest.mark.whole
 def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path):
-    script = tmp_path / "cluster.py"
-    script.write_text(CLUSTER)
-    (tmp_path / "dask_task.py").write_text(
-        "import os\n\n\ndef task(text):\n    return f'{text} ran in {os.getpid()}'\n"
-    )
-    path = f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"
-    done = python(script, cwd=tmp_path, env={"PYTHONPATH": path})
+    (tmp_path / "cluster.py").write_text(CLUSTER)
+    done = with_task(tmp_path, "cluster.py")
     assert done.code == 0, done.err
     *lines, ran = done.out.splitlines()
     assert lines == ["loopback True True", "let in True False False", "http False"]
@@ -81,9 +83,8 @@ def test_a_dask_cluster_made_here_lets_in_only_those_that_hold_its_key(tmp_path)
 MAKE = """
 import ipaddress, json, os, subprocess, sys
 import psutil
-from sweeper.run.cluster.engines import RayCluster
-from sweeper.run.cluster.engines import run_tasks
-from ray_task import task
+from sweeper.run.cluster.engines import RayCluster, run_tasks
+from cluster_task import task
 
 cluster = RayCluster(None, 1)
 import ray
@@ -107,7 +108,7 @@ sockets = [c.laddr.ip for p in (me, *me.children(recursive=True))
            for c in p.net_connections("inet") if c.status == "LISTEN"]
 outside = [s for s in sockets if not ipaddress.ip_address(s.removeprefix("::ffff:")).is_loopback]
 ran = run_tasks(cluster, task, ["1"], 1)
-print(json.dumps([cluster.nodes, codes, len(sockets) > 3, outside, ran != [str(os.getpid())]]))
+print(json.dumps([cluster.nodes, codes, len(sockets) > 3, outside, ran != [f"1 ran in {os.getpid()}"]]))
 # A cluster that is there already: this one, as it looks where it has one processor.
 ray.cluster_resources = lambda: {"CPU": 1.0}
 try:
@@ -126,11 +127,7 @@ def test_only_who_is_on_this_machine_and_knows_the_token_may_ask_a_cluster_made_
     tmp_path,
 ):
     """And the one task of a run with ``--workers 1`` runs there, not in the driver."""
-    (tmp_path / "ray_task.py").write_text(
-        "import os\n\n\ndef task(text):\n    return str(os.getpid())\n"
-    )
-    path = f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"
-    said = python("-c", MAKE, cwd=tmp_path, env={"PYTHONPATH": path})
+    said = with_task(tmp_path, "-c", MAKE)
     expected = "[1, [[0, false], [1, true], [1, true]], true, [], true]"
     first, second = said.out.splitlines()
     assert first == expected, said.err

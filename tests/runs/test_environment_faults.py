@@ -5,14 +5,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from textwrap import dedent
+from textwrap import dedent, indent
 
 import pytest
 from scripted_trials import finish, scripted_sweep
 
 import sweeper
 from sweeper.definition.trial import Trial
-from sweeper.errors import DataError, ParameterError, SweeperError
+from sweeper.errors import (
+    CheckpointError,
+    DataError,
+    FactoryError,
+    ParameterError,
+    RestoreError,
+    StudyImportError,
+    SweeperError,
+)
 from sweeper.run.protocol.channel import Channel
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.trial.link import failure_of
@@ -38,7 +46,7 @@ def last_words(code, directory, *, log=os.devnull):
     ours, theirs = Channel.pair()
     with Path(log).open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-c", LAST + dedent(code), str(theirs.fileno())],
+            [sys.executable, "-c", LAST + code, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             cwd=directory,
             stdout=output,
@@ -55,19 +63,26 @@ def last_words(code, directory, *, log=os.devnull):
     return said, code
 
 
-FAILING = """
+def loading(load, before=""):
+    """The code of a trial's process that imports its study by ``load``, after ``before``."""
+    return f"""
+import signal
 from sweeper.run.trial import process
 process.look_for_gpus = lambda: None
 process.configure_tensorflow = lambda **_: None
-
+{dedent(before)}
 def load():
-    print("a line of the trial's own")
-    sys.stdout.flush()
-    raise ValueError("no such layer")
-
+{indent(dedent(load), "    ")}
 process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
 os._exit(0)
 """
+
+
+FAILING = loading("""
+    print("a line of the trial's own")
+    sys.stdout.flush()
+    raise ValueError("no such layer")
+""")
 
 
 def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path):
@@ -77,9 +92,7 @@ def test_a_trial_on_a_full_disk_tells_its_failure_before_it_prints_it(tmp_path):
     assert "No space left on device" in said.error
     assert code == 0, "printing the traceback failed, and with it the process"
 
-
-@pytest.mark.whole
-def test_the_same_trial_on_a_disk_with_room_fails_for_its_own_error(tmp_path):
+    # The control: on a disk with room it fails for its own error.
     said, code = last_words(FAILING, tmp_path, log=str(tmp_path / "log"))
     assert isinstance(said, Failed)
     assert (said.fault, said.error, code) == ("trial", "ValueError: no such layer", 0)
@@ -114,30 +127,70 @@ class UnknownError(Exception):
 UnknownError.__module__ = "tensorflow.python.framework.errors_impl"
 
 
-def chained(error, cause):
+class ResourceExhaustedError(Exception):
+    """Called as TensorFlow's is."""
+
+
+def raised(error, cause=None):
     try:
         raise error from cause
     except BaseException as caught:
         return caught
 
 
+FULL = OSError(errno.ENOSPC, "No space left on device", "rows.csv")
+H5PY_FULL = OSError("Can't write data (errno = 28, error message = 'No space left on device')")
+
+
 @pytest.mark.parametrize(
-    ("error", "fault"),
+    ("error", "fault", "with_traceback"),
     [
-        (OSError(errno.ENOSPC, "No space left on device", "rows.csv"), "environment"),
-        (OSError(errno.EDQUOT, "Disk quota exceeded"), "environment"),
-        (OSError(errno.EROFS, "Read-only file system"), "environment"),
-        (OSError("Can't write data (errno = 28, error message = 'No space left on device')"), "environment"),
-        (UnknownError("events.out: No space left on device"), "environment"),
-        (chained(RuntimeError("the callback failed"), OSError(errno.ENOSPC, "full")), "environment"),
-        (chained(DataError("no cache"), OSError(errno.EDQUOT, "spent")), "environment"),
-        (FileNotFoundError(errno.ENOENT, "No such file"), "trial"),
-        (PermissionError(errno.EACCES, "Permission denied"), "trial"),
-        (ValueError("No space left on device"), "trial"),
+        (raised(FULL), "disk", True),
+        (raised(OSError(errno.EDQUOT, "Disk quota exceeded")), "disk", True),
+        (raised(OSError(errno.EROFS, "Read-only file system")), "disk", True),
+        (raised(H5PY_FULL), "disk", True),
+        (raised(UnknownError("events.out: No space left on device")), "disk", True),
+        (raised(RuntimeError("the callback failed"), FULL), "disk", True),
+        (raised(DataError("no cache"), OSError(errno.EDQUOT, "spent")), "disk", True),
+        (raised(CheckpointError("disk full")), "environment", False),
+        (raised(RestoreError("does not fit")), "environment", False),
+        (raised(MemoryError("64 GB")), "memory", True),
+        (raised(ResourceExhaustedError("OOM")), "memory", True),
+        (raised(FileNotFoundError(errno.ENOENT, "No such file")), "trial", True),
+        (raised(PermissionError(errno.EACCES, "Permission denied")), "trial", True),
+        (raised(ValueError("No space left on device")), "trial", True),
+        (raised(KeyboardInterrupt()), "trial", True),
+        (raised(FactoryError("no model")), "trial", False),
     ],
-)  # fmt: skip
-def test_what_the_disk_refuses_is_distinguished_from_what_the_code_did(error, fault):
-    assert failure_of(error).fault == fault
+)
+def test_what_the_disk_or_memory_refuses_is_distinguished_from_what_the_code_did(
+    error, fault, with_traceback
+):
+    failed = failure_of(error)
+    assert failed.fault == ("environment" if fault == "disk" else fault)
+    line = raised.__code__.co_firstlineno + 2
+    line_text = f" (in raised, {Path(__file__).name}:{line})" if with_traceback else ""
+    advice = ": free some space or make the disk writable where the trial writes)"
+    if fault == "disk":
+        assert advice in failed.error
+    else:
+        assert failed.error == f"{type(error).__name__}: {error}{line_text}"
+    assert bool(failed.traceback) == with_traceback
+    if with_traceback:
+        assert "in raised" in failed.traceback
+
+
+def test_an_import_error_keeps_the_users_traceback():
+    assert failure_of(StudyImportError("broken", "Traceback: theirs")).traceback == (
+        "Traceback: theirs"
+    )
+
+
+def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes():
+    failed = failure_of(raised(ValueError("name \udce9, nul \0")))
+    assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
+    assert "\0" not in failed.traceback
+    failed.traceback.encode()
 
 
 def test_a_full_disk_stops_the_run_as_resumable_and_charges_no_trial(tmp_path):
@@ -177,7 +230,6 @@ KERAS = (
     "Exception encountered when calling Sequential.call().\n\n\x1b[1mInput 0 is incompatible\x1b[0m"
     "\n\nArguments received by Sequential.call():\n  • training=None"
 )
-
 KERAS_IN_A_LINE = (
     "Exception encountered when calling Sequential.call(). Input 0 is incompatible "
     "Arguments received by Sequential.call(): • training=None"
@@ -185,12 +237,9 @@ KERAS_IN_A_LINE = (
 
 
 def line_of(error):
-    try:
-        raise error
-    except BaseException as caught:
-        failed = failure_of(caught)
+    failed = failure_of(raised(error))
     assert "\n" not in failed.error
-    return failed.error.rpartition(" (in line_of, ")[0]
+    return failed.error.rpartition(" (in raised, ")[0]
 
 
 @pytest.mark.parametrize(
@@ -199,10 +248,7 @@ def line_of(error):
         (GATHER, "indices[0,0] = 5 is not in [0, 5)"),
         (EAGER, "Incompatible shapes: [2] vs. [3]"),
         (ASSERTED, "assertion failed: [too big] [x (x:0) = ] [5]"),
-        (
-            KERAS,
-            KERAS_IN_A_LINE,
-        ),
+        (KERAS, KERAS_IN_A_LINE),
         ("two\n  lines", "two lines"),
         ("", ""),
     ],

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
-import time
 from dataclasses import dataclass
 
 import pytest
 from corpus import forget_modules
 from study_files import StudyText
 from sweeps import LIMIT, Result, RunningCommand, command, differing, results_of, sweep, trials_in
+from waiting import until
 
-from sweeper.records.events import Notice
 from sweeper.run.launch.server_process import hashes_differ
 
 SPLIT = StudyText(
@@ -74,8 +73,7 @@ def run_here(file):
             swept = sweep(file, file.parent / "here", isolation="inline")
         finally:
             forget_modules(before, file.parent)
-    said = [event.message for event in swept.events if isinstance(event, Notice)]
-    return seen(file.parent / "here", "\n".join(said))
+    return seen(file.parent / "here", "\n".join(swept.notices))
 
 
 def seen(runs, output):
@@ -102,10 +100,8 @@ def test_two_runs_and_a_resumed_one_split_alike_whatever_the_hash_seed_outside(f
     words = ("run", file, "--runs-dir", runs)
     other = {"PYTHONHASHSEED": "2", "SWEEPER_TEST_WAITS": "1"}
     with RunningCommand(*words, cwd=file.parent, env=other) as first:
-        deadline = time.monotonic() + LIMIT
-        while not (list(runs.rglob("mark")) and list(runs.rglob("step-*"))):
-            assert time.monotonic() < deadline, first.err
-            time.sleep(0.02)
+        kept = until(lambda: list(runs.rglob("mark")) and list(runs.rglob("step-*")), LIMIT)
+        assert kept, first.err
         first.kill_group()
     resumed = command("resume", "small", "--runs-dir", runs, cwd=file.parent)
     assert resumed.code == 0, resumed.err

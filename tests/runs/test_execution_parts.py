@@ -3,7 +3,6 @@
 import json
 import sys
 import threading
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,20 +12,12 @@ from forked_programs import PROGRAM
 from sweeps import python
 
 import sweeper
-from sweeper.errors import (
-    CheckpointError,
-    DefinitionError,
-    FactoryError,
-    RestoreError,
-    StudyImportError,
-    UsageError,
-)
+from sweeper.errors import DefinitionError, UsageError
 from sweeper.records.events import AttemptEnded, AttemptStarted, EpochFinished, TrainingStarted
 from sweeper.records.status import TrialStatus
 from sweeper.run.cluster.driver import _Drive, progress_between
 from sweeper.run.cluster.engines import check_engine, run_tasks
 from sweeper.run.protocol.messages import StudySource
-from sweeper.run.trial.link import failure_of
 from sweeper.run.worker import outcomes
 
 ROOT = Path(__file__).parents[2]
@@ -92,16 +83,11 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
 def test_a_single_order_is_run_by_the_cluster_too():
     """One order must not be run in the driver itself, which joblib does where it sees one job."""
 
-    @contextmanager
-    def threads():
-        with joblib.parallel_config(backend="threading"):
-            yield
-
     class Threads:
         nodes = 1
 
         def backend(self, tasks, slots):
-            return threads()
+            return joblib.parallel_config(backend="threading")
 
         def close(self): ...
 
@@ -118,53 +104,6 @@ def test_kills_for_lack_of_memory_are_added_up(tmp_path, monkeypatch):
     assert outcomes.out_of_memory_kills() == 5
     monkeypatch.setattr(outcomes, "_COUNTERS", counters[2:])
     assert outcomes.out_of_memory_kills() == 0
-
-
-def raised(error):
-    try:
-        raise error
-    except BaseException as caught:
-        return caught
-
-
-class ResourceExhaustedError(Exception):
-    """Called as TensorFlow's is."""
-
-
-@pytest.mark.parametrize(
-    ("error", "fault", "with_traceback"),
-    [
-        (ValueError("x"), "trial", True),
-        (KeyboardInterrupt(), "trial", True),
-        (FactoryError("no model"), "trial", False),
-        (MemoryError("64 GB"), "memory", True),
-        (ResourceExhaustedError("OOM"), "memory", True),
-        (CheckpointError("disk full"), "environment", False),
-        (RestoreError("does not fit"), "environment", False),
-    ],
-)
-def test_what_ended_a_trial_is_distinguished(error, fault, with_traceback):
-    failed = failure_of(raised(error))
-    assert failed.fault == fault
-    line = raised.__code__.co_firstlineno + 2
-    line_text = f" (in raised, {Path(__file__).name}:{line})" if with_traceback else ""
-    assert failed.error == f"{type(error).__name__}: {error}{line_text}"
-    assert bool(failed.traceback) == with_traceback
-    if with_traceback:
-        assert "in raised" in failed.traceback
-
-
-def test_an_import_error_keeps_the_users_traceback():
-    assert failure_of(StudyImportError("broken", "Traceback: theirs")).traceback == (
-        "Traceback: theirs"
-    )
-
-
-def test_what_no_pipe_and_no_database_can_carry_is_reported_in_escapes():
-    failed = failure_of(raised(ValueError("name \udce9, nul \0")))
-    assert failed.error.startswith(r"ValueError: name \udce9, nul \x00 (in raised, ")
-    assert "\0" not in failed.traceback
-    failed.traceback.encode()
 
 
 def test_a_driver_reports_what_differs_between_two_looks_at_a_trial():

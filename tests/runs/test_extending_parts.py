@@ -22,6 +22,9 @@ from sweeper.run.worker.messages import TrialSearch
 from sweeper.support.paths import RunPaths
 
 ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
+TWO_OBJECTIVES = replace(
+    ROW, name="two", definition={"epochs": 3, "further_objectives": [["size", "minimize"]]}
+)
 SETTINGS = plain_settings(name="digits", epochs=3, trials=4, pruner={"name": "MedianPruner"})
 
 
@@ -41,12 +44,11 @@ def repository(tmp_path):
         yield repository
 
 
-def extend(repository, extension):
+def extend(repository, extension, row=ROW):
     events = []
-    runs = Path(str(repository.database.url.database)).parent
-    options = WorkerOptions(1, "", runs)
-    request = RunRequest(options, events.append, study="digits", extension=extension)
-    extend_study(repository, ROW, request)
+    options = WorkerOptions(1, "", Path(str(repository.database.url.database)).parent)
+    request = RunRequest(options, events.append, study=row.name, extension=extension)
+    extend_study(repository, repository.study(row.name), request)
     return events
 
 
@@ -96,26 +98,14 @@ def test_the_best_trials_are_extended_and_the_same_again_says_nothing(repository
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (
-            replace(
-                ROW,
-                name="two",
-                definition={"epochs": 3, "further_objectives": [["size", "minimize"]]},
-            ),
-            "study 'two' has several objectives",
-        ),
+        (TWO_OBJECTIVES, "study 'two' has several objectives"),
         (replace(ROW, name="new"), "study 'new' has no complete trial yet"),
     ],
 )
 def test_a_study_that_has_no_best_trial_is_refused(repository, row, said):
     repository.create_or_open(row)
-    options = WorkerOptions(1, "", Path())
     with pytest.raises(UsageError, match=said):
-        extend_study(
-            repository,
-            repository.study(row.name),
-            RunRequest(options, print, extension=Extension(5, best=1)),
-        )
+        extend(repository, Extension(5, best=1), row)
 
 
 @pytest.mark.parametrize(

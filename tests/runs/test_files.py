@@ -21,7 +21,6 @@ from sweeper.files import recorder
 from sweeper.files.recorder import MOST, RECORDER, install
 from sweeper.files.rules import TrialUses, in_a_check, in_a_run
 from sweeper.files.uses import FileUse, set_aside, uses_from_json, uses_to_json
-from sweeper.records.events import Notice
 
 
 @pytest.fixture
@@ -87,17 +86,24 @@ def test_content_that_one_trial_decides_for_the_next_is_found_by_check_and_by_a_
     assert list(in_a_run(first, [])) == [], "the first trial depends on nobody"
 
 
+def recorded(name, act):
+    """The uses of a trial that does no more than ``act``."""
+    RECORDER.__init__()
+    RECORDER.begin([])
+    act()
+    uses = RECORDER.uses(ended=True)
+    RECORDER.stop()
+    return TrialUses(name, uses)
+
+
 def test_a_snapshot_that_the_trial_made_under_another_name_is_not_read(here):
     """The values of a constant are in its name."""
 
     def trial(scale):
-        RECORDER.__init__()
-        RECORDER.begin([])
         data = tf.data.Dataset.range(4).map(lambda x: tf.cast(x, tf.float32) * scale)
-        list(data.snapshot("snapshots").as_numpy_iterator())
-        uses = RECORDER.uses(ended=True)
-        RECORDER.stop()
-        return TrialUses(f"trial of {scale}", uses)
+        return recorded(
+            f"trial of {scale}", lambda: list(data.snapshot("snapshots").as_numpy_iterator())
+        )
 
     first = trial(1.0)
     assert list(in_a_run(trial(2.0), [first])) == []
@@ -109,12 +115,8 @@ def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
     """As Keras's example of a GAN does; Pillow looks whether the file exists before it writes."""
 
     def trial(number):
-        RECORDER.__init__()
-        RECORDER.begin([])
-        keras.utils.array_to_img(np.full((2, 2, 1), number), scale=False).save("generated.png")
-        uses = RECORDER.uses(ended=True)
-        RECORDER.stop()
-        return TrialUses(f"trial {number}", uses)
+        picture = keras.utils.array_to_img(np.full((2, 2, 1), number), scale=False)
+        return recorded(f"trial {number}", lambda: picture.save("generated.png"))
 
     first = trial(0)
     [note] = in_a_run(trial(1), [first])
@@ -126,12 +128,7 @@ def test_a_picture_that_each_trial_draws_is_overwritten_and_not_read(here):
 
 def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(here):
     def read():
-        RECORDER.__init__()
-        RECORDER.begin([])
-        Path("train.csv").read_text()
-        uses = RECORDER.uses()
-        RECORDER.stop()
-        return TrialUses("trial 3", uses)
+        return recorded("trial 3", Path("train.csv").read_text)
 
     Path("train.csv").write_text("1,2\n")
     before = read()
@@ -146,10 +143,8 @@ def test_files_of_before_are_inputs_and_their_change_is_noted_once_it_is_one(her
 def test_an_earlier_attempt_at_the_trial_is_no_other_trial(here):
     written = used_by("statistics", 1.0)
     again = used_by("statistics", 1.0)
-    assert (
-        list(in_a_run(TrialUses("trial 0", again), [TrialUses("trial 0", written, same=True)]))
-        == []
-    )
+    earlier = TrialUses("trial 0", written, same=True)
+    assert list(in_a_run(TrialUses("trial 0", again), [earlier])) == []
     [warning] = in_a_run(TrialUses("trial 1", again), [TrialUses("trial 0", written)])
     assert warning.level == "warning", "the control: of another trial it is one"
 
@@ -206,6 +201,7 @@ WRITERS = [_with_open, _with_hdf5, _with_tensorflow, _by_renaming]
 
 def met(write, value):
     """Findings about trial 1, which writes 1.0 and reads it after another trial has written ``value``."""
+    RECORDER.__init__()
     RECORDER.begin([])
     write(1.0)
     RECORDER.stop()
@@ -221,6 +217,7 @@ def met(write, value):
 
 @pytest.mark.parametrize("write", WRITERS)
 def test_a_trial_that_reads_another_ones_content_in_its_own_file_is_not_independent(write, here):
+    assert met(write, 1.0) == [], "the same bytes are harmless"
     [error] = met(write, 2.0)
     assert error.level == "error"
     assert "trial 1 is not independent: `met` test_files.py:" in error.message
@@ -240,11 +237,6 @@ def test_a_trial_whose_file_changed_is_named_once_its_writer_has_reported(here):
     assert "which trial 1 wrote (`top` study.py:7)" in error.message
     again = TrialUses("trial 0", (FileUse(path, wrote=True),))
     assert list(in_a_run(writer, [reader, again])) == [], "its next attempt ran alone"
-
-
-@pytest.mark.parametrize("write", WRITERS)
-def test_the_same_bytes_in_its_own_file_are_harmless(write, here):
-    assert met(write, 1.0) == []
 
 
 def test_a_file_that_changes_while_it_is_read_is_found(here):
@@ -301,12 +293,20 @@ def study(name, *, callbacks="", before="", built=""):
     )
 
 
-def told(swept):
-    return [event.message for event in swept.events if isinstance(event, Notice)]
-
-
-def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(tmp_path, monkeypatch):
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Give a function that runs a study in the current directory."""
     monkeypatch.chdir(tmp_path)
+
+    def run(text, workers=1, **given):
+        return sweep(
+            text.write(Path(f"{text.name}.py")), tmp_path / "runs", workers=workers, **given
+        )
+
+    return run
+
+
+def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(run):
     text = study(
         "weights",
         built="if os.path.exists('best.weights.h5'): model.load_weights('best.weights.h5')",
@@ -315,7 +315,7 @@ def test_a_run_stops_at_the_trial_that_goes_on_with_another_ones_weights(tmp_pat
     with pytest.raises(
         IndependenceError, match=r"trial 1 .*best\.weights\.h5, which trial 0 wrote"
     ):
-        sweep(text.write(tmp_path / "weights.py"), tmp_path / "runs", workers=1)
+        run(text)
 
 
 _AT_THE_TOP = """import os, pathlib, time
@@ -332,71 +332,57 @@ def wait():
 @pytest.mark.parametrize(
     "content", ["str(os.getpid())", pytest.param("'the same'", marks=pytest.mark.whole)]
 )
-def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(
-    content, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_trials_at_once_that_write_one_file_at_the_top_never_read_each_others(content, run):
     text = study("top", before="wait()\npathlib.Path('start.txt').read_text()")
     text = replace(text, head=_AT_THE_TOP.format(content=content))
-    file, runs = text.write(tmp_path / "top.py"), tmp_path / "runs"
     if content == "'the same'":
-        swept = sweep(file, runs, workers=2)
-        assert [trial.state for trial in swept.trials] == ["complete", "complete"]
+        assert [trial.state for trial in run(text, workers=2).trials] == ["complete", "complete"]
         return
     with pytest.raises(
         IndependenceError, match=r"top\.py:\d+ uses start\.txt, which trial \d wrote"
     ):
-        sweep(file, runs, workers=2)
+        run(text, workers=2)
 
 
-def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_two_trials_that_write_one_log_are_told_of_the_trials_directory_once(run):
+    def advised(swept):
+        return [message for message in swept.notices if "trial.directory" in message]
+
     shared = study("shared-log", callbacks=_CALLBACK.format(file="'log.csv'"))
-    swept = sweep(shared.write(tmp_path / "shared_log.py"), tmp_path / "runs", workers=1, trials=3)
-    assert len([message for message in told(swept) if "trial.directory" in message]) == 1
-    own = study("own-log", callbacks=_CALLBACK.format(file="trial.directory / 'log.csv'"))
-    swept = sweep(own.write(tmp_path / "own_log.py"), tmp_path / "runs", workers=1)
-    assert [message for message in told(swept) if "trial.directory" in message] == []
+    assert len(advised(run(shared, trials=3))) == 1
+    swept = run(study("own-log", callbacks=_CALLBACK.format(file="trial.directory / 'log.csv'")))
+    assert advised(swept) == []
     assert swept.trials[0].files == {"read": [], "written": [], "notices": []}
 
 
-def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(
-    tmp_path, monkeypatch
-):
+def test_what_a_trial_read_and_wrote_and_what_was_noticed_is_stored_and_shown(run, tmp_path):
     """An input that changes between two trials: each ranks, and the second one's record says it."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.csv").write_text("1")
     text = study(
         "changing",
         before="open('train.csv').read()",
         callbacks=_CALLBACK.format(file="f'log-{trial.number}.csv'"),
     )
-    file, runs = text.write(tmp_path / "changing.py"), tmp_path / "runs"
-    sweep(file, runs, workers=1, trials=1)
+    run(text, trials=1)
     (tmp_path / "train.csv").write_text("1, and more")
-    swept = sweep(file, runs, workers=1, trials=2)
-    words = ("show", "changing", 0, "--json", "--runs-dir", runs)
-    files = json.loads(command(*words, cwd=tmp_path).out)["files"]
+    swept = run(text, trials=2)
+    files = json.loads(command("show", "changing", 0, "--json", cwd=tmp_path).out)["files"]
     assert [Path(file["path"]).name for file in files["read"]] == ["train.csv"]
     assert [Path(file["path"]).name for file in files["written"]] == ["log-0.csv"]
     assert all(file["digest"] for use in ("read", "written") for file in files[use])
     assert files["notices"] == []
     (noticed,) = [each for each in swept.trials[1].files["notices"] if "train.csv" in each]
     assert noticed.startswith("train.csv changed since trial 0 ran")
-    shown = command("show", "changing", 1, "--runs-dir", runs, cwd=tmp_path)
+    shown = command("show", "changing", 1, cwd=tmp_path)
     assert "changed since trial 0" in " ".join(shown.out.split())
 
 
-def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independence(
-    tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
+def test_a_replay_that_finds_what_its_trial_lacked_gives_no_verdict_on_independence(run, tmp_path):
     text = study(
         "sought",
         before="kept = trial.number == 0 and os.path.exists('seen.txt')\n"
         "open('seen.txt', 'a').write('x')",
     )
-    runs = tmp_path / "runs"
-    sweep(text.write(tmp_path / "sought.py"), runs, workers=1, trials=1)
-    verified = command("verify", "sought", "--trial", 0, "--runs-dir", runs, cwd=tmp_path)
+    run(text, trials=1)
+    verified = command("verify", "sought", "--trial", 0, cwd=tmp_path)
     assert "no verdict on independence: trial 0 looked for" in " ".join(verified.out.split())

@@ -1,13 +1,11 @@
 """Which GPU each slot sees, with stand-ins for the machine's tools: no GPU is needed here."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 
 import pytest
 from scripted_trials import finish, scripted_sweep
+from sweeps import python
 
 from sweeper.errors import UsageError
 from sweeper.run.serving import run_slots
@@ -49,11 +47,8 @@ def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
 ):
     machine(environment, NVIDIA)
     assert [(gpu.id, gpu.memory) for gpu in find_gpus(wanted)] == found
-
-
-def test_rocms_tool_is_asked_where_nvidias_is_not_there(machine):
     machine({}, rocm=ROCM)
-    assert find_gpus("all") == (Gpu("0", 16384),)
+    assert find_gpus("all") == (Gpu("0", 16384),), "rocm-smi is asked where nvidia-smi is not there"
 
 
 @pytest.mark.parametrize(
@@ -144,14 +139,8 @@ print([os.environ.get(n) for n in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
     ],
 )
 def test_a_trial_process_hides_the_other_gpus_and_limits_its_own_before_it_starts(
-    devices, limit, seen
+    devices, limit, seen, machine, tmp_path
 ):
-    environment = {n: v for n, v in os.environ.items() if "VISIBLE_DEVICES" not in n}
-    said = subprocess.run(
-        [sys.executable, "-c", LIMITING.format(devices=devices, limit=limit)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert said.stdout.strip() == seen
+    machine({})
+    ended = python("-c", LIMITING.format(devices=devices, limit=limit), cwd=tmp_path)
+    assert ended.out.strip() == seen, ended.err

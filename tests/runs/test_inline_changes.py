@@ -5,7 +5,8 @@ import os
 import sys
 from contextlib import contextmanager
 
-from sweeper.records.events import Notice
+from sweeps import notices_of
+
 from sweeper.train.userstate import undoing
 
 STUDY = """
@@ -24,15 +25,6 @@ count = 0
 small = np.zeros(2)
 made = 0
 numbers = itertools.count()
-loaded = []
-
-
-def logged(function):
-    @functools.wraps(function)
-    def around(*arguments):
-        return function(*arguments)
-
-    return around
 
 
 class Registry:
@@ -101,7 +93,6 @@ def build(trial):
 
 @functools.cache
 def arrays():
-    loaded.append(1)
     return np.ones((4, 1), "float32"), np.ones((4, 1), "float32")
 
 
@@ -129,7 +120,7 @@ def run(tmp_path, *, numbers=False):
     for epochs in found:
         for metrics in epochs:
             del metrics["loss"]
-    return found, [each.message for each in said if isinstance(each, Notice)], module
+    return found, notices_of(said), module
 
 
 def test_an_inline_trial_begins_with_what_the_import_has_left(tmp_path):
@@ -154,8 +145,5 @@ def test_control_without_it_the_next_trial_goes_on_with_the_changes(tmp_path, mo
 
 def test_what_cannot_be_restored_is_said(tmp_path):
     _, notices, _ = run(tmp_path, numbers=True)
-    assert any(
-        "this trial may have changed module changing_study.numbers" in each
-        and "cannot be restored" in each
-        for each in notices
-    ), notices
+    said = [text for text in notices if "cannot be restored" in text]
+    assert any("this trial may have changed module changing_study.numbers" in t for t in said)

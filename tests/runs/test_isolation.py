@@ -16,7 +16,6 @@ from study_files import StudyText
 from sweeps import Result, command, differing, python, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
-from sweeper.records.events import Notice
 from sweeper.run.launch import server_process
 from sweeper.run.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer, choose_launcher
 from sweeper.run.launch.server_process import trial_environment
@@ -178,28 +177,22 @@ def observed(file, runs, isolation, trials, server):
     return Observed(results, seen_in(runs)[before:], runs, ended.err)
 
 
-ISOLATIONS = ["fork", pytest.param("importing", marks=pytest.mark.whole), "spawn"]
-
-
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_forked_spawned_and_inline_trials_give_equal_digests(observe, isolation):
+@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
+def test_forked_and_spawned_trials_have_processes_of_their_own_and_the_digests_of_inline_ones(
+    observe, isolation
+):
+    """Each sets its process up before the first op."""
     inline, other = observe("inline").results, observe(isolation).results
     assert sorted(other) == ([2] if isolation == "spawn" else [0, 1])
     assert all(r.digest for r in other.values())
     assert differing(other, {number: inline[number] for number in other}) == []
-
-
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-def test_every_trial_has_a_process_of_its_own_and_sets_it_up_before_the_first_op(
-    observe, isolation
-):
     seen = observe(isolation).seen
-    assert len({s["pid"] for s in seen}) == len(seen) == len(observe(isolation).results)
+    assert len({s["pid"] for s in seen}) == len(seen) == len(other)
     assert all(s["untouched"] for s in seen)
     assert all(s["threads"] == [2, 2] for s in seen)
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
+@pytest.mark.parametrize("isolation", ["fork", "importing", "spawn"])
 def test_no_trials_process_has_the_credentials_of_the_database_or_the_cluster(observe, isolation):
     """Neither in the environment as Python has it, nor in what the process was started with."""
 
@@ -302,8 +295,7 @@ def test_a_script_whose_dataset_cannot_be_sent_is_imported_by_its_trials(tmp_pat
     ended = run(guarded)
     assert ended.code == 0, ended.err
     swept = sweep(AT_TOP.write(tmp_path / "at_top.py"), tmp_path / "file", isolation="fork")
-    said = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert any("importing the study ran TensorFlow" in message for message in said), said
+    assert any("importing the study ran TensorFlow" in text for text in swept.notices)
     assert differing(results_of(swept.trials), results_of(trials_in(tmp_path / "runs"))) == []
 
 
@@ -349,9 +341,9 @@ def launcher(request, watched):
         patch.setattr(server_process, "_SERVER", WARM_SERVER)
         server = WarmServer(target_source(str(watched)))
     server.loaded()
-    launcher = ForkLauncher(server)
-    yield launcher
-    launcher.close()
+    forking = ForkLauncher(server)
+    yield forking
+    forking.close()
 
 
 def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpoint(

@@ -23,16 +23,7 @@ def trial(*paths):
     )
     attempt = AttemptRecord(1, "lost", 0, None, "here", 1, datetime.now(UTC), None, None)
     return TrialRecord(
-        study="digits",
-        number=0,
-        state="interrupted",
-        params={},
-        value=None,
-        seed=0,
-        digest=None,
-        epochs=(),
-        attempts=(attempt,),
-        checkpoints=checkpoints,
+        "digits", 0, "interrupted", {}, None, 0, None, attempts=(attempt,), checkpoints=checkpoints
     )
 
 

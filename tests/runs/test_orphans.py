@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from scripted_trials import assignment_in
-from test_environment_faults import LAST
+from test_environment_faults import LAST, last_words, loading
+from waiting import live, until
 
 from sweeper.run.launch import orphans, server_process
 from sweeper.run.launch.launchers import SpawnLauncher, WarmServer
@@ -84,20 +85,6 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 def assignment(how, directory):
     files = str(directory / f"{how}.json")
     return assignment_in(directory, name=how, files=files, checkpoints=())
-
-
-def live(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def until(true, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return true()
 
 
 def family_of(how, directory):
@@ -266,27 +253,14 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
 
 @pytest.mark.whole
 def test_what_came_before_a_trial_could_take_it_is_taken_when_it_begins(tmp_path):
-    code = """
-    import signal, threading
-    from sweeper.run.trial import process
-    from sweeper.run.signals import signals_held
-
-    process.look_for_gpus = lambda: None
-    process.configure_tensorflow = lambda **_: None
+    before = """
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     os.kill(os.getpid(), signal.SIGINT)
     links = []
     made = process.ChannelLink
     process.ChannelLink = lambda channel: links.append(made(channel)) or links[-1]
-
-    def load():
-        raise ValueError(f"asked to stop: {links[0].stop_requested()}")
-
-    process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
-    os._exit(0)
     """
-    from test_environment_faults import last_words
-
+    code = loading('raise ValueError(f"asked to stop: {links[0].stop_requested()}")', before)
     said, exit_code = last_words(code, tmp_path)
     assert isinstance(said, Failed), exit_code
     assert said.error == "ValueError: asked to stop: True"

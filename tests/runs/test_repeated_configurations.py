@@ -63,16 +63,17 @@ def _killed_first(trial):
     return -9
 
 
-def _sweep(database, directory, settings, scripts, workers=1):
-    """Run a study to its end, and return its results."""
-    repository = Repository(database)
-    window = search_window(settings)
-    launcher = ScriptedLauncher(scripts)
-    context = scripted_context(repository, directory, settings, launcher, window=window)
-    run_slots(lambda: serve_slot(context), workers)
-    if context.error is not None:
-        raise context.error
-    return repository.results(settings.name)
+def _sweep(directory, settings, scripts, workers=1):
+    """Run the study of this directory to its end, and return its results."""
+    with opened_database(directory / "s.db") as database:
+        repository = Repository(database)
+        window = search_window(settings)
+        launcher = ScriptedLauncher(scripts)
+        context = scripted_context(repository, directory, settings, launcher, window=window)
+        run_slots(lambda: serve_slot(context), workers)
+        if context.error is not None:
+            raise context.error
+        return repository.results(settings.name)
 
 
 def _settings(**given):
@@ -91,10 +92,7 @@ def _everywhere(tmp_path, settings, killed):
     """Return the results of one worker, three workers, and two whose first attempts at ``killed`` die."""
     kills = dict.fromkeys(killed, _killed_first)
     for index, (workers, scripts) in enumerate([(1, {}), (3, {}), (2, kills)]):
-        directory = tmp_path / str(index)
-        directory.mkdir()
-        with opened_database(directory / "s.db") as database:
-            results = _sweep(database, directory, settings, {None: _train, **scripts}, workers)
+        results = _sweep(tmp_path / str(index), settings, {None: _train, **scripts}, workers)
         assert sum(len(trial.attempts) - 1 for trial in results) == len(scripts)
         yield results
 
@@ -106,14 +104,9 @@ def test_a_sweep_is_the_same_on_any_number_of_workers_and_after_ten_kills(tmp_pa
 
 
 def test_the_repeats_of_a_configuration_have_its_parameters_and_paired_seeds(tmp_path):
-    with opened_database(tmp_path / "s.db") as database:
-        results = _sweep(database, tmp_path, _settings(), {None: _train}, 2)
-        attributes = [
-            trial.user_attrs
-            for trial in optuna.load_study(
-                study_name="scripted", storage=database.url_from_anywhere
-            ).trials
-        ]
+    results = _sweep(tmp_path, _settings(), {None: _train}, 2)
+    stored = optuna.load_study(study_name="scripted", storage=f"sqlite:///{tmp_path / 's.db'}")
+    attributes = [trial.user_attrs for trial in stored.trials]
     assert len({t.params["x"] for t in results}) == 5
     for first in range(0, 15, 3):
         group = results.trials[first : first + 3]
@@ -163,16 +156,15 @@ def test_a_failed_repeat_fails_its_configuration_until_it_is_retried(tmp_path):
         trial.say(Failed("ValueError: no"))
         return 0
 
-    settings = _settings()
+    scripts = {None: _train, 4: fail_once}
+    results = _sweep(tmp_path, _settings(), scripts, 2)
+    states = {c.number: c.state for c in results.configurations}
+    assert states.pop(1) == "failed"
+    assert set(states.values()) == {"complete"}
+    assert results.status.failed == 1
     with opened_database(tmp_path / "s.db") as database:
-        scripts = {None: _train, 4: fail_once}
-        results = _sweep(database, tmp_path, settings, scripts, 2)
-        states = {c.number: c.state for c in results.configurations}
-        assert states.pop(1) == "failed"
-        assert set(states.values()) == {"complete"}
-        assert results.status.failed == 1
         Repository(database).retry("scripted", 4)
-        again = _sweep(database, tmp_path, settings, scripts, 2)
+    again = _sweep(tmp_path, _settings(), scripts, 2)
     assert {c.state for c in again.configurations} == {"complete"}
 
 
@@ -181,9 +173,8 @@ def test_a_repeat_with_other_parameters_fails_and_is_named(tmp_path):
         _ask(trial, "further")
         return _train(trial)
 
-    with opened_database(tmp_path / "s.db") as database:
-        scripts = {None: _train, 2: ask_more}
-        results = _sweep(database, tmp_path, _settings(trials=6, failing_alike=0), scripts)
+    scripts = {None: _train, 2: ask_more}
+    results = _sweep(tmp_path, _settings(trials=6, failing_alike=0), scripts)
     assert results[2].state == "failed"
     assert "trial 2 is repeat 2 of the same configuration as trial 0, asks for 'further'" in (
         results[2].error or ""
@@ -206,12 +197,9 @@ def _pruned_where(wanted):
 def test_a_pruned_repeat_prunes_its_configuration_and_the_rest_are_not_run(tmp_path):
     seen = []
     for workers in (1, 3):
-        directory = tmp_path / str(workers)
-        directory.mkdir()
         settings = _settings(trials=18, pruner=optuna.pruners.MedianPruner())
-        script = _pruned_where({3, 10})
-        with opened_database(directory / "s.db") as database:
-            results = _sweep(database, directory, settings, {None: script}, workers)
+        scripts = {None: _pruned_where({3, 10})}
+        results = _sweep(tmp_path / str(workers), settings, scripts, workers)
         assert len(results) == 18
         assert results.status.finished == 18
         pruned = [t.number for t in results if t.state == "pruned"]
@@ -251,8 +239,7 @@ def test_the_pruner_is_asked_about_configurations(tmp_path):
 
     pruner = optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0)
     settings = _settings(trials=12, epochs=2, concurrency=1, sampler="random", pruner=pruner)
-    with opened_database(tmp_path / "s.db") as database:
-        results = _sweep(database, tmp_path, settings, {None: train})
+    results = _sweep(tmp_path, settings, {None: train})
     # The first three configurations are startup; the fourth is worse than their median.
     assert asked == [False] * 9 + [True]
     assert [t.state for t in results.trials[9:]] == ["pruned"] * 3
@@ -281,34 +268,29 @@ def test_a_race_is_the_same_on_any_number_of_workers_and_after_kills(tmp_path):
 @pytest.mark.whole
 def test_a_race_that_was_stopped_between_rounds_continues(tmp_path):
     """A worker that dies after every claim leaves the study as another one continues it."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    for directory in (whole, parts):
-        directory.mkdir()
-    with opened_database(whole / "s.db") as database:
-        expected = _seen(_sweep(database, whole, _confirming(), {None: _train}))
-    with opened_database(parts / "s.db") as database:
-        for most in range(3, 18, 5):
+    expected = _seen(_sweep(tmp_path / "whole", _confirming(), {None: _train}))
+    for most in range(3, 18, 5):
 
-            def train(trial, most=most):
-                if trial.assignment.number >= most:
-                    trial.say(Failed("CheckpointError: the disk is full", fault="environment"))
-                    return 0
-                return _train(trial)
+        def train(trial, most=most):
+            if trial.assignment.number >= most:
+                trial.say(Failed("CheckpointError: the disk is full", fault="environment"))
+                return 0
+            return _train(trial)
 
-            with contextlib.suppress(Exception):
-                _sweep(database, parts, _confirming(), {None: train})
-        assert _seen(_sweep(database, parts, _confirming(), {None: _train})) == expected
+        with contextlib.suppress(Exception):
+            _sweep(tmp_path, _confirming(), {None: train})
+    assert _seen(_sweep(tmp_path, _confirming(), {None: _train})) == expected
 
 
 def test_more_repeats_later_continue_a_confirmation(tmp_path):
+    first = _sweep(tmp_path, _confirming(3), {None: _train}, 2)
+    assert {len(c.values) for c in first.configurations} == {3}
+    more = replace(_confirming(5), confirm=Repeating(5, (4, 8, 11), 5).to_confirm())
     with opened_database(tmp_path / "s.db") as database:
-        first = _sweep(database, tmp_path, _confirming(3), {None: _train}, 2)
-        assert {len(c.values) for c in first.configurations} == {3}
-        more = replace(_confirming(5), confirm=Repeating(5, (4, 8, 11), 5).to_confirm())
         repository = Repository(database)
         assert repository.study("scripted").definition["confirm"]["repeats"] == 3
         repository.accept_search(row_of(more, None))
-        later = _sweep(database, tmp_path, more, {None: _train}, 2)
+    later = _sweep(tmp_path, more, {None: _train}, 2)
     assert {len(c.values) for c in later.configurations} == {5}
     for trial in first:
         assert later[trial.number].digest == trial.digest

@@ -27,7 +27,6 @@ from sweeper.errors import (
     Interrupted,
     TrialError,
 )
-from sweeper.records.events import Notice
 from sweeper.run.launch.trial_process import ExitStatus, kill_tree
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import Finished, Started
@@ -60,35 +59,30 @@ def test_a_fault_is_tried_again_as_often_as_its_kind_allows(tmp_path, kind, retr
         serve_slot(sweep.context)
         assert sweep.outcomes() == [outcome] * attempts
         assert sweep.trials[0].state == "failed"
-        messages = [e.message for e in sweep.events if isinstance(e, Notice)]
         told = [
-            t.partition("; it starts again, because it has no checkpoint ")[2] for t in messages
+            t.partition("; it starts again, because it has no checkpoint ")[2]
+            for t in sweep.notices
         ]
         assert [t for t in told if t] == [
             f"(retry {n} of {attempts - 1})" for n in range(1, attempts)
         ]
 
 
-def test_each_kind_has_its_own_count_and_a_trial_that_recovers_is_complete(tmp_path):
-    scripts = {
-        (0, 1): crash,
-        (0, 2): run_out_of_memory,
-        (0, 3): raise_error,
-        (0, 4): finish,
-    }
-    one_each = Retries(crash=1, memory=1, error=1)
-    with scripted_sweep(tmp_path, scripts, retries=one_each) as sweep:
+@pytest.mark.parametrize(
+    ("scripts", "most", "outcomes"),
+    [
+        # Each kind has its own count; being preempted has none.
+        ([crash, run_out_of_memory, raise_error], 1, ["crashed", "crashed", "failed"]),
+        ([stop_by_itself] * 7, 0, ["interrupted"] * 7),
+    ],
+)
+def test_a_trial_that_recovers_within_the_limits_is_complete(tmp_path, scripts, most, outcomes):
+    numbered = {(0, n): script for n, script in enumerate([*scripts, finish], 1)}
+    retries = Retries(crash=most, memory=most, error=most)
+    with scripted_sweep(tmp_path, numbered, retries=retries) as sweep:
         serve_slot(sweep.context)
-        assert sweep.outcomes() == ["crashed", "crashed", "failed", "complete"]
+        assert sweep.outcomes() == [*outcomes, "complete"]
         assert sweep.trials[0].state == "complete"
-
-
-def test_a_preempted_trial_goes_on_without_a_limit(tmp_path):
-    scripts = {(0, n): stop_by_itself for n in range(1, 8)}
-    nothing = Retries(crash=0, memory=0, error=0)
-    with scripted_sweep(tmp_path, scripts, retries=nothing) as sweep:
-        serve_slot(sweep.context)
-        assert sweep.outcomes() == ["interrupted"] * 7 + ["complete"]
 
 
 def test_a_trial_over_its_time_is_killed_and_failed_for_good(tmp_path):
@@ -216,8 +210,7 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(tmp_path):
         options = WorkerOptions(1, "sqlite:///x", tmp_path)
         with pytest.raises(Interrupted, match="0 of 3 trials finished and 1 to be resumed"):
             serve_slots(prepared, options, SlotDevices(), sweep.events.append)
-        messages = [e.message for e in sweep.events if isinstance(e, Notice)]
-        assert any("time limit of 0.5 s is over" in t for t in messages)
+        assert any("time limit of 0.5 s is over" in t for t in sweep.notices)
 
 
 def test_a_retried_trial_has_all_its_tries_again_and_its_window_is_not_redrawn(tmp_path):
@@ -298,9 +291,7 @@ def test_a_database_that_goes_while_an_attempt_is_prepared_leaves_none_open(
         if passing:
             assert sweep.context.error is None
             assert sweep.outcomes() == ["crashed", "complete"]
-            assert any(
-                "the database is reachable again" in e.message for e in notices(sweep.events)
-            )
+            assert any("the database is reachable again" in t for t in sweep.notices)
         else:
             assert sweep.context.error is away
             assert sweep.outcomes() == ["crashed", "interrupted"]
@@ -323,7 +314,3 @@ def test_a_claim_whose_answer_is_lost_costs_no_attempt(tmp_path, monkeypatch):
         serve_slot(sweep.context)
         assert not answers
         assert [sweep.outcomes(n) for n in range(2)] == [["complete"], ["complete"]]
-
-
-def notices(events):
-    return [event for event in events if isinstance(event, Notice)]

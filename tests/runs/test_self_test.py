@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import forked_programs
 import pytest
+from study_files import SHORT
 from sweeps import sweep
 
 from sweeper.errors import ExactnessError
@@ -12,19 +13,6 @@ from sweeper.run import self_test
 from sweeper.run.self_test import PROGRAM, prove_environment, run_self_test
 from sweeper.support import versions
 from sweeper.support.versions import Environment, SelfTestResult, keep_result, kept_result
-
-_STUDY = """
-import keras, numpy as np
-from sweeper import Data, Study
-
-def model(trial):
-    made = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    made.compile("sgd", "mse", run_eagerly=True)
-    return made
-
-study = Study(name="small", model=model, data=lambda trial: Data(train=(np.ones((4, 2)), np.ones(4)), batch_size=2),
-              objective="loss", direction="minimize", epochs=1, trials=1, audit="off")
-"""
 
 _PLANTED = (
     "import runpy, sys\n"
@@ -53,14 +41,12 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
     # That the program itself runs and compares is shown by the planted one below.
     passed = SelfTestResult(unknown, 1.0)
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: passed)
-    file = tmp_path / "study.py"
-    file.write_text(_STUDY)
-    first = sweep(file, tmp_path / "runs", workers=1)
+    file = SHORT.write(tmp_path / "study.py")
+    first = sweep(file, tmp_path / "runs", workers=1, trials=1)
     told = [text for event in first.events if (text := getattr(event, "message", ""))]
     assert any("self-test begins" in text and unknown.keras in text for text in told)
     assert any("self-test passed" in text for text in told)
-    kept = kept_result(unknown)
-    assert kept.passed
+    assert kept_result(unknown).passed
     again = sweep(file, tmp_path / "runs", workers=1, trials=2)
     assert not any("self-test" in getattr(event, "message", "") for event in again.events)
     assert again.results.status.complete == 2
@@ -92,23 +78,16 @@ def test_a_program_that_fails_is_no_proof(unknown):
 
 
 def test_a_tested_environment_runs_no_self_test(monkeypatch):
+    assert PROGRAM[-1] == "sweeper.api.self_test"
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: pytest.fail("it ran"))
     assert Environment.current().tested
     prove_environment(pytest.fail)
 
 
-def test_a_result_is_kept_by_version(unknown):
+def test_a_result_is_kept_by_version_and_a_torn_one_counts_as_none(unknown, tmp_path):
     assert keep_result(SelfTestResult(unknown, 1.0)) == ""
     assert kept_result(unknown) == SelfTestResult(unknown, 1.0)
     assert kept_result(replace(unknown, keras="3.99.0")) is None
-
-
-def test_a_torn_result_counts_as_none(unknown, tmp_path):
-    keep_result(SelfTestResult(unknown, 1.0))
     [file] = (tmp_path / "cache" / "sweeper").iterdir()
     file.write_text('{"seconds": 1')
     assert kept_result(unknown) is None
-
-
-def test_the_program_of_the_self_test_is_this_packages():
-    assert PROGRAM[-1] == "sweeper.api.self_test"

@@ -19,20 +19,14 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from databases import POSTGRES, Server
-from fake_workers import (
-    FakeWorker,
-    WorkerOptions,
-    create,
-    faults_of,
-    results_of,
-    settings_of,
-)
+from fake_workers import FakeWorker, WorkerOptions, create, faults_of, settings_of
+from sweeps import results_of
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
 TRIALS, EPOCHS = 6, 5
-RESTARTS = 2
+LEASE = 0.8
 AWAY = 540.0
 """Seconds: most of the ten minutes that trials go on without their database."""
 
@@ -151,23 +145,32 @@ def undisturbed(own, tmp_path_factory):
 
 @pytest.mark.whole
 def test_a_server_that_crashes_and_starts_again_costs_no_result(own, undisturbed, tmp_path):
+    """Away for longer than a lease lasts: nobody could renew, so nobody loses anything."""
     server, url = own
     options = replace(run(url, tmp_path, "restarted"), pace=0.15, slots=1)
+    options = replace(options, first_pace=0.4, lease_seconds=LEASE)
+    trained = []
     with ExitStack() as stack:
         workers = [stack.enter_context(FakeWorker(options)) for _ in range(2)]
-        for _ in range(RESTARTS):
+        for seconds_away in (2 * LEASE, 0):
             for worker in workers:
                 worker.wait_for("CheckpointKept")
             server.kill()
-            workers[0].wait_for("Notice", "the database is unreachable since")
+            for worker in workers:
+                worker.wait_for("Notice", "the database is unreachable since")
+            before = [len(worker.events) for worker in workers]
+            time.sleep(seconds_away)
+            trained.append([len(w.events) - b for w, b in zip(workers, before, strict=True)])
             server.start()
-            workers[0].wait_for("Notice", "the database is reachable again after")
+            for worker in workers:
+                worker.wait_for("Notice", "the database is reachable again after")
         assert [worker.end() for worker in workers] == [0, 0]
         away = [n for w in workers for n in w.notices if "the database is unreachable" in n]
     trials = trials_of(options)
     assert faults_of(trials, undisturbed) == []
     assert {len(trial.attempts) for trial in trials} == {1}
-    assert len(away) >= RESTARTS
+    assert min(trained[0]) >= 2
+    assert len(away) == 4
 
 
 @pytest.mark.soak

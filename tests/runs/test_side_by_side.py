@@ -4,6 +4,7 @@ import signal
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from scripted_trials import scripted_sweep, train_until_stopped
@@ -145,9 +146,7 @@ def test_a_slots_own_error_stops_the_others_at_a_checkpoint(tmp_path):
             started.set()
             return trial
 
-        sweep.context.runner = type(
-            "Launcher", (), {"isolation": "spawn", "launch": staticmethod(refuse)}
-        )()
+        sweep.context.runner = SimpleNamespace(isolation="spawn", launch=refuse)
         with pytest.raises(RuntimeError, match="a bug in a launcher"):
             run_slots(lambda: serve_slot(sweep.context), 2)
         assert sweep.outcomes(0) == ["interrupted"]

@@ -10,7 +10,8 @@ import pytest
 from databases import opened_database
 from scripted_trials import definition, row_of
 from sweeps import python
-from test_environment_faults import last_words
+from test_environment_faults import last_words, loading
+from waiting import until
 
 from sweeper.api.fit import _stop_signals
 from sweeper.db.repository import Repository
@@ -19,17 +20,6 @@ from sweeper.run import prepared_study
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.signals import early_termination, stop_signals
-
-
-class Asked:
-    def __init__(self):
-        self.asked = []
-
-    def until(self, *expected):
-        deadline = time.monotonic() + 5
-        while self.asked != list(expected) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert self.asked == list(expected)
 
 
 @contextmanager
@@ -42,24 +32,24 @@ def handled(number, how):
 
 
 def test_a_closed_terminal_stops_every_trial_at_a_checkpoint_however_often_it_says_so():
-    asked = Asked()
+    asked = []
     with (
         handled(signal.SIGHUP, lambda *_: pytest.fail("not handled")),
-        stop_signals(asked.asked.append, lambda _: None),
+        stop_signals(asked.append, lambda _: None),
     ):
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGHUP)
-        asked.until("drain")
+        assert until(lambda: asked == ["drain"], 5), asked
         os.kill(os.getpid(), signal.SIGTERM)
-        asked.until("drain", "kill")
+        assert until(lambda: asked == ["drain", "kill"], 5), asked
 
 
 def test_under_nohup_a_closed_terminal_changes_nothing():
-    asked = Asked()
-    with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked.asked.append, lambda _: None):
+    asked = []
+    with handled(signal.SIGHUP, signal.SIG_IGN), stop_signals(asked.append, lambda _: None):
         os.kill(os.getpid(), signal.SIGHUP)
         time.sleep(0.1)
-        assert asked.asked == []
+        assert asked == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -82,19 +72,10 @@ def test_a_second_interrupt_ends_a_training_at_once():
 
 @pytest.mark.whole
 def test_a_trials_process_stops_on_sighup_as_on_sigterm(tmp_path):
-    code = """
-    from sweeper.run.trial import process
-    import signal
-    process.look_for_gpus = lambda: None
-    process.configure_tensorflow = lambda **_: None
-
-    def load():
+    code = loading("""
         os.kill(os.getpid(), signal.SIGHUP)
         raise ValueError("it lives on")
-
-    process.serve_trial(Channel.on(int(sys.argv[1])), assignment(), load)
-    os._exit(0)
-    """
+    """)
     said, exit_code = last_words(code, tmp_path)
     assert isinstance(said, Failed), f"it ended with {exit_code}"
     assert said.error == "ValueError: it lives on"
@@ -132,15 +113,9 @@ def repository(tmp_path):
         yield Repository(database)
 
 
-def store(repository, name, location, variable=None):
-    settings = definition().settings()
-    source = {"how": "target", "location": location, "name": variable}
-    repository.create_or_open(row_of(settings, name=name, source=source))
-
-
 def test_only_what_was_asked_before_a_run_began_is_over_with_it(repository):
     for name in ("this", "other"):
-        store(repository, name, "somewhere")
+        repository.create_or_open(row_of(definition().settings(), name=name))
         repository.request_stop(name, "drain")
     began = repository.now()
     repository.clear_stop("this", began)
@@ -177,7 +152,6 @@ def test_a_study_that_is_stopped_while_it_is_imported_stays_stopped(
 ):
     url = repository.database.url_from_anywhere
     file = tmp_path / f"study_{asks}_{by_name}.py"
-
     marker = tmp_path / "asks"
     file.write_text(STUDY.format(marker=str(marker), url=url))
 

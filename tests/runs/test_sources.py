@@ -96,21 +96,19 @@ def test_what_is_no_study_is_refused():
         load_source(number)
 
 
-def test_a_file_is_remembered_by_its_whole_path(tmp_path, monkeypatch):
+def test_a_file_is_remembered_by_its_whole_path_and_a_module_by_where_it_was_found_from(
+    tmp_path, monkeypatch
+):
     (tmp_path / "here.py").write_text("")
-    monkeypatch.chdir(tmp_path)
-    described = describe_source(target_source("here.py:NAME"))
-    assert described["location"] == str(tmp_path / "here.py")
-    monkeypatch.chdir("/")
-    assert recall_source("s", described).target == f"{tmp_path / 'here.py'}:NAME"
-
-
-def test_a_module_is_remembered_with_the_directory_it_was_found_from(tmp_path, monkeypatch):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("")
     monkeypatch.chdir(tmp_path)
     recalled = recall_source("s", describe_source(target_source("pack")))
     assert (recalled.target, recalled.study, recalled.path) == ("pack", "s", (str(tmp_path),))
+    described = describe_source(target_source("here.py:NAME"))
+    assert described["location"] == str(tmp_path / "here.py")
+    monkeypatch.chdir("/")
+    assert recall_source("s", described).target == f"{tmp_path / 'here.py'}:NAME"
 
 
 @pytest.mark.parametrize(

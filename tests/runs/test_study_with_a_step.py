@@ -1,30 +1,11 @@
-"""A study's step factory: run, refused, fingerprinted and replayed like the other factories."""
+"""A study's step factory: refused and fingerprinted like the other factories."""
 
 import keras
 import numpy as np
 import pytest
 from corpus import PITFALLS, judge
-from short_trials import failure, trained
-from study_files import StudyText
 
 from sweeper import Data, FactoryError, Study, TrainingStep
-from sweeper.run.protocol.messages import Finished
-
-STEP = StudyText(
-    head="""
-    from sweeper import TrainingStep
-
-    class Half(TrainingStep):
-        share = 0.5
-
-        def __init__(self, trial):
-            super().__init__()
-
-        def per_example_loss(self, targets, predictions):
-            return self.share * super().per_example_loss(targets, predictions)
-    """,
-    arguments='objective="val_loss", epochs=2, trials=2, sampler="random", step=Half',
-)
 
 
 def build_model(trial):
@@ -68,15 +49,3 @@ def test_a_step_factory_that_returns_something_else_is_told_so(tmp_path):
             f"the step factory <lambda> returned {seen}; expected a sweeper.TrainingStep (does it "
             "end with `return`?)"
         )
-
-
-def test_a_replay_trains_by_the_step_and_names_its_error(tmp_path):
-    assert isinstance(trained(STEP.write(tmp_path / "sound.py"), tmp_path / "a")[-1], Finished)
-    broken = tmp_path / "broken.py"
-    broken.write_text(
-        (tmp_path / "sound.py").read_text().replace("return self.share *", "self.share *")
-    )
-    assert failure(broken, tmp_path / "b").error == (
-        "FactoryError: Half.per_example_loss(targets, predictions) returned None; expected one loss for each "
-        "example, of shape (examples, …) (does it end with `return`?)"
-    )

@@ -1,14 +1,13 @@
 """TensorBoard's files hold every epoch of a trial once, whatever happened to its attempts."""
 
 import math
-import subprocess
 import sys
 
 import pytest
 from scripted_trials import raise_error, scripted_sweep
+from sweeps import python
 
 from sweeper.errors import DefinitionError
-from sweeper.records.events import Notice
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import EpochsEnded, Finished, Started, Suggest
 from sweeper.run.worker.slot import serve_slot
@@ -121,8 +120,7 @@ def test_a_disk_that_refuses_it_fails_no_trial(tmp_path):
         (tmp_path / "scripted" / "tensorboard").write_text("no directory")
         serve_slot(sweep.context)
         assert sweep.outcomes() == ["complete"]
-        said = [event.message for event in sweep.events if isinstance(event, Notice)]
-        assert any("TensorBoard's file is not up to date" in message for message in said)
+        assert any("TensorBoard's file is not up to date" in text for text in sweep.notices)
 
 
 def test_without_the_package_the_command_that_installs_it_is_said(monkeypatch):
@@ -143,7 +141,6 @@ def test_a_worker_that_writes_them_does_not_import_tensorflow(tmp_path):
         "TrialSummaries(pathlib.Path(sys.argv[1])).write(trial)\n"
         "print('tensorflow' in sys.modules)\n"
     )
-    command = [sys.executable, "-c", script, str(tmp_path)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout == "False\n"
+    ran = python("-c", script, tmp_path, cwd=tmp_path)
+    assert ran.out == "False\n", ran.err
     assert len(list(tmp_path.iterdir())) == 1

@@ -4,31 +4,12 @@ import json
 
 import keras
 import pytest
-from study_files import StudyText
+from study_files import DIES_ONCE, StudyText
 from sweeps import sweep
 
 from sweeper.cli.main import main
 from sweeper.errors import DefinitionChangedError, DefinitionError
-from sweeper.records.events import Notice
 
-HEAD = """
-import time
-
-from sweeper import WarmStart
-
-class DiesOnce(keras.callbacks.Callback):
-    def __init__(self, trial):
-        super().__init__()
-        self.mark = Path(__file__).with_name(f"died-{trial.number}")
-        self.kept = f"runs/small/trial-{trial.number:05d}/attempt-01/checkpoints/step-*"
-
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 1 and not self.mark.exists():
-            self.mark.touch()
-            while not list(self.mark.parent.glob(self.kept)):
-                time.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
 ARGUMENTS = 'objective="loss", epochs=2, sampler="random", audit="off"'
 
 
@@ -43,10 +24,10 @@ def base_weights(path, seed=1):
 def study(directory, warm_start, *, dies=False, trials=2):
     directory.mkdir()
     text = StudyText(
-        head=HEAD,
+        head=f"from sweeper import WarmStart\n{DIES_ONCE}",
         data="return Data(train=(x[:16], y[:16]), batch_size=8)",
         eager=True,
-        callbacks="DiesOnce(trial)" if dies else "",
+        callbacks="DiesOnce(trial, 3, kept=2)" if dies else "",
         arguments=f"{ARGUMENTS}, trials={trials}, warm_start={warm_start}",
     )
     return text.write(directory / "small.py")
@@ -85,10 +66,8 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert undisturbed["warm"][0] != undisturbed["cold"][0]
     report = killed.trials[0].warm_start
     assert (report["path"], report["kind"], report["of"]) == (str(base), "Keras weights", 2)
-    said = [
-        e.message for e in killed.events if isinstance(e, Notice) and "begins from" in e.message
-    ]
-    assert sum(m.startswith("trial 0:") for m in said) == 1
+    said = [text for text in killed.notices if "begins from" in text]
+    assert sum(text.startswith("trial 0:") for text in said) == 1
 
     in_runs = ("--runs-dir", str(runs))
     verified = main(["verify", "small", "--trial", "0", "--interrupt", *in_runs])

@@ -8,24 +8,16 @@ import signal
 import time
 from dataclasses import replace
 
-import psutil
 import pytest
 from databases import postgresql_database
-from fake_workers import (
-    FakeWorker,
-    WorkerOptions,
-    create,
-    faults_of,
-    results_of,
-    settings_of,
-)
+from fake_workers import FakeWorker, WorkerOptions, create, faults_of, settings_of
+from sweeps import results_of
+from waiting import live, until
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 
-TRIALS, EPOCHS = 4, 5
-MORE = 6
-"""Trials of a study whose worker has lost one and goes on with others."""
+TRIALS, EPOCHS = 6, 5
 SHORT = 0.8
 """A lease's seconds where a worker is to lose one."""
 
@@ -43,49 +35,21 @@ def repository(server):
 
 
 @pytest.fixture(scope="module")
-def every_undisturbed(server, repository, tmp_path_factory):
-    create(repository, settings_of("undisturbed", trials=MORE, epochs=EPOCHS))
+def undisturbed(server, repository, tmp_path_factory):
+    """The results of the same study where nothing befalls its worker."""
+    create(repository, settings_of("undisturbed", trials=TRIALS, epochs=EPOCHS))
     runs = str(tmp_path_factory.mktemp("undisturbed"))
-    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=MORE)) as worker:
+    with FakeWorker(WorkerOptions(server.url, runs, "undisturbed", slots=TRIALS)) as worker:
         assert worker.end() == 0
     return results_of(repository.trials("undisturbed"))
 
 
 @pytest.fixture
-def trials_wanted(request):
-    return int(getattr(request, "param", TRIALS))
-
-
-@pytest.fixture
-def undisturbed(every_undisturbed, trials_wanted):
-    """The results of as many trials as this test's study has."""
-    return {number: every_undisturbed[number] for number in range(trials_wanted)}
-
-
-@pytest.fixture
-def options(server, repository, tmp_path, trials_wanted, request):
-    """A worker for a study of this test's own, which the undisturbed one is the same as."""
+def options(server, repository, tmp_path, request):
+    """A worker for a study of this test's own."""
     study = re.sub(r"\W+", "-", request.node.name)[:80]
-    create(repository, settings_of(study, trials=trials_wanted, epochs=EPOCHS))
+    create(repository, settings_of(study, trials=TRIALS, epochs=EPOCHS))
     return WorkerOptions(server.url, str(tmp_path), study, slots=2)
-
-
-def finished(repository, study):
-    return lambda: repository.status(study).complete == TRIALS
-
-
-def until(reached, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not reached():
-        assert time.monotonic() < deadline, "not reached in time"
-        time.sleep(0.02)
-
-
-def is_gone(pid):
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, options, undisturbed):
@@ -93,7 +57,7 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, opt
     elsewhere = replace(options, host="a-machine-far-away", lease_seconds=SHORT, pace=0.1)
     with FakeWorker(elsewhere) as victim:
         victim.wait_for("CheckpointKept")
-        until(lambda: repository.status(options.study).running == 2)
+        assert until(lambda: repository.status(options.study).running == 2)
         victim.kill()
         assert repository.status(options.study).running == 2
         with FakeWorker(replace(options, lease_seconds=SHORT)) as other:
@@ -103,7 +67,6 @@ def test_all_processes_of_a_host_killed_and_its_lease_waited_for(repository, opt
     assert [a.outcome for t in trials for a in t.attempts].count("lost") == 2
 
 
-@pytest.mark.parametrize("trials_wanted", [MORE], indirect=True, ids=["six trials"])
 def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
     repository, options, undisturbed
 ):
@@ -113,12 +76,12 @@ def test_a_worker_stopped_past_its_lease_ends_its_trial_and_goes_on_with_others(
         number = paused.wait_for("CheckpointKept")["trial"]
         pid = repository.trial(options.study, number).attempts[0].pid
         paused.send_signal(signal.SIGSTOP)
-        until(lambda: len(repository.trial(options.study, number).attempts) == 2)
+        assert until(lambda: len(repository.trial(options.study, number).attempts) == 2)
         assert pid is not None
-        assert not is_gone(pid), "the trial's process was not stopped, and trains on"
+        assert live(pid), "the trial's process was not stopped, and trains on"
         paused.send_signal(signal.SIGCONT)
         paused.wait_for("Notice", f"another worker has taken trial {number}")
-        assert is_gone(pid)
+        assert not live(pid)
         assert (other.end(), paused.end()) == (0, 0)
         going_on = [f for kind, f in paused.events if kind == "AttemptStarted"]
     trials = repository.trials(options.study)
@@ -133,7 +96,7 @@ def test_ended_connections_cost_no_result(server, repository, options, undisturb
     options = replace(options, pace=0.1)
     with FakeWorker(options) as one, FakeWorker(options) as two:
         one.wait_for("TrainingStarted")
-        while not finished(repository, options.study)():
+        while repository.status(options.study).complete < TRIALS:
             time.sleep(chance.uniform(0.05, 0.3))
             ended += server.end_connections()
         assert (one.end(), two.end()) == (0, 0)
@@ -141,31 +104,6 @@ def test_ended_connections_cost_no_result(server, repository, options, undisturb
     assert ended > 5
 
 
-def test_a_server_away_for_a_while_stops_no_training_and_loses_nothing(
-    server, repository, options, undisturbed
-):
-    """Longer away than a lease lasts: nobody could renew, so nobody loses anything."""
-    options = replace(options, slots=1, lease_seconds=SHORT, pace=0.02, first_pace=0.4)
-    with FakeWorker(options) as one, FakeWorker(options) as two:
-        workers = (one, two)
-        for worker in workers:
-            worker.wait_for("CheckpointKept")
-        with server.shut():
-            before = [len(worker.events) for worker in workers]
-            time.sleep(2 * SHORT)
-            trained = [len(w.events) - b for w, b in zip(workers, before, strict=True)]
-        for worker in workers:
-            worker.wait_for("Notice", "the database is reachable again after")
-        assert [worker.end() for worker in workers] == [0, 0]
-        away = [n for worker in workers for n in worker.notices if "database is unreachable" in n]
-    trials = repository.trials(options.study)
-    assert faults_of(trials, undisturbed) == []
-    assert {len(trial.attempts) for trial in trials} == {1}
-    assert min(trained) >= 2
-    assert len(away) == 2
-
-
-@pytest.mark.whole
 def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
     server, repository, options, undisturbed
 ):
@@ -182,7 +120,7 @@ def test_a_server_away_for_too_long_has_trials_checkpoint_and_stop(
 
 
 def test_the_comparison_notices_each_fault(repository, undisturbed):
-    trials = repository.trials("undisturbed")[:TRIALS]
+    trials = repository.trials("undisturbed")
     assert faults_of(trials, undisturbed) == []
     first = trials[0]
     twice = replace(first, attempts=(*first.attempts, replace(first.attempts[0], number=2)))
@@ -207,18 +145,8 @@ def test_two_minutes_of_every_fault_at_once_costs_no_result(server, repository, 
     with FakeWorker(plain) as worker:
         assert worker.end() == 0
     create(repository, settings_of("chaos", trials=trials, epochs=epochs))
-    hosts = [
-        WorkerOptions(
-            server.url,
-            str(tmp_path / "chaos"),
-            "chaos",
-            slots=2,
-            lease_seconds=SHORT,
-            pace=0.2,
-            host=f"host-{i}",
-        )
-        for i in range(3)
-    ]
+    disturbed = replace(plain, runs=str(tmp_path / "chaos"), study="chaos", slots=2, pace=0.2)
+    hosts = [replace(disturbed, lease_seconds=SHORT, host=f"host-{i}") for i in range(3)]
     workers = [FakeWorker(host) for host in hosts]
     done = {"killed": 0, "stopped": 0, "ended": 0, "shut": 0}
     try:

@@ -9,10 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 from fake_workers import settings_of
+from sweeps import notices_of
+from waiting import until
 
 from sweeper.db.repository import Claim
 from sweeper.errors import DatabaseUnavailableError, SupersededError
-from sweeper.records.events import Notice
 from sweeper.records.results import EpochRecord
 from sweeper.run.protocol.messages import EpochsEnded
 from sweeper.run.worker import database_health as module
@@ -42,6 +43,10 @@ class Database:
         return what
 
 
+def patiently():
+    """Wait on."""
+
+
 @pytest.fixture
 def database():
     return Database()
@@ -64,35 +69,20 @@ def queue(health):
     made.close()
 
 
-def patiently():
-    """Wait on."""
-
-
-def until(reached):
-    deadline = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def messages(events):
-    return [event.message for event in events if isinstance(event, Notice)]
-
-
 def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     database, queue, events, health
 ):
     database.away = True
     for number in range(50):
         queue.write(database.entry(number), patiently)
-    until(lambda: database.tries >= 2)
+    assert until(lambda: database.tries >= 2)
     assert health.away_for > 0
     assert database.written == []
     database.away = False
     queue.settle(patiently)
     assert database.written == list(range(50))
     assert health.away_for == 0
-    away, back = messages(events)
+    away, back = notices_of(events)
     assert away.startswith("the database is unreachable since")
     assert "Training continues" in away
     assert back.startswith("the database is reachable again after")
@@ -129,7 +119,7 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
         database.away, database.passing = True, False
         entry, expected = database.entry("x"), DatabaseUnavailableError
     queue.write(entry, patiently)
-    until(lambda: queue.broken)
+    assert until(lambda: queue.broken)
     database.away = False
     for call in (
         lambda: queue.write(database.entry("later"), patiently),
@@ -203,4 +193,4 @@ def test_an_absence_is_too_long_after_its_limit_and_not_before(events):
     health.failed(error, time.monotonic() - 101)
     assert health.given_up
     assert "for 101 s (no answer)" in str(health.error())
-    assert len(messages(events)) == 3
+    assert len(notices_of(events)) == 3

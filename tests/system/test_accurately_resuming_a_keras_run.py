@@ -8,8 +8,8 @@ import pytest
 from sweeps import sweep
 
 STUDY = Path(__file__).parents[2] / "studies" / "sequence_vae.py"
-EPOCH = 23
-"""Steps of one; there is a checkpoint after every tenth."""
+STEPS = 46
+"""Of two epochs; there is a checkpoint after every tenth."""
 
 FILE = '''
 import json
@@ -20,11 +20,11 @@ import keras
 import sequence_vae
 from sweeper import Study
 
-KILLS = {kills!r}
+KILLED_AT = {killed_at!r}
 
 
 class Told(keras.callbacks.Callback):
-    """Dies at each of the batches once, and tells at the end what the schedules have gone through."""
+    """Dies at a batch once, and tells at the end what the schedules have gone through."""
 
     def __init__(self, directory, rates, forgetful):
         super().__init__()
@@ -35,8 +35,8 @@ class Told(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.at += 1
-        mark = self.directory / f"killed-{{self.at}}"
-        if self.at in KILLS and not mark.exists():
+        mark = self.directory / "killed"
+        if self.at == KILLED_AT and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -66,7 +66,7 @@ study = Study(
     data=sequence_vae.load_data,
     callbacks=callbacks,
     objective="val_bound",
-    epochs={epochs},
+    epochs=2,
     trials=1,
     threads=1,
     sampler="random",
@@ -76,10 +76,10 @@ study = Study(
 '''
 
 
-def ran(directory, name, kills, *, epochs, isolation="auto"):
+def ran(directory, name, killed_at, *, isolation="auto"):
     shutil.copy(STUDY, directory)
     file = directory / f"{name}.py"
-    file.write_text(FILE.format(name=name, kills=kills, epochs=epochs))
+    file.write_text(FILE.format(name=name, killed_at=killed_at))
     swept = sweep(file, directory / name, workers=1, isolation=isolation)
     [told] = (directory / name).rglob("told.json")
     return swept, json.loads(told.read_text())
@@ -87,17 +87,15 @@ def ran(directory, name, kills, *, epochs, isolation="auto"):
 
 @pytest.mark.whole
 def test_a_schedule_per_batch_goes_on_at_the_exact_batch_after_a_kill(tmp_path):
-    kills, resumed_at, epochs = (40,), [30], 2
-    whole, undisturbed = ran(tmp_path, "whole", (), epochs=epochs, isolation="inline")
-    killed, told = ran(tmp_path, "killed", kills, epochs=epochs)
+    whole, undisturbed = ran(tmp_path, "whole", None, isolation="inline")
+    killed, told = ran(tmp_path, "killed", 40)
     (one,), (other,) = whole.trials, killed.trials
-    outcomes = [attempt.outcome for attempt in other.attempts]
-    assert outcomes == ["crashed"] * len(kills) + ["complete"]
-    assert [attempt.start_step for attempt in other.attempts] == [0, *resumed_at]
-    assert undisturbed["batches"] == len(undisturbed["rates"]) == EPOCH * epochs
+    assert [attempt.outcome for attempt in other.attempts] == ["crashed", "complete"]
+    assert [attempt.start_step for attempt in other.attempts] == [0, 30]
+    assert undisturbed["batches"] == len(undisturbed["rates"]) == STEPS
     forgotten, remembered = told.pop("forgetful"), undisturbed.pop("forgetful")
-    assert remembered == [undisturbed["rates"], EPOCH * epochs]
+    assert remembered == [undisturbed["rates"], STEPS]
     assert told == undisturbed
     assert (other.digest, other.value, other.epochs) == (one.digest, one.value, one.epochs)
-    left = EPOCH * epochs - resumed_at[-1]
+    left = STEPS - 30
     assert forgotten == [undisturbed["rates"][:left], left], "the negative control"

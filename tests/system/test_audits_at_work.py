@@ -1,5 +1,6 @@
 """Every sweep audits itself: a clean study is alike, a hole ends the run, and no audit costs a trial."""
 
+import contextlib
 import json
 import os
 import signal
@@ -8,18 +9,11 @@ from pathlib import Path
 
 import pytest
 from study_files import SHORT
-from sweeps import (
-    command,
-    database_url,
-    results_of,
-    sweep,
-    trials_in,
-)
+from sweeps import command, database_url, results_of, sweep, sweep_inline, trials_in
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.errors import DatabaseUnavailableError, ExactnessError
-from sweeper.records.events import Notice
 from sweeper.run import replays as running_again
 from sweeper.run.auditing import IntervalReplay
 
@@ -85,22 +79,13 @@ def audited(swept):
     return exactness.intervals, exactness.alike
 
 
-def notices(swept):
-    return "\n".join(event.message for event in swept.events if isinstance(event, Notice))
-
-
 @pytest.fixture(scope="module")
 def clean(tmp_path_factory):
     """The clean study, run without audits: what every other run of it must give."""
     directory = tmp_path_factory.mktemp("clean")
-    before = Path.cwd()
-    os.chdir(directory)
-    try:
+    with contextlib.chdir(directory):
         study = replace(CLEAN, arguments=f'{ARGUMENTS}, audit="off"')
-        file = study.write(directory / "study.py")
-        return directory, sweep(file, directory / "runs", workers=1, isolation="inline")
-    finally:
-        os.chdir(before)
+        return directory, sweep_inline(study, directory)
 
 
 def test_a_clean_study_is_alike_and_its_results_and_files_are_those_without_audits(
@@ -206,7 +191,7 @@ def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, dist
     outcomes = [[(a.from_step, a.outcome) for a in t.audits] for t in disturbed.trials]
     assert outcomes == [[(0, "alike"), (2, "dropped")]] * 2
     assert audited(disturbed) == (2, 2), "those without a verdict are not counted"
-    said = notices(disturbed)
+    said = "\n".join(disturbed.notices)
     assert "the audit of trial 0 from step 2 to 4 gives no verdict: it could not be" in said
     assert "the audit of trial 1 from step 2 to 4 gives no verdict" in said
     assert "was killed by SIGKILL" in said
@@ -216,20 +201,12 @@ def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, dist
 
 @pytest.mark.whole
 def test_a_hole_of_a_later_trial_is_found_by_its_audit(tmp_path):
-    """Trial 0 is sound: the state outside of checkpoints matters in trial 1 alone."""
-    head = HOLE.head.replace("class Halving", "class Later").replace(
-        "self.model.optimizer",
-        "if not self.late:\n                    return\n                self.model.optimizer",
-    )
-    head = head.replace(
-        "def on_epoch_begin",
-        "def __init__(self, late):\n                super().__init__()\n                self.late = late\n\n            def on_epoch_begin",
-    )
+    """Trial 0 is sound: the callback with state outside of checkpoints is in trial 1 alone."""
     study = replace(
-        SHORT,
-        head=head,
-        callbacks="Later(trial.number == 1)",
-        arguments='objective="val_loss", epochs=3, trials=2, sampler="random", audit="all"',
+        HOLE,
+        name="small",
+        callbacks="*([Halving()] if trial.number == 1 else [])",
+        arguments=f'{HOLE.arguments}, audit="all"',
     )
     with pytest.raises(ExactnessError, match="trial 1, resumed from its checkpoint of step 4"):
         sweep(study.write(tmp_path / "later.py"), tmp_path / "runs", workers=1)

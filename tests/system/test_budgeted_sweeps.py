@@ -5,11 +5,7 @@ from dataclasses import replace
 
 import pytest
 from study_files import SHORT
-from sweeps import (
-    database_url,
-    sweep,
-    trials_in,
-)
+from sweeps import database_url, sweep
 
 from sweeper.records.events import Remark, RungDecided
 
@@ -25,30 +21,24 @@ STUDY = replace(
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    """A directory with the study's file, and what one worker made of it in ``one``."""
     made = tmp_path_factory.mktemp("budgeted")
-    file = STUDY.write(made / "budgeted.py")
-    swept = sweep(file, made / "one", workers=1, isolation="inline")
-    (made / "events.json").write_text(
-        json.dumps([e.message for e in swept.events if isinstance(e, Remark)])
-    )
-    assert sum(isinstance(e, RungDecided) for e in swept.events) == 2
+    STUDY.write(made / "budgeted.py")
     return made
 
 
 @pytest.fixture(scope="module")
 def alone(directory):
-    return trials_in(directory / "one", "budgeted")
+    """The sweep of one worker."""
+    return sweep(directory / "budgeted.py", directory / "one", workers=1, isolation="inline")
 
 
-def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone, directory):
-    assert sorted(len(t.epochs) for t in alone) == [1, 1, 2, 4]
-    assert [t.state for t in alone].count("pruned") == 3
-    for trial in alone:
+def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone):
+    assert sorted(len(t.epochs) for t in alone.trials) == [1, 1, 2, 4]
+    assert [t.state for t in alone.trials].count("pruned") == 3
+    for trial in alone.trials:
         outcomes = [a.outcome for a in trial.attempts]
-        assert outcomes == ["paused"] * len(trial.rungs) + ["complete"] * (
-            trial.state == "complete"
-        )
+        complete = ["complete"] * (trial.state == "complete")
+        assert outcomes == ["paused"] * len(trial.rungs) + complete
         assert [r.value for r in trial.rungs] == [
             trial.epochs[r.epochs - 1].metrics["val_loss"] for r in trial.rungs
         ]
@@ -56,14 +46,15 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone, directory):
             last = trial.checkpoints[-1]
             assert (last.epoch, last.digest) == (len(trial.epochs), trial.digest)
             assert trial.value == trial.rungs[-1].value
-    said = json.loads((directory / "events.json").read_text())
+    assert sum(isinstance(e, RungDecided) for e in alone.events) == 2
+    said = [e.message for e in alone.events if isinstance(e, Remark)]
     assert any("rung of bracket 0 after 1 epochs: promoted trial" in message for message in said)
     assert any(message.startswith("workers waited for other trials ") for message in said)
 
 
 def test_a_promoted_trial_verifies_and_shows_its_rungs(directory, alone, here):
     """A promoted trial's replay is that trial run whole, in one process."""
-    whole = next(t for t in alone if t.state == "complete")
+    whole = next(t for t in alone.trials if t.state == "complete")
     flags = ("--storage", database_url(directory / "one"), "--runs-dir", directory / "one")
     held = here("verify", "budgeted", "--trial", whole.number, *flags, cwd=directory)
     assert held.code == 0, held.out + held.err

@@ -1,52 +1,49 @@
 """The study's file is edited while the study runs: nothing is begun under the new code."""
 
+from contextlib import closing
+
 import pytest
 from study_files import StudyText
-from sweeps import database_url, trials_in
+from sweeps import database_url, notices_of, trials_in
 
 from sweeper.errors import DefinitionChangedError
 from sweeper.records.code import CodeFingerprint
-from sweeper.records.events import AttemptEnded, Notice, TrainingStarted
+from sweeper.records.events import AttemptEnded, TrainingStarted
 from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.sources import target_source
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.run import run_sweep
 
 
-@pytest.mark.whole
-def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path):
-    text = StudyText(
-        arguments='objective="val_loss", epochs=1, trials=2, sampler="random", audit="off"'
+def run_and_edit(directory, arguments, kind):
+    """Run a study whose file is edited at events of this kind; return the messages of its notices."""
+    file = StudyText(arguments=f'objective="val_loss", sampler="random", {arguments}').write(
+        directory / "edited.py"
     )
-    file = text.write(tmp_path / "edited.py")
+    events = []
 
     def edit(event):
-        if isinstance(event, AttemptEnded):
+        events.append(event)
+        if isinstance(event, kind):
             file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
 
-    options = WorkerOptions(1, database_url(tmp_path), tmp_path, isolation="spawn")
-    request = RunRequest(options, edit, source=str(file), trials=2)
+    options = WorkerOptions(1, database_url(directory), directory, isolation="spawn")
+    run_sweep(RunRequest(options, edit, source=str(file)))
+    return notices_of(events)
+
+
+@pytest.mark.whole
+def test_a_spawned_trial_runs_the_code_that_the_study_was_started_with(tmp_path):
     message = r"was edited while it runs: build_model has changed \(edited\.py, line \d+\)"
     with pytest.raises(DefinitionChangedError, match=message):
-        run_sweep(request)
+        run_and_edit(tmp_path, 'epochs=1, trials=2, audit="off"', AttemptEnded)
     states = [trial.state for trial in trials_in(tmp_path, "small")]
     assert states == ["complete", "interrupted"]
 
 
 @pytest.mark.whole
 def test_an_audit_under_edited_code_gives_no_verdict(tmp_path):
-    text = StudyText(arguments='objective="val_loss", epochs=2, trials=1, sampler="random"')
-    file = text.write(tmp_path / "edited.py")
-    notices = []
-
-    def edit(event):
-        if isinstance(event, TrainingStarted):
-            file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
-        elif isinstance(event, Notice):
-            notices.append(event.message)
-
-    options = WorkerOptions(1, database_url(tmp_path), tmp_path, isolation="spawn")
-    run_sweep(RunRequest(options, edit, source=str(file), trials=1))
+    notices = run_and_edit(tmp_path, "epochs=2, trials=1", TrainingStarted)
     assert [trial.state for trial in trials_in(tmp_path, "small")] == ["complete"]
     said = [notice for notice in notices if "gives no verdict" in notice]
     assert said, notices
@@ -55,23 +52,16 @@ def test_an_audit_under_edited_code_gives_no_verdict(tmp_path):
 
 def test_a_server_that_starts_again_compares_the_code(tmp_path):
     file = StudyText().write(tmp_path / "served.py")
-    server = WarmServer(target_source(str(file)))
-    try:
+    with closing(WarmServer(target_source(str(file)))) as server:
         server.loaded()
         source = server.source
-    finally:
-        server.close()
     file.write_text(file.read_text().replace("Dropout(0.3)", "Dropout(0.4)"))
-    edited = WarmServer(source)
-    try:
-        with pytest.raises(DefinitionChangedError, match="build_model has changed"):
-            edited.loaded()
-    finally:
-        edited.close()
+    with (
+        closing(WarmServer(source)) as edited,
+        pytest.raises(DefinitionChangedError, match="build_model has changed"),
+    ):
+        edited.loaded()
     file.write_text(file.read_text().replace("Dropout(0.4)", "Dropout(0.30)"))
-    restored = WarmServer(source)
-    try:
+    with closing(WarmServer(source)) as restored:
         assert source.code is not None
         assert restored.loaded().code == CodeFingerprint.from_json(source.code)
-    finally:
-        restored.close()

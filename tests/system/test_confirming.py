@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from study_files import SHORT, StudyText
-from sweeps import RunningCommand, python, sweep, trials_in
+from sweeps import RunningCommand, python, sweep, sweep_inline, trials_in
 
 ARGUMENTS = 'objective="val_loss", epochs=2, trials=3, sampler="random", audit="off", seed=3'
 STUDY = replace(SHORT, arguments=ARGUMENTS)
@@ -24,8 +24,7 @@ def _confirm(here, cwd, *words):
 def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, here):
     searched = tmp_path / "searched"
     searched.mkdir()
-    file = STUDY.write(searched / "small.py")
-    sweep(file, searched / "runs", workers=1, isolation="inline")
+    sweep_inline(STUDY, searched)
     seen = []
     for name in ("whole", "killed"):
         cwd = tmp_path / name
@@ -68,8 +67,7 @@ def test_a_killed_confirmation_is_resumed_and_equals_one_that_was_not(tmp_path, 
 
 
 def test_a_study_without_complete_trials_has_nothing_to_confirm(tmp_path, here):
-    file = replace(STUDY, model='raise ValueError("no layer")').write(tmp_path / "small.py")
-    sweep(file, tmp_path / "runs", workers=1, isolation="inline")
+    sweep_inline(replace(STUDY, model='raise ValueError("no layer")'), tmp_path)
     ended = _confirm(here, tmp_path)
     assert ended.code == 2, ended.err
     assert "has no complete trial yet" in ended.err
@@ -139,8 +137,7 @@ def test_each_fold_equals_plain_keras_on_the_same_split_and_seed(tmp_path):
 def test_a_repeat_beyond_the_splits_is_explained(tmp_path, here):
     arguments = ARGUMENTS.replace("epochs=2, trials=3", "epochs=1, trials=2, repeats=2")
     data = FOLDS.replace("[trial.repeat]", "[1 + trial.repeat]")
-    file = replace(STUDY, arguments=arguments, data=data).write(tmp_path / "small.py")
-    failed = sweep(file, tmp_path / "runs", workers=1, isolation="inline").trials[1]
+    failed = sweep_inline(replace(STUDY, arguments=arguments, data=data), tmp_path).trials[1]
     assert failed.state == "failed"
     assert "list index out of range; here trial.repeat is 1: the study has 2 repeats" in (
         failed.error or ""

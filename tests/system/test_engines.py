@@ -23,6 +23,7 @@ from sweeps import (
     trials_in,
 )
 from test_pruned_sweeps import pruned_study, prunings
+from waiting import until
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -141,10 +142,7 @@ def test_a_killed_driver_loses_nothing_and_another_run_follows_again(
         run = (*run, "--runs-dir", tmp_path, "--storage", server.url)
         with RunningCommand(*run, cwd=tmp_path) as driver:
             assert driver.wait_for("trial 0 epoch"), driver.err
-            deadline = time.monotonic() + LIMIT
-            while len(workers_of(server.url, "pruned")) < 2:
-                assert time.monotonic() < deadline, driver.err
-                time.sleep(0.02)
+            assert until(lambda: len(workers_of(server.url, "pruned")) == 2, LIMIT), driver.err
             # The cluster that the driver made dies with it: it has the engine's processes below it.
             driver.kill_group()
         hosts = workers_of(server.url, "pruned")
@@ -193,9 +191,7 @@ HANGING = StudyText(
 
 def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(tmp_path, here):
     file, flags = LONG.write(tmp_path / "long.py"), ("--runs-dir", tmp_path / "runs")
-    with (
-        RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run,
-    ):
+    with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
         assert run.wait_for("trial 0 epoch"), run.err
         with RunningCommand("worker", "long", "--slots", 1, *flags, cwd=tmp_path) as worker:
             assert worker.wait_for("trial 1 epoch"), worker.err
@@ -220,7 +216,7 @@ def test_stop_drains_run_and_worker_from_another_process_and_a_resume_goes_on(tm
 def test_stop_now_kills_what_cannot_stop(tmp_path, here):
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
     with RunningCommand("run", file, "--workers", 1, *flags, cwd=tmp_path) as run:
-        _wait_for(tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here")
+        assert until((tmp_path / "runs/hanging/trial-00000/files/here").exists, LIMIT)
         drained = here("stop", "hanging", "--wait", 1, *flags, cwd=tmp_path)
         assert drained.code == 1
         assert "1 is still running: a worker on " in drained.err
@@ -240,13 +236,13 @@ def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_an
     tmp_path, here
 ):
     file, flags = HANGING.write(tmp_path / "hanging.py"), ("--runs-dir", tmp_path / "runs")
-    mark = tmp_path / "runs" / "hanging" / "trial-00000" / "files" / "here"
+    mark = tmp_path / "runs/hanging/trial-00000/files/here"
     with RunningCommand("run", file, *flags, cwd=tmp_path) as run:
-        _wait_for(mark)
+        assert until(mark.exists, LIMIT)
         run.kill_group()
     mark.unlink()
     with RunningCommand("worker", "hanging", "--grace", 1, *flags, cwd=tmp_path) as worker:
-        _wait_for(mark)
+        assert until(mark.exists, LIMIT)
         worker.signal(signal.SIGTERM)
         began = time.monotonic()
         assert worker.end() == 130, worker.err
@@ -279,7 +275,9 @@ def test_an_engine_that_cannot_be_used_is_refused_before_anything_starts(tmp_pat
     assert not (tmp_path / "runs").exists()
 
 
-def test_the_ready_examples_are_what_slurm_and_kubernetes_read():
+def test_the_ready_examples_are_what_slurm_kubernetes_and_the_command_read(
+    tmp_path, here, monkeypatch
+):
     script = ROOT / "examples" / "slurm" / "worker.sbatch"
     subprocess.run(["bash", "-n", str(script)], check=True, timeout=60)
     notice = int(_slurm_options(script)["signal"].removeprefix("TERM@"))
@@ -299,14 +297,11 @@ def test_the_ready_examples_are_what_slurm_and_kubernetes_read():
     rules = job["spec"]["podFailurePolicy"]["rules"]
     assert [130] in [rule.get("onExitCodes", {}).get("values") for rule in rules]
 
-
-def test_every_option_that_the_examples_use_is_one_of_the_commands(tmp_path, here, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     known = here("worker", "--help", cwd=tmp_path).out
-    for file in ("slurm/worker.sbatch", "kubernetes/worker-job.yaml"):
-        text = (ROOT / "examples" / file).read_text()
+    for file in (script, manifest):
         for option in ("--slots", "--grace", "--unless-stopped"):
-            assert option in text
+            assert option in file.read_text()
             assert option in known
 
 
@@ -318,10 +313,3 @@ def _slurm_options(script):
 
 def _grace(text):
     return int(text.split("--grace ", 1)[1].split(maxsplit=1)[0])
-
-
-def _wait_for(path):
-    deadline = time.monotonic() + LIMIT
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} never came"
-        time.sleep(0.05)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from study_files import StudyText
-from sweeps import command, sweep
+from sweeps import command, sweep_inline
 
 TEXT = StudyText(
     arguments='objective="val_loss", epochs=2, trials=1, sampler="random", audit="off"'
@@ -14,9 +14,7 @@ TEXT = StudyText(
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     directory = tmp_path_factory.mktemp("export")
-    sweep(
-        TEXT.write(directory / "export_study.py"), directory / "runs", workers=1, isolation="inline"
-    )
+    sweep_inline(TEXT, directory)
     return directory
 
 

@@ -4,24 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from study_files import SHORT
+from study_files import DIES_ONCE, SHORT
 from sweeps import database_url, sweep, trials_in
 
 from sweeper.checkpoint.end import read_end
 from sweeper.records.lengths import Extension
 from sweeper.support.paths import RunPaths
 
-HEAD = """
-class KilledOnce(keras.callbacks.Callback):
-    def __init__(self, mark):
-        super().__init__()
-        self.mark = str(mark)
-
-    def on_train_batch_end(self, batch, logs=None):
-        if int(self.model.optimizer.iterations) == 5 and not os.path.exists(self.mark):
-            open(self.mark, "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-"""
 STOPPING = (
     'keras.callbacks.EarlyStopping("loss", mode="max", patience=9, restore_best_weights=True)'
 )
@@ -30,10 +19,9 @@ SETTINGS = 'objective="val_loss", trials=2, sampler="random", audit="off"'
 
 def write(path, epochs, *, killed=False):
     """The study's file; ``killed``: its first trial is, in its third epoch."""
-    mark = str(path.with_suffix(".killed"))
-    kills = f", *([] if trial.number else [KilledOnce({mark!r})])"
+    kills = ", *([] if trial.number else [DiesOnce(trial, 5, kept=4)])"
     callbacks = f"{STOPPING}{kills}" if killed else STOPPING
-    head = HEAD if killed else ""
+    head = DIES_ONCE if killed else ""
     arguments = f"{SETTINGS}, epochs={epochs}"
     return replace(SHORT, head=head, callbacks=callbacks, arguments=arguments).write(path)
 
@@ -48,11 +36,7 @@ def digest_at_end(trial, runs):
 
 def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning(tmp_path, here):
     whole = sweep(
-        write(tmp_path / "whole.py", 5),
-        tmp_path / "whole",
-        workers=1,
-        trials=1,
-        isolation="inline",
+        write(tmp_path / "whole.py", 5), tmp_path / "whole", workers=1, trials=1, isolation="inline"
     ).trials
     file, runs = write(tmp_path / "small.py", 2, killed=True), tmp_path / "runs"
     short = sweep(file, runs, workers=1, isolation="inline").trials
@@ -74,11 +58,8 @@ def test_a_study_extended_twice_and_killed_equals_one_as_long_from_its_beginning
     assert "epochs: 5 for trial 0; 3 for trial 1" in extended.out
     first, second = trials_in(runs)
     assert second == further.trials[1], "what is not extended is not touched"
-    assert (first.digest, first.value, first.epochs) == (
-        whole[0].digest,
-        whole[0].value,
-        whole[0].epochs,
-    )
+    wanted = whole[0].digest, whole[0].value, whole[0].epochs
+    assert (first.digest, first.value, first.epochs) == wanted
     assert [length.epochs for length in first.lengths] == [2, 3, 5]
     assert [a.start_step for a in first.attempts] == [0, 4, 4, 6]
     assert digest_at_end(first, runs) == digest_at_end(whole[0], tmp_path / "whole")
@@ -97,8 +78,6 @@ def test_a_trial_that_stopped_by_itself_stops_there_again(tmp_path):
     assert len(before.epochs) < 4, "control: it stopped early"
     (after,) = sweep(file, runs, workers=1, extension=Extension(6)).trials
     assert (after.state, after.digest, after.value) == ("complete", before.digest, before.value)
-    assert [(e.epochs, e.trained) for e in after.lengths] == [
-        (4, len(before.epochs)),
-        (6, len(before.epochs)),
-    ]
+    trained = len(before.epochs)
+    assert [(e.epochs, e.trained) for e in after.lengths] == [(4, trained), (6, trained)]
     assert digest_at_end(after, runs)

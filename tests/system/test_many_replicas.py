@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from study_files import DIES_ONCE
 from sweeps import differing, results_of, sweep, trials_in
 
 from sweeper.checkpoint.reading import load_checkpoint
@@ -14,36 +15,13 @@ pytestmark = pytest.mark.whole
 
 STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
 
-KILLED = """
-import os
-import signal
-import time
-from pathlib import Path
-
-
-class KilledOnce(keras.callbacks.Callback):
-    def __init__(self, directory, step, kept):
-        super().__init__()
-        self.directory, self.step, self.kept = str(directory), step, kept
-
-    def on_train_batch_end(self, batch, logs=None):
-        mark = Path(self.directory, f"killed-{self.step}")
-        if int(self.model.optimizer.iterations.numpy()) == self.step and not mark.exists():
-            mark.touch()
-            newest = f"attempt-*/checkpoints/step-{self.kept:09}"
-            while not list(mark.parents[1].glob(newest)):
-                time.sleep(0.01)  # for the checkpoint that is being written
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def build_callbacks(trial):
-    kills = ((36, 30),) if KILLS else ()
-    return [KilledOnce(trial.directory, *kill) for kill in kills]
-
-
+KILLED = (
+    DIES_ONCE
+    + """
 study = Study(
-    callbacks=build_callbacks,
+    callbacks=lambda trial: [DiesOnce(trial, 36, kept=30)] if KILLS else [],
 """
+)
 """The trial is killed in the middle of its second epoch, of 22 steps each."""
 
 

@@ -5,9 +5,7 @@ from dataclasses import replace
 
 import pytest
 from study_files import SHORT
-from sweeps import sweep
-
-from sweeper.records.events import Notice
+from sweeps import sweep_inline
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -21,14 +19,14 @@ STUDY = replace(
 
 
 def test_a_value_that_is_not_finite_fails_its_trial_with_the_reason(tmp_path):
-    swept = sweep(STUDY.write(tmp_path / "study.py"), tmp_path, workers=1, isolation="inline")
+    swept = sweep_inline(STUDY, tmp_path)
     failed = swept.trials[0]
     assert [trial.state for trial in swept.trials] == ["failed", "complete", "complete"]
     assert "NonFiniteError: the objective 'loss' is" in (failed.error or "")
     assert "at the end of the last epoch, 2" in (failed.error or "")
     assert [math.isfinite(epoch.metrics["loss"]) for epoch in failed.epochs] == [False, False]
-    notices = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert len([text for text in notices if "training continues, as in model.fit" in text]) == 1
+    said = [text for text in swept.notices if "training continues, as in model.fit" in text]
+    assert len(said) == 1
 
 
 @pytest.mark.whole
@@ -39,8 +37,8 @@ def test_a_loss_that_is_not_the_value_fails_nothing(tmp_path):
         metrics='keras.metrics.MeanMetricWrapper(lambda y, p: keras.ops.zeros_like(p), name="nothing")',
         arguments=STUDY.arguments.replace('objective="loss"', 'objective="nothing"'),
     )
-    swept = sweep(study.write(tmp_path / "study.py"), tmp_path, workers=1, isolation="inline")
-    assert [(trial.state, trial.error) for trial in swept.trials] == [("complete", None)] * 3
+    trials = sweep_inline(study, tmp_path).trials
+    assert [(trial.state, trial.error) for trial in trials] == [("complete", None)] * 3
 
 
 @pytest.mark.whole
@@ -51,6 +49,6 @@ def test_at_a_rung_it_is_left_behind(tmp_path):
         head="from sweeper import Halving",
         arguments=STUDY.arguments + ", budget=Halving(min_epochs=1, factor=2), concurrency=3",
     )
-    swept = sweep(study.write(tmp_path / "study.py"), tmp_path, workers=1, isolation="inline")
-    assert len(swept.trials[0].epochs) == 1
-    assert [trial.state for trial in swept.trials] == ["pruned", "complete", "complete"]
+    trials = sweep_inline(study, tmp_path).trials
+    assert len(trials[0].epochs) == 1
+    assert [trial.state for trial in trials] == ["pruned", "complete", "complete"]

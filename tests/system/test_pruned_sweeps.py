@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 import pytest
 from study_files import SHORT
-from sweeps import differing, results_of, sweep
+from sweeps import differing, results_of, sweep, sweep_inline
 
 from sweeper.search.spec import sampler_seed
 
@@ -40,9 +40,7 @@ STUDY = pruned_study(6, startup=2)
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     """The trials of a single worker."""
-    directory = tmp_path_factory.mktemp("alone")
-    file = STUDY.write(directory / "pruned.py")
-    trials = sweep(file, directory / "runs", workers=1, isolation="inline").trials
+    trials = sweep_inline(STUDY, tmp_path_factory.mktemp("alone")).trials
     assert 2 <= len(prunings(trials)) <= 4, "the control: some are pruned, and others are not"
     return trials
 
@@ -130,8 +128,7 @@ def test_a_pruner_that_raises_fails_the_trial_with_what_it_raised(tmp_path):
         arguments="""objective="loss", epochs=2, trials=1, sampler="random", threads=1,
         pruner=Broken()""",
     )
-    file = study.write(tmp_path / "broken.py")
-    [trial] = sweep(file, tmp_path, workers=1, isolation="inline").trials
+    [trial] = sweep_inline(study, tmp_path).trials
     assert trial.state == "failed"
     assert "the pruner raised LookupError: no table, when it was asked about epoch 1" in (
         trial.error or ""

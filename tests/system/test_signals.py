@@ -4,12 +4,12 @@ import contextlib
 import os
 import shlex
 import signal
-import time
 
 import psutil
 import pytest
 from study_files import StudyText
 from sweeps import RunningCommand, differing, results_of, trials_in
+from waiting import until
 
 ENDLESS = StudyText(
     name="endless",
@@ -46,29 +46,23 @@ GONE = 20.0
 
 def processes_of(runs):
     """The process that forks trials, and the one that the database in ``runs`` knows as the only trial's."""
-    deadline = time.monotonic() + GONE
-    while time.monotonic() < deadline:
-        pid = trials_in(runs, "endless")[0].attempts[-1].pid
-        if pid is not None:
-            trial = psutil.Process(pid)
-            server = trial.parent()
-            assert server is not None
-            return server, trial
-        time.sleep(0.02)
-    pytest.fail("the trial has no process")
+
+    def pid():
+        return trials_in(runs, "endless")[0].attempts[-1].pid
+
+    assert until(pid, GONE), "the trial has no process"
+    trial = psutil.Process(pid())
+    server = trial.parent()
+    assert server is not None
+    return server, trial
 
 
-def wait_until_stopped(process):
-    """Signals arrive when the kernel has time; a process that has ended since is stopped enough."""
-    deadline = time.monotonic() + GONE
-    while time.monotonic() < deadline:
-        try:
-            if process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
-                return
-        except psutil.NoSuchProcess:
-            return
-        time.sleep(0.01)
-    pytest.fail(f"{process} runs on after SIGSTOP")
+def is_stopped(process):
+    """Whether it is; a process that has ended since is stopped enough."""
+    try:
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def group_of(process):
@@ -171,8 +165,7 @@ def test_a_pause_of_everything_changes_nothing(whole, tmp_path):
             assert {run.process.pid, attempt.pid} < {p.pid for p in family}
             for group in groups:
                 os.killpg(group, signal.SIGSTOP)
-            for process in family:
-                wait_until_stopped(process)
+            assert until(lambda family=family: all(map(is_stopped, family)), GONE)
             for group in groups:
                 os.killpg(group, signal.SIGCONT)
         assert run.end() == 0

@@ -3,43 +3,30 @@
 import contextlib
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
+from study_files import SHORT
 from sweeps import LIMIT
 
 from sweeper import load_study
 
-STUDY = """\
-import keras
-import numpy as np
-from sweeper import Data, Study
-
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    rate = trial.suggest_float("rate", 1e-3, 1e-1, log=True)
-    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
-    return model
-
-
-def load_data(trial):
-    x = np.random.default_rng(0).normal(size=(32, 2))
-    return Data(train=(x, x.sum(axis=1)), batch_size=16)
-
-
-study = Study(
-    name="piped", model=build_model, data=load_data, objective="loss", epochs=1, trials=1
+STUDY = replace(
+    SHORT,
+    name="piped",
+    arguments='objective="loss", epochs=1, trials=1',
+    tail="""
+    if __name__ == "__main__":
+        print("the best:", study.run(workers=1).best.value)
+    """,
 )
-if __name__ == "__main__":
-    print("the best:", study.run(workers=1).best.value)
-"""
 
 
 @pytest.mark.whole
 def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(tmp_path, here):
     piped = subprocess.run(
         [sys.executable, "-"],
-        input=STUDY,
+        input=str(STUDY),
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -54,15 +41,15 @@ def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(tmp_path
     assert without.code != 0
     assert "save the same code as a file" in without.err.lower()
 
-    (tmp_path / "piped_study.py").write_text(STUDY)
+    file = STUDY.write(tmp_path / "piped_study.py")
     saved = here("run", "piped_study.py", cwd=tmp_path)
     assert (saved.code, "1/1 done" in saved.out) == (0, True), saved
     with contextlib.chdir(tmp_path):
         model = load_study("piped").best.load_model()
-    assert model.count_params() == 3
+    assert model.count_params() == 17
     assert here("verify", "piped", cwd=tmp_path).code == 0
 
-    (tmp_path / "piped_study.py").write_text(STUDY.replace("Dense(1)", "Dense(1, use_bias=False)"))
+    file.write_text(file.read_text().replace("Dense(1)", "Dense(1, use_bias=False)"))
     edited = here("run", "piped_study.py", cwd=tmp_path)
     assert edited.code == 1
     assert "build_model has changed" in edited.err

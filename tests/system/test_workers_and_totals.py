@@ -1,14 +1,12 @@
-"""A sweep is the same sweep on any number of workers, its total is exact, and Optuna sees it all."""
+"""A sweep is the same sweep on any number of workers, and its total is exact."""
 
 from dataclasses import replace
 
-import optuna
 import pytest
 from study_files import SHORT
-from sweeps import database_url, differing, results_of, sweep, trials_in
+from sweeps import differing, results_of, sweep, trials_in
 
 from sweeper.errors import DefinitionError
-from sweeper.records.events import Notice
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +28,6 @@ def runs(tmp_path_factory):
     return run
 
 
-# Trials that are drawn from what others gave are in test_pruned_sweeps.
-def test_one_and_two_workers_give_the_same_sweep_digest_for_digest(runs):
-    one, two = (trials_in(runs(workers)) for workers in (1, 2))
-    assert len(one) == len(two) == 3
-    assert differing(results_of(one), results_of(two)) == []
-    assert len({t.digest for t in one}) == len(one), "different trials, different digests"
-    assert all(t.digest for t in one)
-
-
 def overlapping(trials):
     spans = [(a.started_at, a.ended_at) for t in trials for a in t.attempts]
     return sum(
@@ -48,24 +37,15 @@ def overlapping(trials):
     )
 
 
-def test_two_workers_do_run_side_by_side(runs):
-    assert overlapping(trials_in(runs(1))) == 0
-    assert overlapping(trials_in(runs(2))) > 0
-
-
-def test_optuna_sees_exactly_the_studys_trials_all_finished(runs):
-    directory = runs(2)
-    study = optuna.load_study(study_name="small", storage=database_url(directory))
-    ours = trials_in(directory)
-    assert study.direction == optuna.study.StudyDirection.MINIMIZE
-    assert [t.number for t in study.trials] == [t.number for t in ours] == [0, 1, 2]
-    for theirs, own in zip(study.trials, ours, strict=True):
-        assert theirs.state == optuna.trial.TrialState.COMPLETE
-        assert theirs.params == own.params
-        assert theirs.value == own.value == own.epochs[-1].metrics["val_loss"]
-        assert theirs.intermediate_values == {e.epoch: e.metrics["val_loss"] for e in own.epochs}
-        assert theirs.datetime_start <= theirs.datetime_complete
-    assert study.best_trial.number == min(ours, key=lambda t: t.value).number
+# Trials that are drawn from what others gave are in test_pruned_sweeps.
+def test_one_and_two_workers_side_by_side_give_the_same_sweep_digest_for_digest(runs):
+    one, two = (trials_in(runs(workers)) for workers in (1, 2))
+    assert len(one) == len(two) == 3
+    assert differing(results_of(one), results_of(two)) == []
+    assert len({t.digest for t in one}) == len(one), "different trials, different digests"
+    assert all(t.digest for t in one)
+    assert overlapping(one) == 0
+    assert overlapping(two) > 0
 
 
 def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs, tmp_path):
@@ -77,7 +57,7 @@ def test_the_total_is_exact_over_all_runs_and_can_be_raised(runs, tmp_path):
     totals.append(len(again.trials))
     totals.append(len(sweep(file, tmp_path, trials=3, **here).trials))
     assert totals == [1, 1, 3], "a resume goes on to the total that was asked for"
-    assert any("--trials 3 raises it" in e.message for e in again.events if isinstance(e, Notice))
+    assert any("--trials 3 raises it" in text for text in again.notices)
     assert differing(results_of(whole), results_of(trials_in(tmp_path))) == []
     assert [len(t.attempts) for t in trials_in(tmp_path)] == [1] * 3
     with pytest.raises(DefinitionError, match="3"):
@@ -88,5 +68,5 @@ def test_more_workers_than_the_search_can_use_is_said(tmp_path):
     arguments = 'objective="loss", epochs=1, audit="off", trials=1, concurrency=2, sampler="tpe"'
     file = replace(SHORT, arguments=arguments).write(tmp_path / "tpe.py")
     swept = sweep(file, tmp_path, workers=5)
-    messages = [e.message for e in swept.events if isinstance(e, Notice)]
-    assert any("concurrency is 2, so 2 of 5 workers are used" in t for t in messages), messages
+    said = "concurrency is 2, so 2 of 5 workers are used"
+    assert any(said in text for text in swept.notices), swept.notices
