@@ -14,10 +14,14 @@ from dataclasses import dataclass
 
 import pytest
 import sqlalchemy as sa
+from contending import processes
 from databases import POSTGRES, empty_database
+from stored_study import ROW
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+
+__all__ = ["processes"]
 
 PATIENCE = 30.0
 
@@ -120,3 +124,10 @@ def url(database):
 @pytest.fixture
 def repository(database):
     return Repository(database)
+
+
+@pytest.fixture
+def digits(repository):
+    """Give the repository with the study `digits`, of which nothing has begun."""
+    repository.create_or_open(ROW)
+    return repository

@@ -4,7 +4,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from contending import processes
 from databases import empty_database
+
+__all__ = ["processes"]
 
 
 @pytest.fixture(scope="session")

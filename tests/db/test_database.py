@@ -1,10 +1,7 @@
 """A database is created once, opened quickly, and refused in one clear sentence."""
 
-import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,7 +22,6 @@ from sweeper.db.tables import Base
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
 
 PACKAGE = Path(schema.__file__).parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parents[1])}
 
 
 @pytest.fixture
@@ -72,45 +68,15 @@ def test_creating_makes_the_directory_and_a_file_in_wal_mode(path, url):
 
 
 CREATING = """
-import os
-import sys
-import warnings
-
-import alembic.command
-import optuna.storages
-from sweeper.db import schema
-from sweeper.db.database import Database
-
-# Forked, so that one process imports for all; threads that an import began have nothing to do yet.
-warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
-begin, go = os.pipe()
-creating = []
-for _ in range(3):
-    creating.append(os.fork())
-    if creating[-1] == 0:
-        os.write(1, b"ready\\n")
-        assert os.read(begin, 1)
-        Database.open(sys.argv[1], create=True).close()
-        os._exit(0)
-sys.stdin.readline()
-os.write(go, b"333")
-sys.exit(any([os.waitpid(each, 0)[1] for each in creating]))
+assert not os.path.exists(words[1])
+ready()
+Database.open(words[0], create=True).close()
+said = ""
 """
 
 
-def test_several_processes_that_create_one_database_at_once_all_succeed(path, url):
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", CREATING, url],
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert [process.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
-    assert not path.exists()
-    _, err = process.communicate("go\n", timeout=60)
-    assert (process.returncode, err) == (0, "")
+def test_several_processes_that_create_one_database_at_once_all_succeed(path, url, processes):
+    processes.run([(CREATING, url, path)] * 3, 60)
     with Database.open(url, create=False) as database:
         assert one(database, "SELECT count(*) FROM sweeper_alembic_version") == 1
         assert one(database, "SELECT count(*) FROM alembic_version") == 1
