@@ -66,6 +66,11 @@ def s3_environment(url):
     return {**_ENVIRONMENT, "AWS_ENDPOINT_URL": url}
 
 
+def set_s3_environment(monkeypatch, url):
+    for name, value in s3_environment(url).items():
+        monkeypatch.setenv(name, value)
+
+
 class FileObjects(ObjectStore):
     """Objects that are files of this disk: they outlive a killed process, and a fork."""
 

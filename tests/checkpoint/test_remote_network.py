@@ -8,7 +8,13 @@ import warnings
 import numpy as np
 import pytest
 from checkpoint_faults import snapshot
-from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirst, s3_environment
+from object_faults import (
+    BUCKET,
+    FailingNetwork,
+    ImpatientObjects,
+    ManifestFirst,
+    set_s3_environment,
+)
 
 from sweeper.checkpoint import remote_objects
 from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot
@@ -17,12 +23,6 @@ from sweeper.checkpoint.remote_reading import load_remote
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
-
-
-def set_environment(monkeypatch, url):
-    for name, value in s3_environment(url).items():
-        monkeypatch.setenv(name, value)
-
 
 SMALLEST_PART = 5 << 20
 """Bytes: S3 refuses smaller parts."""
@@ -40,14 +40,14 @@ def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypat
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
     directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
     with FailingNetwork(s3_url, seed=4) as network:
-        set_environment(monkeypatch, network.url)
+        set_s3_environment(monkeypatch, network.url)
         store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
         done = [store.commit(snapshot(step)) for step in range(1, 8)]
         done.append(store.commit(big_snapshot(8)))
         through = [store.load(committed.path).digest for committed in done]
     assert network.failures > 3
     assert through == [committed.digest for committed in done]
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     assert [load_remote(c.path, quiet).digest for c in done] == through
     with capsys.disabled():
@@ -84,11 +84,11 @@ def commit_impatiently(store, directory, quiet):
 def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, capsys, make):
     """The second store is the control: its manifest does not come last."""
     directory = RemotePath("s3", (BUCKET, make.__name__, "attempt-01", "checkpoints"))
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     quiet.exists(directory / "connected")
     with FailingNetwork(s3_url, seed=3) as network:
-        set_environment(monkeypatch, network.url)
+        set_s3_environment(monkeypatch, network.url)
         store = make(directory, objects=ImpatientObjects())
         announced, absent, half = commit_impatiently(store, directory, quiet)
     with capsys.disabled():
@@ -105,7 +105,7 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
     assert store.list() == ()
@@ -114,7 +114,7 @@ def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
 
 
 def test_a_forked_process_connects_anew(s3_url, monkeypatch):
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
     store.commit(snapshot(1))

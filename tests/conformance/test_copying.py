@@ -6,19 +6,20 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 from optuna_view import optuna_trials
+from stored_study import ME
+from stored_study import ROW as STORED
 
 from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables, copy_database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, Repository
 from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import StorageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange
 
-ROW = StudyRow("digits", {"epochs": 3}, "val_accuracy", "maximize", 6, None, 2**63 - 1)
-ME = WorkerIdentity.here()
+ROW = replace(STORED, target=6, seed=2**63 - 1)
 
 
 def take(repository, study="digits"):

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after
 from optuna_view import as_optuna_sees_it
-from test_repository import ME, seed
+from stored_study import ME, seed, take
 
 from sweeper.db import optuna_rows, rungs
 from sweeper.db.database import Database
@@ -45,19 +45,11 @@ def create(repository, budget, *, trials, epochs=9, window=None, concurrency=4):
     )
 
 
-def take(repository):
-    claim = repository.claim(STUDY, ME, seed)
-    assert isinstance(claim, Claim), claim
-    return claim
-
-
 def pause(repository, claim, value):
     rung = claim.pause_after
     assert rung is not None
     repository.record_epochs(
-        claim.token,
-        [EpochRecord(rung - 1, {"loss": value})],
-        {rung - 1: value},
+        claim.token, [EpochRecord(rung - 1, {"loss": value})], {rung - 1: value}
     )
     ending = Ending("paused", end_step=rung, value=value, digest=f"{claim.number:032}", rung=rung)
     return repository.finish(claim.token, ending)
