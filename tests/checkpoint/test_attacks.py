@@ -158,33 +158,25 @@ def untouched(outside):
     return (outside / "deep" / "data.bin").read_bytes() == b"mine"
 
 
-def test_deleting_a_link_that_is_called_a_checkpoint_leaves_what_it_leads_to(store, outside):
-    store.commit(snapshot(1))
+def test_links_in_the_place_or_inside_of_what_is_deleted_are_removed_and_not_followed(
+    store, outside
+):
+    path = store.commit(snapshot(1)).path
     link = store.directory / "step-000000002"
     for target in (outside, outside / "nowhere"):
         link.symlink_to(target)
         store.delete(link)
         assert not link.is_symlink()
-    assert untouched(outside)
-
-
-def test_links_inside_of_what_is_deleted_are_removed_and_not_followed(store, outside):
-    path = store.commit(snapshot(1)).path
     (path / "deep").symlink_to(outside)
     (path / "more").mkdir()
     (path / "more" / "file").symlink_to(outside / "deep" / "data.bin")
     store.delete(path)
+    name = unfinished_name("deleting", "step-000000002").replace(f"-p{os.getpid()}-", "-p4194305-")
+    unfinished = store.directory / name
+    unfinished.symlink_to(outside)
+    assert sweep_leftovers(store.directory) == (unfinished,)
     assert untouched(outside)
     assert list(store.directory.iterdir()) == []
-
-
-def test_unfinished_work_that_is_a_link_is_unlinked(store, outside):
-    store.commit(snapshot(1))
-    name = unfinished_name("deleting", "step-000000002").replace(f"-p{os.getpid()}-", "-p4194305-")
-    link = store.directory / name
-    link.symlink_to(outside)
-    assert sweep_leftovers(store.directory) == (link,)
-    assert untouched(outside)
 
 
 def test_a_directory_exchanged_for_a_link_while_it_is_deleted_is_not_followed(
@@ -214,6 +206,13 @@ def test_a_directory_exchanged_for_a_link_while_it_is_deleted_is_not_followed(
     assert (outside / "deep" / "file").exists()
 
 
+def looks(store):
+    return (
+        lambda: load_newest([store.directory], pytest.fail),
+        lambda: read_kept([store.directory]),
+    )
+
+
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.EACCES])
 def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_anew(
     store, monkeypatch, code
@@ -225,10 +224,7 @@ def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_an
 
     with monkeypatch.context() as broken_disk:
         broken_disk.setattr(reading, "list_checkpoints", broken)
-        for look in (
-            lambda: load_newest([store.directory], pytest.fail),
-            lambda: read_kept([store.directory]),
-        ):
+        for look in looks(store):
             with pytest.raises(
                 CheckpointError, match="check the disk and its permissions"
             ) as raised:
@@ -248,10 +244,7 @@ def test_a_checkpoint_that_may_not_be_read_now_is_not_passed_over(store, monkeyp
         return opened(path)
 
     monkeypatch.setattr(reading, "open_regular", refusing)
-    for look in (
-        lambda: load_newest([store.directory], pytest.fail),
-        lambda: read_kept([store.directory]),
-    ):
+    for look in looks(store):
         with pytest.raises(CheckpointError):
             look()
     assert newest.is_dir()

@@ -2,12 +2,10 @@
 
 import os
 import signal
-import sys
-import warnings
 
 import numpy as np
 import pytest
-from checkpoint_faults import snapshot
+from checkpoint_faults import commit_two, killed_at, snapshot
 from object_faults import (
     BUCKET,
     FailingNetwork,
@@ -34,7 +32,7 @@ def big_snapshot(step):
     return Snapshot(step, 0, {"w": values}, {}, {}, ("w",))
 
 
-def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys):
+def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch):
     monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(remote_objects, "PART_BYTES", SMALLEST_PART)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
@@ -50,12 +48,6 @@ def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypat
     set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     assert [load_remote(c.path, quiet).digest for c in done] == through
-    with capsys.disabled():
-        print(
-            f"\nS3: {network.failures} of {network.requests} requests failed, "
-            f"{len(done)} checkpoints committed and read back",
-            file=sys.stderr,
-        )
 
 
 def commit_impatiently(store, directory, quiet):
@@ -81,7 +73,7 @@ def commit_impatiently(store, directory, quiet):
 
 
 @pytest.mark.parametrize("make", [RemoteCheckpointStore, ManifestFirst])
-def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, capsys, make):
+def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, make):
     """The second store is the control: its manifest does not come last."""
     directory = RemotePath("s3", (BUCKET, make.__name__, "attempt-01", "checkpoints"))
     set_s3_environment(monkeypatch, s3_url)
@@ -91,11 +83,6 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
         set_s3_environment(monkeypatch, network.url)
         store = make(directory, objects=ImpatientObjects())
         announced, absent, half = commit_impatiently(store, directory, quiet)
-    with capsys.disabled():
-        print(
-            f"\n{make.__name__}: {announced} announced and whole, {absent} absent, {half} half",
-            file=sys.stderr,
-        )
     assert announced > 5
     if make is ManifestFirst:
         assert half > 0
@@ -118,14 +105,10 @@ def test_a_forked_process_connects_anew(s3_url, monkeypatch):
     directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
     store.commit(snapshot(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
+
+    def commit(store):
         signal.alarm(30)
-        try:
-            os._exit(store.commit(snapshot(2)).step)
-        finally:
-            os._exit(99)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+        os._exit(commit_two(store).step)
+
+    assert os.waitstatus_to_exitcode(killed_at(commit, store)) == 2
     assert load_remote(directory / "step-000000002", ObjectStore("s3")).step == 2
