@@ -2,7 +2,6 @@
 
 import optuna
 import pytest
-from cutting import partial_changes, run_twice
 from optuna_view import optuna_trials
 from stored_study import take
 
@@ -183,18 +182,3 @@ def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository):
     run(repository, [3.0, 1.0, 2.0, 0.5, 0.5])
     values = [o.value for o in repository.finished_before("digits", 6)]
     assert values == [2.0, 1.0], "the first as it was stored, the second of its first three epochs"
-
-
-def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study):
-    run(study, [3.0, 2.0, 1.0])
-    statements, leaking = partial_changes(
-        study.database, lambda: study.extend("digits", Extension(5))
-    )
-    assert statements >= 5
-    assert leaking == []
-
-
-def test_an_extension_whose_commit_was_not_answered_is_run_again_without_harm(study, monkeypatch):
-    run(study, [3.0, 2.0, 1.0])
-    sizes = run_twice(monkeypatch, study, lambda: study.extend("digits", Extension(5)))
-    assert sizes[0] == sizes[1]

@@ -34,10 +34,12 @@ from sweeper.errors import (
     SupersededError,
     UnknownStudyError,
 )
+from sweeper.records.lengths import Extension
 from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
 from sweeper.spec.space import Categorical, FloatRange, IntRange
 
 ROOT = Path(storage_package.__file__).parents[2]
+KEY = "a" * 32
 CHECKPOINT = CheckpointRecord(step=56, epoch=1, digest="ab" * 16, bytes=4096, path="a/step-56")
 BEGAN = datetime.fromisoformat("2026-01-02T03:04:05")
 
@@ -328,27 +330,59 @@ def test_an_attempt_released_by_two_workers_at_once_is_released_once(repository)
 # A state change is whole or not at all
 
 
-def pruned(repository, token):
-    repository.finish(token, Ending("pruned", end_step=3))
+def begun(repository):
+    token = take(repository).token
+    repository.record_epochs(token, [EpochRecord(0, {"loss": 3.0})], {0: 3.0})
+    repository.record_checkpoint(token, CHECKPOINT)
+    return token
+
+
+def failed(repository):
+    token = take(repository).token
+    repository.finish(token, Ending("failed"))
+    return token
+
+
+def trained(repository):
+    token = begun(repository)
+    repository.finish(token, Ending("complete", value=1.0, digest="d"))
+    return token
+
+
+def joined(repository):
+    repository.join("digits", ME, key=KEY)
+    return begun(repository)
+
+
+def stopped(repository):
+    repository.request_stop("digits", "kill")
+    return 0
 
 
 CHANGES = {
-    **WRITES,
-    "finish pruned": pruned,
-    "finish crashed": lambda r, t: r.finish(t, Ending("crashed", final=True)),
-    "claim": lambda r, _t: r.claim("digits", ME, seed),
-    "create_or_open": lambda r, _t: r.create_or_open(replace(ROW, name="another")),
-    "set_target": lambda r, _t: r.set_target("digits", 9),
+    **{name: (2, begun, write) for name, write in WRITES.items()},
+    "finish pruned": (2, begun, lambda r, t: r.finish(t, Ending("pruned", end_step=3))),
+    "finish crashed": (2, begun, lambda r, t: r.finish(t, Ending("crashed", final=True))),
+    "claim": (2, begun, lambda r, _t: r.claim("digits", ME, seed)),
+    "create_or_open": (2, begun, lambda r, _t: r.create_or_open(replace(ROW, name="another"))),
+    "set_target": (2, begun, lambda r, _t: r.set_target("digits", 9)),
+    "extend": (5, trained, lambda r, _t: r.extend("digits", Extension(5))),
+    "retry": (1, failed, lambda r, _t: r.retry("digits", 0)),
+    "renew": (1, joined, lambda r, t: r.renew([t], 99, worker_key=KEY)),
+    "leave": (1, joined, lambda r, _t: r.leave(KEY)),
+    "join": (1, stopped, lambda r, _t: r.join("digits", ME, key="b" * 32)),
+    "request_stop": (1, joined, lambda r, _t: r.request_stop("digits", "drain")),
+    "clear_stop": (1, stopped, lambda r, _t: r.clear_stop("digits")),
 }
+"""The least number of its statements, what precedes it, and the change."""
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_cut_off_after_any_statement_leaves_nothing(digits, database, change):
-    token = take(digits).token
-    digits.record_epochs(token, [EpochRecord(0, {"loss": 3.0})], {0: 3.0})
-    digits.record_checkpoint(token, CHECKPOINT)
-    statements, leaking = partial_changes(database, lambda: CHANGES[change](digits, token))
-    assert statements >= 2
+    least, prepare, make = CHANGES[change]
+    token = prepare(digits)
+    statements, leaking = partial_changes(database, lambda: make(digits, token))
+    assert statements >= least
     assert leaking == []
 
 
@@ -372,9 +406,9 @@ def test_the_cut_off_check_notices_writes_that_are_not_one_transaction(
 def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
     digits, monkeypatch, change
 ):
-    token = take(digits).token
-    digits.record_checkpoint(token, CHECKPOINT)
-    sizes = run_twice(monkeypatch, digits, lambda: CHANGES[change](digits, token))
+    _, prepare, make = CHANGES[change]
+    token = prepare(digits)
+    sizes = run_twice(monkeypatch, digits, lambda: make(digits, token))
     assert len(sizes) == 2
     assert sizes[0] == sizes[1]
 

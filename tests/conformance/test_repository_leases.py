@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from cutting import cut_off_after, partial_changes, run_twice
+from cutting import cut_off_after
 from optuna_view import optuna_trials
 from stored_study import ME, ROW
 from stored_study import take as take_as
@@ -278,55 +278,6 @@ def test_only_a_failed_trial_is_tried_again(repository, state):
     assert repository.trial("digits", 0) == before
     with pytest.raises(UnknownStudyError, match="no trial 3; it has trial 0 "):
         repository.retry("digits", 3)
-
-
-# Whole or not at all
-
-
-def failed_one(repository):
-    claim = take(repository)
-    repository.finish(claim.token, Ending("failed"))
-    return claim.token
-
-
-def held_one(repository):
-    repository.join("digits", ME, key=KEY)
-    return take(repository).token
-
-
-def stopped(repository):
-    repository.request_stop("digits", "kill")
-    return 0
-
-
-CHANGES = {
-    "retry": (failed_one, lambda r, _t: r.retry("digits", 0)),
-    "renew": (held_one, lambda r, t: r.renew([t], 99, worker_key=KEY)),
-    "leave": (held_one, lambda r, _t: r.leave(KEY)),
-    "join": (stopped, lambda r, _t: r.join("digits", ME, key=OTHER)),
-    "request_stop": (held_one, lambda r, _t: r.request_stop("digits", "drain")),
-    "clear_stop": (stopped, lambda r, _t: r.clear_stop("digits")),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_cut_off_after_any_statement_leaves_nothing(repository, database, change):
-    prepare, make = CHANGES[change]
-    token = prepare(repository)
-    statements, leaking = partial_changes(database, lambda: make(repository, token))
-    assert statements >= 1
-    assert leaking == []
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
-    repository, monkeypatch, change
-):
-    prepare, make = CHANGES[change]
-    token = prepare(repository)
-    sizes = run_twice(monkeypatch, repository, lambda: make(repository, token))
-    assert len(sizes) == 2
-    assert sizes[0] == sizes[1]
 
 
 def test_a_finish_tried_again_by_its_worker_is_one_finish(repository):
