@@ -118,7 +118,14 @@ def test_every_table_of_the_database_is_copied_but_those_of_versions(sqlite_sour
     assert {table.name for table in copied_tables()} == there - versions
 
 
-def test_nothing_is_copied_into_a_database_that_holds_studies(sqlite_source, repository, database):
+def test_nothing_is_copied_while_trials_are_running_or_to_a_database_that_holds_studies(
+    sqlite_source, repository, database
+):
+    token = take(sqlite_source).token
+    with pytest.raises(StorageError, match=r"while trials are running \(trial 3 of 'digits' on"):
+        copy_database(sqlite_source.database, database)
+    assert not any(everything(database))
+    sqlite_source.finish(token, Ending("interrupted"))
     repository.create_or_open(replace(ROW, name="mine"))
     before = everything(database)
     with pytest.raises(
@@ -128,14 +135,7 @@ def test_nothing_is_copied_into_a_database_that_holds_studies(sqlite_source, rep
     assert everything(database) == before
     with pytest.raises(StorageError, match="already contains studies"):
         copy_database(sqlite_source.database, sqlite_source.database)
-
-
-def test_nothing_is_copied_while_trials_are_running(sqlite_source, database):
-    token = take(sqlite_source).token
-    with pytest.raises(StorageError, match=r"while trials are running \(trial 3 of 'digits' on"):
-        copy_database(sqlite_source.database, database)
-    assert not any(everything(database))
-    sqlite_source.finish(token, Ending("interrupted"))
+    repository.delete_study("mine")
     copy_database(sqlite_source.database, database)
 
 

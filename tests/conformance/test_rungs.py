@@ -173,12 +173,19 @@ def test_a_rung_of_an_interrupted_trial_waits_for_it(repository, claims):
     assert decided.promoted == (2,)
 
 
-def test_a_pause_whose_answer_was_lost_is_found_done(repository, claims):
+def test_a_pause_whose_answer_was_lost_is_found_done_and_optuna_sees_who_was_left_behind(
+    repository, database, claims
+):
     for claim in claims:
         pause(repository, claim, 0.1 * claim.number)
     ending = Ending("paused", end_step=3, value=0.2, digest="x", rung=3)
     assert repository.finish(claims[2].token, ending, again=True) == ()
     assert states(repository) == ["paused", "pruned", "pruned"]
+    with as_optuna_sees_it(database) as study:
+        trials = study.get_trials()
+    assert [t.state.name for t in trials] == ["RUNNING", "PRUNED", "PRUNED"]
+    assert [t.value for t in trials] == [None, 0.1, 0.2]
+    assert trials[1].intermediate_values == {2: 0.1}
 
 
 def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository, url):
@@ -365,18 +372,6 @@ def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository):
     assert 5 < len(statements) < 20, statements
     assert len(decided.promoted) == 100
     assert len(decided.ended) == 900
-
-
-def test_optuna_sees_a_trial_that_ended_at_a_rung_as_pruned_with_its_values(
-    repository, database, claims
-):
-    for claim in claims:
-        pause(repository, claim, 0.1 * claim.number)
-    with as_optuna_sees_it(database) as study:
-        trials = study.get_trials()
-    assert [t.state.name for t in trials] == ["RUNNING", "PRUNED", "PRUNED"]
-    assert [t.value for t in trials] == [None, 0.1, 0.2]
-    assert trials[1].intermediate_values == {2: 0.1}
 
 
 def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository):
