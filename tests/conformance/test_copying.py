@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from databases import opened_database
 from optuna_view import optuna_trials
 from stored_study import ME
 from stored_study import ROW as STORED
@@ -61,9 +62,8 @@ def fill(repository):
 
 
 @pytest.fixture
-def sqlite_source(sqlite_template, tmp_path):
-    (tmp_path / "source.db").write_bytes(sqlite_template.read_bytes())
-    with Database.open(f"sqlite:///{tmp_path / 'source.db'}", create=False) as database:
+def sqlite_source(tmp_path):
+    with opened_database(tmp_path / "source.db") as database:
         repository = Repository(database)
         fill(repository)
         yield repository

@@ -354,41 +354,37 @@ def read(case, state=None, *, capturing=True, epochs=EPOCHS):
         source = WithItsDataset(source)
     reader = Reader(source, case.steps_per_epoch, continues=True)
     run = Run()
-    note = _note if capturing else _note_nothing
+
+    def note():
+        if capturing:
+            tensors = {}
+            saved = json.dumps(reader.capture("data", tensors))
+            run.states.append((epoch, step, saved, tensors))
+            run.before.append(len(run.batches))
+
     epoch = step = 0
     if state is not None:
         epoch, step, saved, tensors = state
         reader.restore("data", json.loads(saved), tensors)
     while epoch < epochs:
         if step == 0:
-            note(run, reader, epoch, step)
+            note()
             reader.begin_epoch(epoch)
         while reader.steps is None or step < reader.steps:
             if step:
-                note(run, reader, epoch, step)
+                note()
             batch = reader.next(epoch, step)
             if batch is None:
                 break
             run.batches.append(described(batch))
             step += 1
         if step:
-            note(run, reader, epoch, step)
+            note()
         reader.end_epoch(epoch)
-        note(run, reader, epoch, step)
+        note()
         run.batches.append("end of epoch")
         epoch, step = epoch + 1, 0
     return run
-
-
-def _note(run, reader, epoch, step):
-    tensors = {}
-    saved = json.dumps(reader.capture("data", tensors))
-    run.states.append((epoch, step, saved, tensors))
-    run.before.append(len(run.batches))
-
-
-def _note_nothing(run, reader, epoch, step):
-    """A training that takes no checkpoint."""
 
 
 def described(batch):

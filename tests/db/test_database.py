@@ -1,6 +1,5 @@
 """A database is created once, opened quickly, and refused in one clear sentence."""
 
-import shutil
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from databases import postgresql_database
+from databases import place_database, postgresql_database
 
 from sweeper.db import database as database_module
 from sweeper.db import schema
@@ -35,10 +34,9 @@ def url(path):
 
 
 @pytest.fixture
-def made(path, empty_file):
+def made(path):
     """The database is there already."""
-    path.parent.mkdir()
-    shutil.copy(empty_file, path)
+    place_database(path)
 
 
 def one(database, statement):

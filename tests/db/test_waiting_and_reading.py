@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from databases import opened_database
 
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
@@ -104,14 +105,13 @@ def as_nobody(work):
 
 
 @pytest.fixture
-def others(empty_file):
+def others():
     """Another user's runs directory with a study in it, which everybody may read."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
     runs = top / "runs"
     runs.mkdir()
-    shutil.copy(empty_file, runs)
-    with Database.open(f"sqlite:///{runs / 'sweeper.db'}", create=False) as database:
+    with opened_database(runs / "sweeper.db") as database:
         repository = Repository(database)
         row = StudyRow("theirs", {"epochs": 1}, "loss", "minimize", 2, window=None, seed=1)
         repository.create_or_open(row)
