@@ -94,11 +94,13 @@ def race(processes, rounds):
     ):
         repository = Repository(database)
         repository.create_or_open(replace(ROW, target=rounds, window=1))
-        said = processes.run([(RACER, server.url)] * 2, 120)
+        reader = (READER, server.url, 1)
+        *said, read = processes.run([*[(RACER, server.url)] * 2, reader], 120)
         won = [[int(number) for number in out.split()] for out in said]
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
         assert min(map(len, won)) > 10, "they did not race"
+        assert int(read.split()[0]) > 0, "Optuna's tools read meanwhile"
 
 
 def test_in_a_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(processes):
