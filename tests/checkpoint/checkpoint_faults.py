@@ -7,6 +7,7 @@ broken stores are the negative controls: what a test of a promise must catch.
 import errno
 import os
 import signal
+import warnings
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -35,6 +36,18 @@ def snapshot(step, *, fill=None, size=300):
     )
 
 
+def counted(of, name):
+    """Return the operation ``name`` of the class ``of``, between `before` and `after`."""
+
+    def call(self, *arguments):
+        self._enter(name)
+        result = getattr(of, name)(self, *arguments)
+        self.after(name)
+        return result
+
+    return call
+
+
 class CountingOperations(FileOperations):
     """Counts the operations and calls `before` and `after` at each."""
 
@@ -45,16 +58,11 @@ class CountingOperations(FileOperations):
 
     def after(self, name): ...
 
-    def make_directory(self, path):
-        self._enter("make_directory")
-        super().make_directory(path)
-        self.after("make_directory")
-
-    def create(self, path):
-        self._enter("create")
-        descriptor = super().create(path)
-        self.after("create")
-        return descriptor
+    make_directory = counted(FileOperations, "make_directory")
+    create = counted(FileOperations, "create")
+    fsync = counted(FileOperations, "fsync")
+    fsync_directory = counted(FileOperations, "fsync_directory")
+    rename = counted(FileOperations, "rename")
 
     def write(self, descriptor, data):
         self._enter("write")
@@ -65,26 +73,11 @@ class CountingOperations(FileOperations):
     def torn(self, size):
         return size
 
-    def fsync(self, descriptor):
-        self._enter("fsync")
-        super().fsync(descriptor)
-        self.after("fsync")
-
     def close(self, descriptor):
         # A descriptor is closed even when close() reports an error, as the system call does.
         super().close(descriptor)
         self._enter("close")
         self.after("close")
-
-    def fsync_directory(self, path):
-        self._enter("fsync_directory")
-        super().fsync_directory(path)
-        self.after("fsync_directory")
-
-    def rename(self, source, target):
-        self._enter("rename")
-        super().rename(source, target)
-        self.after("rename")
 
     def remove_tree(self, path):
         with self._each("unlink", "remove"), self._each("rmdir", "remove_directory"):
@@ -106,6 +99,28 @@ class CountingOperations(FileOperations):
     def _enter(self, name):
         self.names.append(name)
         self.before(name)
+
+
+def commit_two(store):
+    return store.commit(snapshot(2))
+
+
+def delete_one(store):
+    return store.delete(store.directory / "step-000000001")
+
+
+def killed_at(work, store):
+    """Run ``work`` in a forked process and return its wait status."""
+    with warnings.catch_warnings():
+        # Later Pythons warn of threads that other tests left; this child only does file work.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            work(store)
+        finally:
+            os._exit(99)
+    return os.waitpid(pid, 0)[1]
 
 
 class KillingOperations(CountingOperations):

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
+from checkpoint_faults import counted
+
 from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.remote_objects import ObjectStore
@@ -66,6 +68,11 @@ def s3_environment(url):
     return {**_ENVIRONMENT, "AWS_ENDPOINT_URL": url}
 
 
+def set_s3_environment(monkeypatch, url):
+    for name, value in s3_environment(url).items():
+        monkeypatch.setenv(name, value)
+
+
 class FileObjects(ObjectStore):
     """Objects that are files of this disk: they outlive a killed process, and a fork."""
 
@@ -99,16 +106,8 @@ class CountingObjects(FileObjects):
         super().put(path, content)
         self.after("put")
 
-    def upload(self, path, file):
-        self._enter("upload")
-        super().upload(path, file)
-        self.after("upload")
-
-    def size(self, path):
-        self._enter("size")
-        size = super().size(path)
-        self.after("size")
-        return size
+    upload = counted(FileObjects, "upload")
+    size = counted(FileObjects, "size")
 
     def remove(self, path):
         self._enter(f"remove {path.name}")

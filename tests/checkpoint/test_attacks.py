@@ -83,16 +83,14 @@ FORGED = {
 
 
 @pytest.mark.parametrize("change", FORGED.values(), ids=FORGED.keys())
-def test_a_forged_manifest_is_damage_and_the_checkpoint_before_is_used(store, change):
-    store.commit(snapshot(1))
-    path = store.commit(snapshot(2)).path
-    forge(path, change)
+def test_a_forged_manifest_is_damage_and_the_checkpoint_before_is_used(store, change, second):
+    forge(second, change)
     with pytest.raises(CorruptCheckpointError):
-        store.load(path)
+        store.load(second)
     assert [kept.good for kept in read_kept([store.directory])] == [True, False]
     notices = []
     assert load_newest([store.directory], notices.append).step == 1
-    assert path.with_name("step-000000002.corrupt-1").is_dir()
+    assert second.with_name("step-000000002.corrupt-1").is_dir()
 
 
 def test_control_a_manifest_that_is_written_again_as_it_was_is_read(store):
@@ -103,16 +101,14 @@ def test_control_a_manifest_that_is_written_again_as_it_was_is_read(store):
 
 @pytest.mark.parametrize("name", [TENSORS_FILE, STATE_FILE, MANIFEST_FILE])
 @pytest.mark.parametrize("kind", ["fifo", "directory", "an endless device", "an empty device"])
-def test_what_is_no_regular_file_is_damage_and_nobody_waits_for_it(store, name, kind):
-    store.commit(snapshot(1))
-    path = store.commit(snapshot(2)).path
-    (path / name).unlink()
+def test_what_is_no_regular_file_is_damage_and_nobody_waits_for_it(store, name, kind, second):
+    (second / name).unlink()
     if kind == "fifo":
-        os.mkfifo(path / name)
+        os.mkfifo(second / name)
     elif kind == "directory":
-        (path / name).mkdir()
+        (second / name).mkdir()
     else:
-        (path / name).symlink_to("/dev/null" if kind == "an empty device" else "/dev/zero")
+        (second / name).symlink_to("/dev/null" if kind == "an empty device" else "/dev/zero")
     found = []
     reader = threading.Thread(
         target=lambda: found.append(load_newest([store.directory], found.append)), daemon=True
@@ -124,17 +120,15 @@ def test_what_is_no_regular_file_is_damage_and_nobody_waits_for_it(store, name, 
     assert "is not a regular file" in found[0]
 
 
-def test_a_state_that_is_nested_without_end_is_damage(store):
-    store.commit(snapshot(1))
-    path = store.commit(snapshot(2)).path
+def test_a_state_that_is_nested_without_end_is_damage(store, second):
     state = b"[" * 200_000 + b"]" * 200_000
-    (path / STATE_FILE).write_bytes(state)
+    (second / STATE_FILE).write_bytes(state)
 
     def change(content):
         content["files"][1] = [STATE_FILE, len(state), xxhash.xxh3_128_hexdigest(state)]
         return content
 
-    forge(path, change)
+    forge(second, change)
     assert load_newest([store.directory], lambda _: None).step == 1
 
 
@@ -158,33 +152,25 @@ def untouched(outside):
     return (outside / "deep" / "data.bin").read_bytes() == b"mine"
 
 
-def test_deleting_a_link_that_is_called_a_checkpoint_leaves_what_it_leads_to(store, outside):
-    store.commit(snapshot(1))
+def test_links_in_the_place_or_inside_of_what_is_deleted_are_removed_and_not_followed(
+    store, outside
+):
+    path = store.commit(snapshot(1)).path
     link = store.directory / "step-000000002"
     for target in (outside, outside / "nowhere"):
         link.symlink_to(target)
         store.delete(link)
         assert not link.is_symlink()
-    assert untouched(outside)
-
-
-def test_links_inside_of_what_is_deleted_are_removed_and_not_followed(store, outside):
-    path = store.commit(snapshot(1)).path
     (path / "deep").symlink_to(outside)
     (path / "more").mkdir()
     (path / "more" / "file").symlink_to(outside / "deep" / "data.bin")
     store.delete(path)
+    name = unfinished_name("deleting", "step-000000002").replace(f"-p{os.getpid()}-", "-p4194305-")
+    unfinished = store.directory / name
+    unfinished.symlink_to(outside)
+    assert sweep_leftovers(store.directory) == (unfinished,)
     assert untouched(outside)
     assert list(store.directory.iterdir()) == []
-
-
-def test_unfinished_work_that_is_a_link_is_unlinked(store, outside):
-    store.commit(snapshot(1))
-    name = unfinished_name("deleting", "step-000000002").replace(f"-p{os.getpid()}-", "-p4194305-")
-    link = store.directory / name
-    link.symlink_to(outside)
-    assert sweep_leftovers(store.directory) == (link,)
-    assert untouched(outside)
 
 
 def test_a_directory_exchanged_for_a_link_while_it_is_deleted_is_not_followed(
@@ -214,6 +200,13 @@ def test_a_directory_exchanged_for_a_link_while_it_is_deleted_is_not_followed(
     assert (outside / "deep" / "file").exists()
 
 
+def looks(store):
+    return (
+        lambda: load_newest([store.directory], pytest.fail),
+        lambda: read_kept([store.directory]),
+    )
+
+
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO, errno.EACCES])
 def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_anew(
     store, monkeypatch, code
@@ -225,10 +218,7 @@ def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_an
 
     with monkeypatch.context() as broken_disk:
         broken_disk.setattr(reading, "list_checkpoints", broken)
-        for look in (
-            lambda: load_newest([store.directory], pytest.fail),
-            lambda: read_kept([store.directory]),
-        ):
+        for look in looks(store):
             with pytest.raises(
                 CheckpointError, match="check the disk and its permissions"
             ) as raised:
@@ -237,24 +227,19 @@ def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_an
 
 
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EACCES])
-def test_a_checkpoint_that_may_not_be_read_now_is_not_passed_over(store, monkeypatch, code):
-    store.commit(snapshot(1))
-    newest = store.commit(snapshot(2)).path
+def test_a_checkpoint_that_may_not_be_read_now_is_not_passed_over(store, monkeypatch, code, second):
     opened = reading.open_regular
 
     def refusing(path):
-        if path.parent == newest:
+        if path.parent == second:
             raise OSError(code, os.strerror(code), str(path))
         return opened(path)
 
     monkeypatch.setattr(reading, "open_regular", refusing)
-    for look in (
-        lambda: load_newest([store.directory], pytest.fail),
-        lambda: read_kept([store.directory]),
-    ):
+    for look in looks(store):
         with pytest.raises(CheckpointError):
             look()
-    assert newest.is_dir()
+    assert second.is_dir()
 
 
 def test_an_old_checkpoint_that_cannot_be_deleted_is_said_once_and_stops_nothing(tmp_path):

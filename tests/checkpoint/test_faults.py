@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,9 @@ from checkpoint_faults import (
     OverwritingStore,
     PowerCut,
     PowerCutOperations,
+    commit_two,
+    delete_one,
+    killed_at,
     snapshot,
 )
 
@@ -30,14 +32,6 @@ from sweeper.errors import CheckpointError
 from sweeper.support.processes import ProcessIdentity
 
 
-def commit_two(store):
-    return store.commit(snapshot(2))
-
-
-def delete_one(store):
-    return store.delete(store.directory / "step-000000001")
-
-
 def operations_of(work, directory, make=CheckpointStore):
     """Return the names of the operations that ``work`` takes where step 1 is there."""
     CheckpointStore(directory).commit(snapshot(1))
@@ -45,20 +39,6 @@ def operations_of(work, directory, make=CheckpointStore):
     work(make(directory, operations=counting))
     shutil.rmtree(directory)
     return counting.names
-
-
-def killed_at(work, store):
-    """Run ``work`` in a forked process and return its wait status."""
-    with warnings.catch_warnings():
-        # Later Pythons warn of threads that other tests left; this child only does file work.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
-        try:
-            work(store)
-        finally:
-            os._exit(99)
-    return os.waitpid(pid, 0)[1]
 
 
 def kill_everywhere(work, directory, make):
@@ -87,7 +67,7 @@ def kill_everywhere(work, directory, make):
             yield name, at, moment, step, count, len(notices)
 
 
-def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(tmp_path, capsys):
+def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(tmp_path):
     seen = list(kill_everywhere(commit_two, tmp_path / "c", CheckpointStore))
     renamed = next(
         i for i, (name, _, moment, *_) in enumerate(seen) if (name, moment) == ("rename", "after")
@@ -96,20 +76,13 @@ def test_a_commit_killed_at_any_operation_leaves_the_newest_complete_checkpoint(
         expected = (2, 2, 0) if index >= renamed else (1, 1, 0)
         assert (step, count, notices) == expected, (name, at, moment)
     assert {name for name, *_ in seen} >= {"create", "write", "fsync", "close", "rename"}
-    with capsys.disabled():
-        print(
-            f"\ncommit: killed at {len(seen)} points, newest complete checkpoint at each",
-            file=sys.stderr,
-        )
 
 
-def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothing(tmp_path, capsys):
+def test_a_deletion_killed_at_any_operation_leaves_all_of_a_checkpoint_or_nothing(tmp_path):
     seen = list(kill_everywhere(delete_one, tmp_path / "c", CheckpointStore))
     for name, at, moment, step, count, notices in seen:
         gone = (name, moment) != ("rename", "before")
         assert (step, count, notices) == ((None, 0, 0) if gone else (1, 1, 0)), (name, at, moment)
-    with capsys.disabled():
-        print(f"\ndeletion: killed at {len(seen)} points, whole or gone at each", file=sys.stderr)
 
 
 def test_control_a_store_that_overwrites_is_caught(tmp_path):
@@ -313,7 +286,4 @@ def test_a_living_writer_that_the_system_hides_keeps_its_work(store, monkeypatch
         hiding.setattr(os, "kill", lambda *_: None)
         assert sweep_leftovers(store.directory) == ()
     assert sweep_leftovers(store.directory) == (hidden,), "control: without one it is swept"
-
-
-def test_sweeping_where_nothing_is_does_nothing(tmp_path):
-    assert sweep_leftovers(tmp_path / "none") == ()
+    assert sweep_leftovers(store.directory / "none") == ()

@@ -64,6 +64,9 @@ def low_loss(metrics):
         lambda: Keep(every_epochs=-1),
         lambda: Keep(at_most=0),
         lambda: Keep(when="val_loss < 1"),
+        lambda: Keep(improving=""),
+        lambda: Keep(improving=3),
+        lambda: Keep(mode="max"),
         lambda: parse_keep("last"),
         lambda: parse_keep({"newest": 2}),
     ],
@@ -81,8 +84,11 @@ def test_an_interval_survives_the_database(every):
 
 
 def test_a_policy_survives_the_database_and_a_predicate_is_refused_by_name():
-    keep = Keep(last=3, best=2, monitor="val_loss", mode="min", every_hours=1.5, at_most=9)
-    assert parse_keep(json.loads(json.dumps(keep.describe()))) == keep
+    for keep in (
+        Keep(last=3, best=2, monitor="val_loss", mode="min", every_hours=1.5, at_most=9),
+        Keep(last=1, improving="val_loss", mode="min", at_most=150),
+    ):
+        assert parse_keep(json.loads(json.dumps(keep.describe()))) == keep
     chosen = Keep(when=low_loss)
     described = json.loads(json.dumps(chosen.describe()))
     assert described["when"] == f"{__name__}.low_loss"
@@ -111,6 +117,12 @@ def test_each_rule_keeps_what_it_promises():
     assert remaining(Keep(last=1, every_hours=1), checkpoints) == [2, 4, 5]
     assert remaining(Keep(last=1, every_epochs=2), checkpoints) == [2, 4, 5]
     assert remaining(Keep(last=1, when=low_loss), checkpoints) == [1, 3, 5]
+    # One in the middle of an epoch does not stand for it.
+    checkpoints = [kept(10, epoch=2), kept(13, epoch=2), kept(16, epoch=3)]
+    assert remaining(Keep(last=1, every_epochs=2), checkpoints) == [10, 16]
+    # Of a step taken again, the later one counts.
+    doomed = Keep(last=2).select([kept(0), kept(1), kept(2, 0.9), kept(2, 0.1)])
+    assert doomed == {kept(0), kept(2, 0.9)}
 
 
 def test_at_most_gives_up_the_oldest_first_and_the_best_and_newest_last():
@@ -122,23 +134,12 @@ def test_at_most_gives_up_the_oldest_first_and_the_best_and_newest_last():
     assert remaining(Keep(**rules, at_most=1), checkpoints) == [4]
 
 
-def test_a_checkpoint_in_the_middle_of_an_epoch_does_not_stand_for_it():
-    checkpoints = [kept(10, epoch=2), kept(13, epoch=2), kept(16, epoch=3)]
-    assert remaining(Keep(last=1, every_epochs=2), checkpoints) == [10, 16]
-
-
 def test_a_predicate_that_fails_is_named_and_one_without_metrics_is_not_asked():
     assert remaining(Keep(last=1, when=low_loss), [kept(1), kept(2, 0.1), kept(3)]) == [2, 3]
     with pytest.raises(DefinitionError, match=r"low_loss.*KeyError.*accuracy"):
         Keep(when=low_loss).select(
             [KeptCheckpoint(1, 1, Path("step-000000001"), metrics={"accuracy": 1.0})]
         )
-
-
-def test_a_step_taken_again_counts_once_and_the_later_stands_for_it():
-    earlier, later = kept(2, 0.9), kept(2, 0.1)
-    doomed = Keep(last=2).select([kept(0), kept(1), earlier, later])
-    assert doomed == {kept(0), earlier}
 
 
 checkpoints_strategy = st.lists(
@@ -258,13 +259,5 @@ def test_what_improves_may_be_the_larger_and_a_nan_improves_nothing():
     assert keep.improvements(history) == {1, 4, 6}
     assert keep.improvements([{"other": 1.0}]) == frozenset()
     assert Keep(improving="accuracy").improvements(history) == {1, 3}
-
-
-def test_an_improving_rule_survives_the_database_and_is_checked():
-    keep = Keep(last=1, improving="val_loss", mode="min", at_most=150)
-    assert parse_keep(json.loads(json.dumps(keep.describe()))) == keep
-    for wrong in ({"improving": ""}, {"improving": 3}, {"mode": "max"}):
-        with pytest.raises(DefinitionError):
-            Keep(**wrong)
     with pytest.raises(DefinitionError, match=r"raised KeyError: 'val_loss' .* of epoch 1"):
         Keep(improving="loss", when=overfits).improvements([{"loss": 1.0}])

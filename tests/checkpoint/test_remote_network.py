@@ -2,13 +2,17 @@
 
 import os
 import signal
-import sys
-import warnings
 
 import numpy as np
 import pytest
-from checkpoint_faults import snapshot
-from object_faults import BUCKET, FailingNetwork, ImpatientObjects, ManifestFirst, s3_environment
+from checkpoint_faults import commit_two, killed_at, snapshot
+from object_faults import (
+    BUCKET,
+    FailingNetwork,
+    ImpatientObjects,
+    ManifestFirst,
+    set_s3_environment,
+)
 
 from sweeper.checkpoint import remote_objects
 from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot
@@ -17,12 +21,6 @@ from sweeper.checkpoint.remote_reading import load_remote
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
-
-
-def set_environment(monkeypatch, url):
-    for name, value in s3_environment(url).items():
-        monkeypatch.setenv(name, value)
-
 
 SMALLEST_PART = 5 << 20
 """Bytes: S3 refuses smaller parts."""
@@ -34,28 +32,22 @@ def big_snapshot(step):
     return Snapshot(step, 0, {"w": values}, {}, {}, ("w",))
 
 
-def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch, capsys):
+def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch):
     monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.02)
     monkeypatch.setattr(remote_objects, "PART_BYTES", SMALLEST_PART)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
     directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
     with FailingNetwork(s3_url, seed=4) as network:
-        set_environment(monkeypatch, network.url)
+        set_s3_environment(monkeypatch, network.url)
         store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
         done = [store.commit(snapshot(step)) for step in range(1, 8)]
         done.append(store.commit(big_snapshot(8)))
         through = [store.load(committed.path).digest for committed in done]
     assert network.failures > 3
     assert through == [committed.digest for committed in done]
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     assert [load_remote(c.path, quiet).digest for c in done] == through
-    with capsys.disabled():
-        print(
-            f"\nS3: {network.failures} of {network.requests} requests failed, "
-            f"{len(done)} checkpoints committed and read back",
-            file=sys.stderr,
-        )
 
 
 def commit_impatiently(store, directory, quiet):
@@ -82,21 +74,16 @@ def commit_impatiently(store, directory, quiet):
 
 @pytest.mark.whole
 @pytest.mark.parametrize("make", [RemoteCheckpointStore, ManifestFirst])
-def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, capsys, make):
+def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypatch, make):
     """The second store is the control: its manifest does not come last."""
     directory = RemotePath("s3", (BUCKET, make.__name__, "attempt-01", "checkpoints"))
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     quiet.exists(directory / "connected")
     with FailingNetwork(s3_url, seed=3) as network:
-        set_environment(monkeypatch, network.url)
+        set_s3_environment(monkeypatch, network.url)
         store = make(directory, objects=ImpatientObjects())
         announced, absent, half = commit_impatiently(store, directory, quiet)
-    with capsys.disabled():
-        print(
-            f"\n{make.__name__}: {announced} announced and whole, {absent} absent, {half} half",
-            file=sys.stderr,
-        )
     assert announced > 5
     if make is ManifestFirst:
         assert half > 0
@@ -106,7 +93,7 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
     assert store.list() == ()
@@ -115,18 +102,14 @@ def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
 
 
 def test_a_forked_process_connects_anew(s3_url, monkeypatch):
-    set_environment(monkeypatch, s3_url)
+    set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
     store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
     store.commit(snapshot(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        pid = os.fork()
-    if pid == 0:
+
+    def commit(store):
         signal.alarm(30)
-        try:
-            os._exit(store.commit(snapshot(2)).step)
-        finally:
-            os._exit(99)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 2
+        os._exit(commit_two(store).step)
+
+    assert os.waitstatus_to_exitcode(killed_at(commit, store)) == 2
     assert load_remote(directory / "step-000000002", ObjectStore("s3")).step == 2

@@ -7,17 +7,19 @@ that is new has every statement to compile again, which costs more than most tes
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
-import uuid
 from dataclasses import dataclass
 
 import pytest
 import sqlalchemy as sa
-from databases import POSTGRES, empty_database
+from contending import processes
+from databases import place_database, postgresql_database
+from stored_study import ROW
 
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
+
+__all__ = ["processes"]
 
 PATIENCE = 30.0
 
@@ -54,19 +56,12 @@ class OneDatabase:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory):
-    """Give an empty SQLite database to copy, which is faster than creating one a test."""
-    path = tmp_path_factory.mktemp("template") / "sweeper.db"
-    path.write_bytes(empty_database())
-    return path
-
-
-@pytest.fixture(scope="session")
-def sqlite(sqlite_template, tmp_path_factory):
-    path = tmp_path_factory.mktemp("kept") / "sweeper.db"
-    path.write_bytes(sqlite_template.read_bytes())
+def sqlite(tmp_path_factory):
+    path, empty = (tmp_path_factory.mktemp(name) / "sweeper.db" for name in ("kept", "empty"))
+    place_database(path)
+    place_database(empty)
     with (
-        contextlib.closing(sqlite3.connect(sqlite_template)) as template,
+        contextlib.closing(sqlite3.connect(empty)) as template,
         Database.open(f"sqlite:///{path}", create=True, patience=PATIENCE) as opened,
     ):
         yield OneFile(opened, template)
@@ -79,29 +74,18 @@ _VERSIONS = {"alembic_version", "sweeper_alembic_version", "version_info"}
 @pytest.fixture(scope="session")
 def postgresql():
     """Give a database that is dropped at the end of the tests."""
-    address = os.environ.get(POSTGRES)
-    if not address:
-        pytest.skip(f"{POSTGRES} is unset; set it to a server's URL to run these on PostgreSQL")
-    server = sa.create_engine(address, isolation_level="AUTOCOMMIT")
-    name = f"sweeper_{uuid.uuid4().hex[:12]}"
-    with server.connect() as connection:
-        connection.exec_driver_sql(f"CREATE DATABASE {name}")
+    with postgresql_database() as server:
         # What a server would lose that crashes is not what these tests are about.
-        connection.exec_driver_sql(f"ALTER DATABASE {name} SET synchronous_commit = off")
-    url = server.url.set(database=name)
-    inside = sa.create_engine(url)
-    try:
-        text = url.render_as_string(hide_password=False)
-        with Database.open(text, create=True, patience=PATIENCE) as opened:
-            schema = sa.MetaData()
-            schema.reflect(inside)
-            tables = tuple(t.name for t in schema.sorted_tables if t.name not in _VERSIONS)
-            yield OneDatabase(opened, inside, tables)
-    finally:
-        inside.dispose()
-        with server.connect() as connection:
-            connection.exec_driver_sql(f"DROP DATABASE {name} WITH (FORCE)")
-        server.dispose()
+        server.run(f"ALTER DATABASE {server.name} SET synchronous_commit = off")
+        inside = sa.create_engine(server.url)
+        try:
+            with Database.open(server.url, create=True, patience=PATIENCE) as opened:
+                schema = sa.MetaData()
+                schema.reflect(inside)
+                tables = tuple(t.name for t in schema.sorted_tables if t.name not in _VERSIONS)
+                yield OneDatabase(opened, inside, tables)
+        finally:
+            inside.dispose()
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.whole)])
@@ -120,3 +104,10 @@ def url(database):
 @pytest.fixture
 def repository(database):
     return Repository(database)
+
+
+@pytest.fixture
+def digits(repository):
+    """Give the repository with the study `digits`, of which nothing has begun."""
+    repository.create_or_open(ROW)
+    return repository

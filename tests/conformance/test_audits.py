@@ -4,33 +4,19 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from stored_study import ROW, take
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditRecord
 
-ROW = StudyRow(
-    name="digits",
-    definition={"epochs": 3},
-    objective="val_accuracy",
-    direction="maximize",
-    target=12,
-    window=None,
-    seed=7,
-)
-
-
-@pytest.fixture(autouse=True)
-def stored(repository):
-    repository.create_or_open(ROW)
+pytestmark = pytest.mark.usefixtures("digits")
 
 
 def ended(repository, outcome="complete"):
     """Run one attempt to its end; return the trial's number."""
-    claim = repository.claim("digits", WorkerIdentity.here(), lambda n: n)
-    assert isinstance(claim, Claim)
+    claim = take(repository)
     value = 0.5 if outcome == "complete" else None
     repository.finish(claim.token, Ending(outcome, 60, value, "d" * 32))
     return claim.number
@@ -40,11 +26,18 @@ def alike(trial=0, begin=20, attempt=1):
     return AuditVerdict(trial, attempt, begin, begin + 20, "alike", 2.0)
 
 
-def test_a_verdict_that_is_stored_again_is_one_row(repository):
+def test_a_verdict_that_is_stored_again_is_one_row(repository, database):
     ended(repository)
     repository.record_audit("digits", alike())
     repository.record_audit("digits", alike())
     assert repository.trial("digits", 0).audits == (AuditRecord(20, 40, "alike", 2.0),)
+    copy = (
+        "INSERT INTO sweeper_audits (trial_id, from_step, to_step, outcome, seconds, decided_at, "
+        "report) SELECT trial_id, from_step, to_step, outcome, seconds, decided_at, report "
+        "FROM sweeper_audits"
+    )
+    with pytest.raises(sa.exc.IntegrityError):  # the control of the deletion before the insert
+        database.write(lambda c: c.exec_driver_sql(copy))
 
 
 def test_a_verdict_of_an_attempt_that_is_not_the_present_one_is_refused(repository):
@@ -110,20 +103,5 @@ def test_why_nothing_is_audited_is_said(repository):
     ):
         repository.create_or_open(replace(ROW, name=name, definition=definition))
         assert line in repository.status(name).exactness.line
-
-
-def test_the_policy_of_auditing_is_no_part_of_what_a_study_is(repository):
+    # The policy of auditing is no part of what a study is.
     repository.create_or_open(replace(ROW, definition={**ROW.definition, "audit": "all"}))
-
-
-def test_no_two_rows_are_of_one_interval(repository, database):
-    """The last defence: negative control of the deletion before the insert."""
-    ended(repository)
-    repository.record_audit("digits", alike())
-    copy = (
-        "INSERT INTO sweeper_audits (trial_id, from_step, to_step, outcome, seconds, decided_at, "
-        "report) SELECT trial_id, from_step, to_step, outcome, seconds, decided_at, report "
-        "FROM sweeper_audits"
-    )
-    with pytest.raises(sa.exc.IntegrityError):
-        database.write(lambda c: c.exec_driver_sql(copy))

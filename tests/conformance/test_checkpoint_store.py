@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from object_faults import BUCKET, s3_environment
+from object_faults import BUCKET, set_s3_environment
 
 from sweeper.checkpoint.format import Snapshot, digest
 from sweeper.checkpoint.remote_objects import ObjectStore
@@ -34,8 +34,7 @@ def store(request, tmp_path, monkeypatch):
     if request.param == "local":
         return CheckpointStore(tmp_path / "checkpoints")
     if request.param == "s3":
-        for name, value in s3_environment(request.getfixturevalue("s3_url")).items():
-            monkeypatch.setenv(name, value)
+        set_s3_environment(monkeypatch, request.getfixturevalue("s3_url"))
     directory = RemotePath(request.param, (BUCKET, tmp_path.name, "checkpoints"))
     return RemoteCheckpointStore(directory, spool=tmp_path, objects=ObjectStore(request.param))
 

@@ -5,20 +5,22 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
+from databases import opened_database
 from optuna_view import optuna_trials
+from stored_study import ME
+from stored_study import ROW as STORED
 
 from sweeper.db import maintenance
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables, copy_database
-from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
+from sweeper.db.repository import Claim, Repository
 from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import StorageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange
 
-ROW = StudyRow("digits", {"epochs": 3}, "val_accuracy", "maximize", 6, None, 2**63 - 1)
-ME = WorkerIdentity.here()
+ROW = replace(STORED, target=6, seed=2**63 - 1)
 
 
 def take(repository, study="digits"):
@@ -60,9 +62,8 @@ def fill(repository):
 
 
 @pytest.fixture
-def sqlite_source(sqlite_template, tmp_path):
-    (tmp_path / "source.db").write_bytes(sqlite_template.read_bytes())
-    with Database.open(f"sqlite:///{tmp_path / 'source.db'}", create=False) as database:
+def sqlite_source(tmp_path):
+    with opened_database(tmp_path / "source.db") as database:
         repository = Repository(database)
         fill(repository)
         yield repository
@@ -117,7 +118,14 @@ def test_every_table_of_the_database_is_copied_but_those_of_versions(sqlite_sour
     assert {table.name for table in copied_tables()} == there - versions
 
 
-def test_nothing_is_copied_into_a_database_that_holds_studies(sqlite_source, repository, database):
+def test_nothing_is_copied_while_trials_are_running_or_to_a_database_that_holds_studies(
+    sqlite_source, repository, database
+):
+    token = take(sqlite_source).token
+    with pytest.raises(StorageError, match=r"while trials are running \(trial 3 of 'digits' on"):
+        copy_database(sqlite_source.database, database)
+    assert not any(everything(database))
+    sqlite_source.finish(token, Ending("interrupted"))
     repository.create_or_open(replace(ROW, name="mine"))
     before = everything(database)
     with pytest.raises(
@@ -127,14 +135,7 @@ def test_nothing_is_copied_into_a_database_that_holds_studies(sqlite_source, rep
     assert everything(database) == before
     with pytest.raises(StorageError, match="already contains studies"):
         copy_database(sqlite_source.database, sqlite_source.database)
-
-
-def test_nothing_is_copied_while_trials_are_running(sqlite_source, database):
-    token = take(sqlite_source).token
-    with pytest.raises(StorageError, match=r"while trials are running \(trial 3 of 'digits' on"):
-        copy_database(sqlite_source.database, database)
-    assert not any(everything(database))
-    sqlite_source.finish(token, Ending("interrupted"))
+    repository.delete_study("mine")
     copy_database(sqlite_source.database, database)
 
 

@@ -354,41 +354,37 @@ def read(case, state=None, *, capturing=True, epochs=EPOCHS):
         source = WithItsDataset(source)
     reader = Reader(source, case.steps_per_epoch, continues=True)
     run = Run()
-    note = _note if capturing else _note_nothing
+
+    def note():
+        if capturing:
+            tensors = {}
+            saved = json.dumps(reader.capture("data", tensors))
+            run.states.append((epoch, step, saved, tensors))
+            run.before.append(len(run.batches))
+
     epoch = step = 0
     if state is not None:
         epoch, step, saved, tensors = state
         reader.restore("data", json.loads(saved), tensors)
     while epoch < epochs:
         if step == 0:
-            note(run, reader, epoch, step)
+            note()
             reader.begin_epoch(epoch)
         while reader.steps is None or step < reader.steps:
             if step:
-                note(run, reader, epoch, step)
+                note()
             batch = reader.next(epoch, step)
             if batch is None:
                 break
             run.batches.append(described(batch))
             step += 1
         if step:
-            note(run, reader, epoch, step)
+            note()
         reader.end_epoch(epoch)
-        note(run, reader, epoch, step)
+        note()
         run.batches.append("end of epoch")
         epoch, step = epoch + 1, 0
     return run
-
-
-def _note(run, reader, epoch, step):
-    tensors = {}
-    saved = json.dumps(reader.capture("data", tensors))
-    run.states.append((epoch, step, saved, tensors))
-    run.before.append(len(run.batches))
-
-
-def _note_nothing(run, reader, epoch, step):
-    """A training that takes no checkpoint."""
 
 
 def described(batch):
@@ -446,32 +442,27 @@ def _fresh_session():
     keras.backend.clear_session(free_memory=False)
 
 
-def costly(*names, of=SOURCES):
+def costly(*names):
     """Every source; ``names`` are read by request."""
-    return [pytest.param(n, marks=pytest.mark.whole) if n in names else n for n in of]
+    return [pytest.param(n, marks=pytest.mark.whole) if n in names else n for n in SOURCES]
 
 
-OTHER_PIPELINES = [name for name in PIPELINES if name != EVERY_STEP_BY_DEFAULT]
-ALIKE = [
-    "tf.data shuffled alike",
-    "tf.data shuffled twice",
-    "tf.data cached",
-    "tf.data files, cached",
-    "tf.data numbered at random",
-    "tf.data looked up",
-    "tf.data endless, a short batch last, 4 steps",
-    "grain MapDataset without end",
-    "grain IterDataset",
-    "tf.data cached shuffle, whole batches",
-    "tf.data zipped",
-    "tf.data concatenated",
-    "tf.data repeated twice",
-    "tf.data endless, batched first, 4 steps",
-    "tf.data endless generator, 4 steps",
-    "tf.data files, cached, endless, 4 steps",
-    "tf.data replayed passes, 4 steps",
+TELLING = [
+    "tf.data in order",
+    "tf.data shuffled",
+    "tf.data cached shuffle",
+    "tf.data shuffled inside",
+    "tf.data unknown length",
+    "tf.data generator",
+    "tf.data taken and skipped",
+    "tf.data endless, 4 steps",
+    "tf.data sampled, 4 steps",
+    "tf.data passes, 4 steps",
+    "grain MapDataset",
+    "grain IterDataset, 3 steps",
+    "grain DataLoader",
 ]
-"""Pipelines that go on by the same means as another one: as the generator, the shuffle, the cache."""
+"""Pipelines of which each goes on by means of its own; the others, from every step by request."""
 STOPPED_OFTEN = (
     "tf.data generator",
     "tf.data cached shuffle",
@@ -482,12 +473,12 @@ STOPPED_OFTEN = (
 """One of each kind of position: counted, of a cache, saved, by its passes, and grain's own."""
 
 
-@pytest.mark.parametrize("name", costly(*OTHER_PIPELINES))
+@pytest.mark.parametrize("name", costly(*[n for n in PIPELINES if n != EVERY_STEP_BY_DEFAULT]))
 def test_a_source_goes_on_from_every_step_as_if_it_had_not_stopped(name):
     check_it_goes_on(SOURCES[name])
 
 
-@pytest.mark.parametrize("name", costly(*ALIKE, of=OTHER_PIPELINES))
+@pytest.mark.parametrize("name", TELLING)
 def test_a_pipeline_goes_on_from_its_telling_steps_as_if_it_had_not_stopped(name):
     check_it_goes_on(SOURCES[name], telling_steps)
 
@@ -497,9 +488,7 @@ def test_a_source_that_went_on_goes_on_again(name):
     check_it_goes_on_however_often_it_is_stopped(SOURCES[name])
 
 
-@pytest.mark.parametrize(
-    "name", costly(*[n for n in PIPELINES if n not in STOPPED_OFTEN], of=PIPELINES)
-)
+@pytest.mark.parametrize("name", STOPPED_OFTEN)
 def test_a_pipeline_that_went_on_goes_on_again(name):
     check_it_goes_on_however_often_it_is_stopped(SOURCES[name], chains=1)
 

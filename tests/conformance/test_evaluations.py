@@ -1,25 +1,22 @@
 """What checkpoints gave is kept by checkpoint and data set on every database, the newest of each."""
 
 import pytest
+from stored_study import take
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.errors import UnknownStudyError
 from sweeper.records.results import CheckpointRecord
 from sweeper.spec.space import Categorical, FloatRange
 
-ME = WorkerIdentity.here()
 PATH = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 
 @pytest.fixture
-def claim(repository):
-    repository.create_or_open(StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0))
-    claimed = repository.claim("digits", ME, lambda number: number)
-    assert isinstance(claimed, Claim)
-    repository.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), 0.5)
-    repository.record_parameter(claimed.token, "kind", Categorical(("a", None)), None)
-    repository.record_checkpoint(claimed.token, CheckpointRecord(20, 1, "ab", 10, PATH))
+def claim(digits):
+    claimed = take(digits)
+    digits.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), 0.5)
+    digits.record_parameter(claimed.token, "kind", Categorical(("a", None)), None)
+    digits.record_checkpoint(claimed.token, CheckpointRecord(20, 1, "ab", 10, PATH))
     return claimed
 
 

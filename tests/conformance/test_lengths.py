@@ -2,24 +2,22 @@
 
 import optuna
 import pytest
-from cutting import partial_changes, run_twice
 from optuna_view import optuna_trials
+from stored_study import take
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
+from sweeper.db.repository import StudyRow
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.lengths import Extension
 from sweeper.records.results import EpochRecord
 from sweeper.spec.space import FloatRange
 
-ME = WorkerIdentity.here()
 FIRST = 3
 
 
-def create(repository, **definition):
-    repository.create_or_open(
-        StudyRow("digits", {"epochs": FIRST, **definition}, "loss", "minimize", 6, None, 0)
-    )
+def create(repository, name="digits", **definition):
+    row = StudyRow(name, {"epochs": FIRST, **definition}, "loss", "minimize", 6, None, 0)
+    repository.create_or_open(row)
 
 
 @pytest.fixture
@@ -28,15 +26,9 @@ def study(repository):
     return repository
 
 
-def claim(repository):
-    claimed = repository.claim("digits", ME, lambda number: number)
-    assert isinstance(claimed, Claim), claimed
-    return claimed
-
-
 def run(repository, losses, ending="complete", begin=0):
     """Run the next trial through epochs that give ``losses``, numbered from ``begin``."""
-    claimed = claim(repository)
+    claimed = take(repository)
     if claimed.attempt == 1:
         repository.record_parameter(claimed.token, "rate", FloatRange(0.1, 1.0), 0.5)
     epochs = [EpochRecord(begin + n, {"loss": loss}) for n, loss in enumerate(losses)]
@@ -64,7 +56,7 @@ def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study):
     optuna_trial = optuna_trials(study.database)[0]
     assert optuna_trial.state == optuna.trial.TrialState.RUNNING
 
-    again = claim(study)
+    again = take(study)
     assert (again.number, again.attempt, again.epochs, again.extended) == (0, 2, 5, True)
     study.record_epochs(again.token, [EpochRecord(n, {"loss": 0.5}) for n in (3, 4)])
     study.finish(again.token, Ending("complete", value=0.5, digest="later"))
@@ -79,11 +71,11 @@ def test_an_extended_trial_is_unfinished_and_keeps_what_it_gave(study):
 
 def test_new_trials_of_an_extended_study_train_as_far(study):
     run(study, [1.0, 1.0, 1.0])
-    interrupted = claim(study)
+    interrupted = take(study)
     study.finish(interrupted.token, Ending("interrupted"))
     plan = study.extend("digits", Extension(5))
     assert (dict(plan.reopened), dict(plan.lengthened)) == ({0: 3}, {1: 3})
-    claims = [claim(study) for _ in range(3)]
+    claims = [take(study) for _ in range(3)]
     assert [(c.number, c.epochs, c.extended) for c in claims] == [
         (0, 5, True),
         (1, 5, False),
@@ -99,7 +91,7 @@ def test_only_the_trials_that_are_named_are_extended(study):
     assert lengths == [("interrupted", 5), ("complete", 3), ("interrupted", 5)]
     assert run(study, [0.1, 0.1], begin=3) == 0
     assert run(study, [0.1, 0.1], begin=3) == 2
-    assert claim(study).epochs is None
+    assert take(study).epochs is None
 
 
 def test_twice_extended_and_the_same_again_changes_nothing(study):
@@ -143,18 +135,15 @@ def test_bad_extensions_are_refused_and_nothing_is_written(study, extension, err
     assert study.trials("digits") == before
 
 
-def test_a_study_is_not_extended_while_it_runs(study):
+def test_a_study_that_runs_or_has_a_budget_is_not_extended(study):
     run(study, [3.0, 2.0, 1.0])
-    claim(study)
+    take(study)
     with pytest.raises(UsageError, match=r"trial 1 of study 'digits' is running; .*sweeper stop"):
         study.extend("digits", Extension(5))
     assert study.trial("digits", 0).state == "complete"
-
-
-def test_a_study_with_a_budget_is_not_extended(repository):
-    create(repository, budget={"kind": "halving"})
+    create(study, name="budgeted", budget={"kind": "halving"})
     with pytest.raises(UsageError, match="its budget determines the epochs"):
-        repository.extend("digits", Extension(5))
+        study.extend("budgeted", Extension(5))
 
 
 def test_the_search_sees_every_trial_at_the_first_length(study):
@@ -193,18 +182,3 @@ def test_the_best_epoch_of_the_first_length_is_what_the_search_sees(repository):
     run(repository, [3.0, 1.0, 2.0, 0.5, 0.5])
     values = [o.value for o in repository.finished_before("digits", 6)]
     assert values == [2.0, 1.0], "the first as it was stored, the second of its first three epochs"
-
-
-def test_an_extension_that_is_cut_off_anywhere_leaves_nothing(study):
-    run(study, [3.0, 2.0, 1.0])
-    statements, leaking = partial_changes(
-        study.database, lambda: study.extend("digits", Extension(5))
-    )
-    assert statements >= 5
-    assert leaking == []
-
-
-def test_an_extension_whose_commit_was_not_answered_is_run_again_without_harm(study, monkeypatch):
-    run(study, [3.0, 2.0, 1.0])
-    sizes = run_twice(monkeypatch, study, lambda: study.extend("digits", Extension(5)))
-    assert sizes[0] == sizes[1]

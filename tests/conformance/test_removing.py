@@ -1,28 +1,27 @@
 """A study that is removed or set aside goes whole on every database, and leaves its name free."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 from optuna.storages._rdb import models
 from optuna_view import as_optuna_sees_it
+from stored_study import ME, ROW, take
 
 from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, StudyRow, WorkerIdentity
 from sweeper.db.tables import Base
 from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import UnknownStudyError, UsageError
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange
 
-ME = WorkerIdentity.here()
-ROW = StudyRow("digits", {"epochs": 3}, "loss", "minimize", 4, None, 0)
+LONGER = replace(ROW, definition={**ROW.definition, "epochs": 4})
 CHECKPOINT = "/runs/digits/trial-00000/attempt-01/checkpoints/step-000000020"
 
 
 def begin(repository):
-    claim = repository.claim("digits", ME, lambda number: number)
-    assert isinstance(claim, Claim)
+    claim = take(repository)
     repository.record_parameter(claim.token, "rate", FloatRange(0.1, 1.0), 0.5)
     repository.record_epochs(claim.token, [EpochRecord(0, {"loss": 1.0})], {0: 1.0})
     repository.record_checkpoint(claim.token, CheckpointRecord(20, 1, "d" * 32, 10, CHECKPOINT))
@@ -43,20 +42,19 @@ def evaluate(repository):
 
 
 @pytest.fixture
-def full(repository):
+def full(digits):
     """A study with a row in each of our tables, and in Optuna's."""
-    repository.create_or_open(ROW)
-    repository.join("digits", ME, key="k" * 32)
-    claim = begin(repository)
-    repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
-    repository.record_audit("digits", AuditVerdict(0, 1, 0, 20, "alike", 1.0))
-    repository.record_verdict("digits", 0, "replay", "holds", {})
-    evaluate(repository)
-    repository.accept_definition(StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0))
-    with as_optuna_sees_it(repository.database) as study:
+    digits.join("digits", ME, key="k" * 32)
+    claim = begin(digits)
+    digits.finish(claim.token, Ending("complete", value=1.0, digest="d"))
+    digits.record_audit("digits", AuditVerdict(0, 1, 0, 20, "alike", 1.0))
+    digits.record_verdict("digits", 0, "replay", "holds", {})
+    evaluate(digits)
+    digits.accept_definition(LONGER)
+    with as_optuna_sees_it(digits.database) as study:
         study.set_user_attr("note", "mine")
-    repository.leave("k" * 32)
-    return repository
+    digits.leave("k" * 32)
+    return digits
 
 
 def rows(repository):
@@ -89,13 +87,11 @@ def test_a_renamed_study_is_whole_under_its_new_name(full):
         full.rename_study("digits", "digits~1", {})
 
 
-def test_a_study_without_a_value_begins_anew(repository):
-    repository.create_or_open(ROW)
-    repository.finish(begin(repository).token, Ending("failed", error="KeyError: 'los'"))
-    evaluate(repository)
-    other = StudyRow("digits", {"epochs": 4}, "loss", "minimize", 4, None, 0)
-    _, anew = repository.accept_while_nothing_has_a_value(other, lambda n: 9)
+def test_a_study_without_a_value_begins_anew(digits):
+    digits.finish(begin(digits).token, Ending("failed", error="KeyError: 'los'"))
+    evaluate(digits)
+    _, anew = digits.accept_while_nothing_has_a_value(LONGER, lambda n: 9)
     assert anew == 1
-    trial = repository.trial("digits", 0)
+    trial = digits.trial("digits", 0)
     assert (trial.state, trial.seed, trial.params, trial.checkpoints) == ("interrupted", 9, {}, ())
     assert trial.evaluations == ()

@@ -5,40 +5,28 @@ from dataclasses import replace
 
 import pytest
 import sqlalchemy as sa
-from cutting import partial_changes, run_twice
+from cutting import cut_off_after
 from optuna_view import optuna_trials
+from stored_study import ME, ROW
+from stored_study import take as take_as
 
 from sweeper.db import leases
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
-from sweeper.db.repository import Claim, LostAttempt, StudyRow, Waiting, WorkerIdentity
+from sweeper.db.repository import LostAttempt, Waiting
 from sweeper.db.tables import UtcAfter, UtcNow
 from sweeper.errors import SupersededError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 
-ROW = StudyRow(
-    name="digits",
-    definition={"epochs": 3},
-    objective="val_accuracy",
-    direction="maximize",
-    target=4,
-    window=None,
-    seed=7,
-)
-ME = WorkerIdentity.here()
 ELSEWHERE = replace(ME, host="another-machine")
 KEY, OTHER = "a" * 32, "b" * 32
 
 
-@pytest.fixture(autouse=True)
-def _study(repository):
-    repository.create_or_open(ROW)
+pytestmark = pytest.mark.usefixtures("digits")
 
 
 def take(repository, worker=ELSEWHERE, seconds=60.0):
-    claimed = repository.claim("digits", worker, lambda n: n, lease_seconds=seconds)
-    assert isinstance(claimed, Claim), claimed
-    return claimed
+    return take_as(repository, worker=worker, lease_seconds=seconds)
 
 
 def set_back(database, seconds):
@@ -99,14 +87,11 @@ def test_a_renewed_lease_holds_for_as_long_again(repository, database):
     assert repository.release_lost("digits") == (LostAttempt(1, 1),)
     assert repository.renew([held, left], 60) == {held}
     assert repository.renew([], 60) == frozenset()
-
-
-def test_a_lease_that_has_ended_is_renewed_while_nobody_has_taken_the_trial(repository, database):
-    token = take(repository).token
+    # One that has ended is renewed while nobody has taken the trial.
     set_back(database, 600)
-    assert repository.renew([token], 60) == {token}
+    assert repository.renew([held], 60) == {held}
     assert repository.release_lost("digits") == ()
-    repository.finish(token, Ending("complete", value=1.0))
+    repository.finish(held, Ending("complete", value=1.0))
 
 
 def test_a_lease_renewed_between_the_look_and_the_release_is_kept(repository, database):
@@ -177,12 +162,9 @@ def test_a_worker_that_has_just_joined_waits_and_one_that_does_not_renew_never_j
     assert repository.release_lost("digits", observer=OTHER, lease_seconds=60) == ()
     set_back(database, 70)
     assert repository.release_lost("digits", observer=KEY, lease_seconds=60) == ()
-
-
-def test_a_dead_process_of_this_host_needs_no_judge(repository):
-    repository.join("digits", ME, key=KEY)
     take(repository, worker=replace(ME, started=0.0))
-    assert repository.release_lost("digits", observer=KEY) == (LostAttempt(0, 1),)
+    lost = repository.release_lost("digits", observer=KEY)
+    assert lost == (LostAttempt(1, 1),), "a dead process of this host needs no judge"
 
 
 # Workers
@@ -295,55 +277,6 @@ def test_only_a_failed_trial_is_tried_again(repository, state):
         repository.retry("digits", 3)
 
 
-# Whole or not at all
-
-
-def failed_one(repository):
-    claim = take(repository)
-    repository.finish(claim.token, Ending("failed"))
-    return claim.token
-
-
-def held_one(repository):
-    repository.join("digits", ME, key=KEY)
-    return take(repository).token
-
-
-def stopped(repository):
-    repository.request_stop("digits", "kill")
-    return 0
-
-
-CHANGES = {
-    "retry": (failed_one, lambda r, _t: r.retry("digits", 0)),
-    "renew": (held_one, lambda r, t: r.renew([t], 99, worker_key=KEY)),
-    "leave": (held_one, lambda r, _t: r.leave(KEY)),
-    "join": (stopped, lambda r, _t: r.join("digits", ME, key=OTHER)),
-    "request_stop": (held_one, lambda r, _t: r.request_stop("digits", "drain")),
-    "clear_stop": (stopped, lambda r, _t: r.clear_stop("digits")),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_cut_off_after_any_statement_leaves_nothing(repository, database, change):
-    prepare, make = CHANGES[change]
-    token = prepare(repository)
-    statements, leaking = partial_changes(database, lambda: make(repository, token))
-    assert statements >= 1
-    assert leaking == []
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_whose_commit_was_not_answered_is_run_again_without_harm(
-    repository, monkeypatch, change
-):
-    prepare, make = CHANGES[change]
-    token = prepare(repository)
-    sizes = run_twice(monkeypatch, repository, lambda: make(repository, token))
-    assert len(sizes) == 2
-    assert sizes[0] == sizes[1]
-
-
 def test_a_finish_tried_again_by_its_worker_is_one_finish(repository):
     """The worker's own second try, after the database said nothing to the first."""
     token = take(repository).token
@@ -359,20 +292,6 @@ def test_a_finish_tried_again_by_its_worker_is_one_finish(repository):
 # Costs
 
 
-def statements(database, call):
-    run = []
-
-    def count(_c, _cursor, statement, *_rest):
-        run.append(statement)
-
-    sa.event.listen(database._engine, "after_cursor_execute", count)
-    try:
-        call()
-    finally:
-        sa.event.remove(database._engine, "after_cursor_execute", count)
-    return len(run)
-
-
 def test_to_look_for_lost_attempts_writes_nothing_where_none_are(repository, database, monkeypatch):
     take(repository)
 
@@ -385,5 +304,7 @@ def test_to_look_for_lost_attempts_writes_nothing_where_none_are(repository, dat
 
 def test_a_claim_takes_few_statements(repository, database):
     """Each is a round trip under the study's lock, which all workers of a study queue for."""
-    assert statements(database, lambda: take(repository)) <= 10
-    assert statements(database, lambda: take(repository)) <= 10
+    for _ in range(2):
+        with cut_off_after(database, -1) as run:
+            take(repository)
+        assert len(run) <= 10

@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 from cutting import cut_off_after
 from optuna_view import as_optuna_sees_it
-from test_repository import ME, seed
+from stored_study import ME, seed, take
 
 from sweeper.db import optuna_rows, rungs
 from sweeper.db.database import Database
@@ -45,19 +45,18 @@ def create(repository, budget, *, trials, epochs=9, window=None, concurrency=4):
     )
 
 
-def take(repository):
-    claim = repository.claim(STUDY, ME, seed)
-    assert isinstance(claim, Claim), claim
-    return claim
+@pytest.fixture
+def claims(repository):
+    """Give the three trials that one rung compares, after three epochs of nine."""
+    create(repository, Halving(min_epochs=3), trials=3)
+    return [take(repository) for _ in range(3)]
 
 
 def pause(repository, claim, value):
     rung = claim.pause_after
     assert rung is not None
     repository.record_epochs(
-        claim.token,
-        [EpochRecord(rung - 1, {"loss": value})],
-        {rung - 1: value},
+        claim.token, [EpochRecord(rung - 1, {"loss": value})], {rung - 1: value}
     )
     ending = Ending("paused", end_step=rung, value=value, digest=f"{claim.number:032}", rung=rung)
     return repository.finish(claim.token, ending)
@@ -131,9 +130,9 @@ def test_interrupted_trials_come_first_then_promoted_ones_then_new_ones(reposito
     assert [take(repository).number for _ in range(4)] == [5, 0, 1, 6]
 
 
-def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_value(repository):
-    create(repository, Halving(min_epochs=3), trials=3)  # one rung, rounds of 3
-    claims = [take(repository) for _ in range(3)]
+def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_value(
+    repository, claims
+):
     repository.finish(claims[0].token, Ending("failed", error="ValueError"))
     assert pause(repository, claims[1], 0.5) == ()
     early = Ending("complete", end_step=2, value=0.2, digest="e" * 32)
@@ -150,9 +149,7 @@ def test_a_trial_that_failed_is_ranked_last_and_one_that_ended_early_by_its_valu
     ]
 
 
-def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository):
-    create(repository, Halving(min_epochs=3), trials=3)
-    claims = [take(repository) for _ in range(3)]
+def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository, claims):
     repository.finish(claims[0].token, Ending("failed", error="ValueError"))
     pause(repository, claims[1], 0.5)
     repository.retry(STUDY, 0)  # its rung is not decided yet
@@ -165,9 +162,7 @@ def test_a_failed_trial_that_was_ranked_is_given_no_other_attempt(repository):
     assert repository.retry_failed(STUDY) == ()
 
 
-def test_a_rung_of_an_interrupted_trial_waits_for_it(repository):
-    create(repository, Halving(min_epochs=3), trials=3)
-    claims = [take(repository) for _ in range(3)]
+def test_a_rung_of_an_interrupted_trial_waits_for_it(repository, claims):
     pause(repository, claims[0], 0.5)
     pause(repository, claims[1], 0.4)
     assert repository.finish(claims[2].token, Ending("interrupted", end_step=1)) == ()
@@ -178,14 +173,19 @@ def test_a_rung_of_an_interrupted_trial_waits_for_it(repository):
     assert decided.promoted == (2,)
 
 
-def test_a_pause_whose_answer_was_lost_is_found_done(repository):
-    create(repository, Halving(min_epochs=3), trials=3)
-    claims = [take(repository) for _ in range(3)]
+def test_a_pause_whose_answer_was_lost_is_found_done_and_optuna_sees_who_was_left_behind(
+    repository, database, claims
+):
     for claim in claims:
         pause(repository, claim, 0.1 * claim.number)
     ending = Ending("paused", end_step=3, value=0.2, digest="x", rung=3)
     assert repository.finish(claims[2].token, ending, again=True) == ()
     assert states(repository) == ["paused", "pruned", "pruned"]
+    with as_optuna_sees_it(database) as study:
+        trials = study.get_trials()
+    assert [t.state.name for t in trials] == ["RUNNING", "PRUNED", "PRUNED"]
+    assert [t.value for t in trials] == [None, 0.1, 0.2]
+    assert trials[1].intermediate_values == {2: 0.1}
 
 
 def test_two_workers_that_pause_at_the_same_moment_decide_a_rung_once(repository, url):
@@ -238,11 +238,9 @@ def test_who_ends_an_attempt_has_the_study_before_the_trial(repository, url):
 
 @ON_A_SERVER
 def test_without_the_studys_lock_two_pauses_at_once_leave_a_rung_undecided_until_a_claim(
-    repository, url
+    repository, url, claims
 ):
     """What the lock is for: each of two transactions lacks the other's value."""
-    create(repository, Halving(min_epochs=3), trials=3)
-    claims = [take(repository) for _ in range(3)]
     pause(repository, claims[0], 0.3)
     engine = sa.create_engine(url)
     with engine.begin() as one, engine.begin() as two:
@@ -326,9 +324,8 @@ def test_another_budget_is_refused_once_a_trial_has_come_to_a_rung(repository):
         repository.accept_definition(changed)
 
 
-def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(repository):
-    create(repository, Halving(min_epochs=3), trials=3)
-    for claim in [take(repository) for _ in range(3)]:
+def test_a_study_whose_trials_all_failed_begins_anew_with_its_rungs_undecided(repository, claims):
+    for claim in claims:
         repository.finish(claim.token, Ending("failed", error="ValueError"))
     assert repository.trial(STUDY, 0).rungs[0].promoted is False
     row = repository.study(STUDY)
@@ -375,17 +372,6 @@ def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository):
     assert 5 < len(statements) < 20, statements
     assert len(decided.promoted) == 100
     assert len(decided.ended) == 900
-
-
-def test_optuna_sees_a_trial_that_ended_at_a_rung_as_pruned_with_its_values(repository, database):
-    create(repository, Halving(min_epochs=3), trials=3)
-    for claim in [take(repository) for _ in range(3)]:
-        pause(repository, claim, 0.1 * claim.number)
-    with as_optuna_sees_it(database) as study:
-        trials = study.get_trials()
-    assert [t.state.name for t in trials] == ["RUNNING", "PRUNED", "PRUNED"]
-    assert [t.value for t in trials] == [None, 0.1, 0.2]
-    assert trials[1].intermediate_values == {2: 0.1}
 
 
 def test_a_trial_whose_value_is_nan_at_a_rung_is_left_behind(repository):

@@ -83,13 +83,13 @@ def restart(repository, row):
     return repository.accept_while_nothing_has_a_value(row, lambda number: 2000 + number)
 
 
-def test_the_same_code_elsewhere_in_its_file_is_the_same_study(repository):
+def test_the_same_code_elsewhere_in_its_file_is_the_same_study_as_are_the_first_fingerprints(
+    repository,
+):
     moved = CodeFingerprint({"build_model": CodePart("a", "study.py", 30, 50, ((40, "a"),))})
     repository.create_or_open(replace(ROW, code=moved))
     assert repository.study("digits").code == moved
-
-
-def test_a_study_from_before_there_were_fingerprints_takes_the_first_that_it_sees(repository):
+    # A study from before there were fingerprints takes the first that it sees.
     older = replace(ROW, name="older", code=None)
     repository.create_or_open(older)
     repository.create_or_open(replace(older, code=ROW.code))
@@ -124,14 +124,8 @@ def test_policy_and_search_are_no_part_of_what_a_result_depends_on():
     def given(**more):
         return replace(ROW, definition={**ROW.definition, **more}).fingerprint
 
-    same = {
-        "trials": 9,
-        "retries": {"crash": 1},
-        "failing_alike": None,
-        "sampler": "qmc",
-        "keep": 3,
-    }
-    assert given(**same) == ROW.fingerprint
+    policy = {"trials": 9, "retries": {"crash": 1}, "failing_alike": None, "keep": 3}
+    assert given(**policy, sampler="qmc") == ROW.fingerprint
     assert given(epochs=4) != ROW.fingerprint
     assert EDITED.fingerprint != ROW.fingerprint
 
@@ -143,13 +137,8 @@ def test_a_change_is_taken_while_no_trial_has_a_value_and_failed_trials_begin_an
     assert changes
     assert anew == 2
     trial = repository.trial("digits", 0)
-    assert (trial.state, trial.params, trial.epochs, trial.checkpoints) == (
-        "interrupted",
-        {},
-        (),
-        (),
-    )
-    assert trial.seed == 2000
+    assert (trial.state, trial.seed, trial.params) == ("interrupted", 2000, {})
+    assert trial.epochs == trial.checkpoints == ()
     assert repository.status("digits").codes == (), "there is one code"
     claim = take(repository)
     assert (claim.number, claim.attempt, claim.anew_after, claim.params) == (0, 2, 1, {})
@@ -187,24 +176,21 @@ def test_a_failed_trial_goes_on_under_its_own_code_and_begins_anew_under_another
     assert (claim.anew_after, claim.params) == (2, {})
 
 
-def test_trials_that_fail_alike_are_distinguished_from_others(repository):
+@pytest.mark.parametrize(
+    "end", [lambda r: fail(r, "ValueError: no units"), lambda r: finish(r, 1.0)]
+)
+def test_trials_that_fail_alike_are_found_unless_one_ends_otherwise_or_was_the_last(
+    repository, end
+):
     fail(repository, "ValueError: 37 units are too many")
     fail(repository, "ValueError: 51 units are too many")
     assert repository.failing_alike("digits", 3) is None
     fail(repository, "ValueError: 12.5 units are too many")
-    assert repository.failing_alike("digits", 3) == (3, "ValueError: 12.5 units are too many")
-    fail(repository, "ValueError: no units")
-    assert repository.failing_alike("digits", 3) is None
-
-
-def test_one_good_trial_or_the_last_one_ends_that(repository):
-    for _ in range(3):
-        fail(repository)
     repository.set_target("digits", 3)
-    assert repository.failing_alike("digits", 3) is None
+    assert repository.failing_alike("digits", 3) is None, "it was the last"
     repository.set_target("digits", 6)
-    assert repository.failing_alike("digits", 3) is not None
-    finish(repository, 1.0)
+    assert repository.failing_alike("digits", 3) == (3, "ValueError: 12.5 units are too many")
+    end(repository)
     assert repository.failing_alike("digits", 3) is None
 
 
@@ -298,17 +284,7 @@ def test_the_directory_of_another_database_s_study_is_neither_removed_nor_rename
     assert repository.study_names() == ("digits",)
 
 
-def test_what_is_removed_leaves_its_name_free_wherever_its_checkpoints_were_to_go(
-    repository, tmp_path
-):
-    paths = RunPaths(tmp_path, "digits", tmp_path / "apart")
-    claim_directories(paths, repository.study("digits"), begun=False)
-    remove_study(repository, paths)
-    assert not any(directory.exists() for directory in paths.study_directories)
-    check_new_study(paths, "sqlite://")
-
-
-def test_a_study_that_is_set_aside_still_owns_its_directory_and_not_the_next_one(
+def test_a_study_that_is_set_aside_owns_its_directory_alone_and_a_removed_one_leaves_its_name_free(
     repository, tmp_path
 ):
     paths = RunPaths(tmp_path, "digits")
@@ -320,6 +296,11 @@ def test_a_study_that_is_set_aside_still_owns_its_directory_and_not_the_next_one
     check_directories(new.study_directories, repository.study(new.study), begun=False)
     with pytest.raises(ForeignCheckpointError):
         check_directories(paths.study_directories, repository.study(new.study), begun=False)
+    apart = RunPaths(tmp_path, "digits", tmp_path / "apart")
+    claim_directories(apart, repository.study("digits"), begun=False)
+    remove_study(repository, apart)
+    assert not any(directory.exists() for directory in apart.study_directories)
+    check_new_study(apart, "sqlite://")
 
 
 def test_the_fingerprint_in_checkpoints_is_the_one_that_ranks(repository):

@@ -1,14 +1,6 @@
 """Many at one database: nobody is told that it is locked, and no trial is given out twice."""
 
-from __future__ import annotations
-
-import json
-import os
-import subprocess
-import sys
-import threading
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 from databases import postgresql_database
@@ -17,52 +9,6 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow
 
 ROW = StudyRow("busy", {"epochs": 3}, "loss", "minimize", 10**6, None, 0)
-ROOT = Path(__file__).parents[2]
-
-PROCESSES = """
-import json
-import os
-import sys
-import time
-import traceback
-import warnings
-
-import optuna
-from sweeper.spec.space import FloatRange
-from sweeper.records.results import CheckpointRecord, EpochRecord
-from sweeper.db.database import Database
-from sweeper.db.attempts import Ending
-from sweeper.db.repository import Claim, Repository, WorkerIdentity
-
-
-def ready():
-    os.write(1, b"ready\\n")
-    assert os.read(begin, 1)
-
-
-# Forked, so that one process imports for all; threads that an import began have nothing to do yet.
-warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
-begin, go = os.pipe()
-while scripts := sys.stdin.readline():
-    children = []
-    for number, (script, *words) in enumerate(json.loads(scripts)):
-        children.append(os.fork())
-        if children[-1] == 0:
-            try:
-                exec(script)
-                os.write(1, f"{number} {said}\\n".encode())
-            except BaseException:
-                traceback.print_exc()
-            os._exit(0)
-    sys.stdin.readline()
-    os.write(go, b"g" * len(children))
-    ended = [os.waitpid(child, 0)[1] for child in children]
-    os.write(1, f"ended {ended}\\n".encode())
-"""
-"""Scripts with words of their own, each in a process; what one leaves in ``said`` is its line.
-
-For each line of such scripts that it is given; a second one has them begin together.
-"""
 
 WORKER = """
 url, seconds, key = words[0], float(words[1]), words[2] * 32
@@ -116,54 +62,6 @@ said = " ".join(map(str, won))
 """
 
 
-@dataclass(frozen=True)
-class Processes:
-    """The process that has imported everything, and where it says what went wrong."""
-
-    process: subprocess.Popen[str]
-    errors: Path
-
-    def run(self, scripts, seconds):
-        """Let processes, a script and its words each, begin together; what each said, and no error."""
-        given, said_of_all = self.process.stdin, self.process.stdout
-        assert given is not None
-        assert said_of_all is not None
-        hanging = threading.Timer(seconds, self.process.kill)
-        hanging.start()
-        try:
-            given.write(json.dumps([list(map(str, each)) for each in scripts]) + "\n")
-            given.flush()
-            for _ in scripts:
-                assert said_of_all.readline() == "ready\n", self.errors.read_text()
-            given.write("go\n")
-            given.flush()
-            lines = [said_of_all.readline() for _ in range(len(scripts) + 1)]
-        finally:
-            hanging.cancel()
-        assert self.errors.read_text() == ""
-        said = dict(line.rstrip("\n").split(" ", 1) for line in lines)
-        assert json.loads(said["ended"]) == [0] * len(scripts)
-        return [said[str(number)] for number in range(len(scripts))]
-
-
-@pytest.fixture(scope="module")
-def processes(tmp_path_factory):
-    errors = tmp_path_factory.mktemp("processes") / "errors.txt"
-    with (
-        errors.open("w") as said,
-        subprocess.Popen(
-            [sys.executable, "-W", "error", "-c", PROCESSES],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=said,
-            text=True,
-        ) as process,
-    ):
-        yield Processes(process, errors)
-    assert process.returncode == 0, errors.read_text()
-
-
 def steady_load(processes, path, seconds):
     url = f"sqlite:///{path / 'sweeper.db'}"
     with Database.open(url, create=True) as database:
@@ -173,7 +71,6 @@ def steady_load(processes, path, seconds):
         readers = [(READER, url, seconds) for _ in range(2)]
         said = processes.run([*workers, *readers], seconds + 60)
         counts = [int(out.split()[0]) for out in said]
-        [float(out.split()[1]) for out in said]
         status = repository.status("busy")
         assert status.complete == sum(counts[:4])
         assert status.running == status.interrupted == 0
@@ -198,11 +95,13 @@ def race(processes, rounds):
     ):
         repository = Repository(database)
         repository.create_or_open(replace(ROW, target=rounds, window=1))
-        said = processes.run([(RACER, server.url)] * 2, 120)
+        reader = (READER, server.url, 1)
+        *said, read = processes.run([*[(RACER, server.url)] * 2, reader], 120)
         won = [[int(number) for number in out.split()] for out in said]
         assert sorted(won[0] + won[1]) == list(range(rounds))
         assert {len(trial.attempts) for trial in repository.trials("busy")} == {1}
         assert min(map(len, won)) > 10, "they did not race"
+        assert int(read.split()[0]) > 0, "Optuna's tools read meanwhile"
 
 
 def test_in_a_hundred_races_of_two_workers_for_one_trial_each_has_one_winner(processes):

@@ -1,10 +1,6 @@
 """A database is created once, opened quickly, and refused in one clear sentence."""
 
-import os
-import shutil
 import sqlite3
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +11,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from databases import postgresql_database
+from databases import place_database, postgresql_database
 
 from sweeper.db import database as database_module
 from sweeper.db import schema
@@ -25,7 +21,6 @@ from sweeper.db.tables import Base
 from sweeper.errors import DatabaseUnavailableError, DatabaseVersionError
 
 PACKAGE = Path(schema.__file__).parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(PACKAGE.parents[1])}
 
 
 @pytest.fixture
@@ -39,79 +34,51 @@ def url(path):
 
 
 @pytest.fixture
-def made(path, empty_file):
+def made(path):
     """The database is there already."""
-    path.parent.mkdir()
-    shutil.copy(empty_file, path)
+    place_database(path)
 
 
 def one(database, statement):
     return database.read(lambda c: c.exec_driver_sql(statement).scalar())
 
 
-def stamp(path, revision):
+def stamp(path, revision, table="sweeper_alembic_version"):
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE sweeper_alembic_version SET version_num = ?", (revision,))
+    connection.execute(f"UPDATE {table} SET version_num = ?", (revision,))
     connection.commit()
     connection.close()
 
 
-def test_creating_makes_the_directory_and_a_file_in_wal_mode(path, url):
+MORE = sa.MetaData()
+sa.Table("sweeper_more", MORE, sa.Column("id", sa.Integer, primary_key=True))
+
+
+def test_creating_makes_the_directory_the_declared_tables_and_a_file_in_wal_mode(path, url):
     with Database.open(url, create=True) as database:
+        assert differences(database, Base.metadata) == []
+        assert differences(database, MORE) != [], "the control"
         assert one(database, "PRAGMA journal_mode") == "wal"
         assert one(database, "PRAGMA synchronous") == 1
         # Each try waits so long; how many there are is the patience's matter.
         assert 1000 < int(str(one(database, "PRAGMA busy_timeout"))) <= 2000
         assert one(database, "PRAGMA foreign_keys") == 1
     assert path.is_file()
-    assert {p.name for p in path.parent.iterdir()} <= {
-        "sweeper.db",
-        "sweeper.db-wal",
-        "sweeper.db-shm",
-    }
+    names = {p.name.removeprefix("sweeper.db") for p in path.parent.iterdir()}
+    assert names <= {"", "-wal", "-shm"}
 
 
 CREATING = """
-import os
-import sys
-import warnings
-
-import alembic.command
-import optuna.storages
-from sweeper.db import schema
-from sweeper.db.database import Database
-
-# Forked, so that one process imports for all; threads that an import began have nothing to do yet.
-warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)
-begin, go = os.pipe()
-creating = []
-for _ in range(3):
-    creating.append(os.fork())
-    if creating[-1] == 0:
-        os.write(1, b"ready\\n")
-        assert os.read(begin, 1)
-        Database.open(sys.argv[1], create=True).close()
-        os._exit(0)
-sys.stdin.readline()
-os.write(go, b"333")
-sys.exit(any([os.waitpid(each, 0)[1] for each in creating]))
+assert not os.path.exists(words[1])
+ready()
+Database.open(words[0], create=True).close()
+said = ""
 """
 
 
 @pytest.mark.whole
-def test_several_processes_that_create_one_database_at_once_all_succeed(path, url):
-    process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", CREATING, url],
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert [process.stdout.readline() for _ in range(3)] == ["ready\n"] * 3
-    assert not path.exists()
-    _, err = process.communicate("go\n", timeout=60)
-    assert (process.returncode, err) == (0, "")
+def test_several_processes_that_create_one_database_at_once_all_succeed(path, url, processes):
+    processes.run([(CREATING, url, path)] * 3, 60)
     with Database.open(url, create=False) as database:
         assert one(database, "SELECT count(*) FROM sweeper_alembic_version") == 1
         assert one(database, "SELECT count(*) FROM alembic_version") == 1
@@ -159,7 +126,7 @@ def test_opening_an_existing_database_is_one_look(url, tmp_path):
 
 
 @pytest.mark.usefixtures("made")
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(path, url):
+def test_a_database_of_a_newer_version_or_another_optuna_is_refused_and_left_alone(path, url):
     stamp(path, "9999")
     for create in (True, False):
         with pytest.raises(DatabaseVersionError, match=r"9999.*install the newer sweeper"):
@@ -167,10 +134,13 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(path, url):
     with pytest.raises(DatabaseVersionError, match="9999"):
         Database.upgrade(url)
     connection = sqlite3.connect(path)
-    assert connection.execute("SELECT version_num FROM sweeper_alembic_version").fetchone() == (
-        "9999",
-    )
+    stamped = connection.execute("SELECT version_num FROM sweeper_alembic_version").fetchone()
     connection.close()
+    assert stamped == ("9999",)
+    stamp(path, schema.REVISIONS[-1])
+    stamp(path, "v9.0.0.a", "alembic_version")
+    with pytest.raises(DatabaseVersionError, match=r"another version of Optuna.*updating optuna"):
+        Database.open(url, create=False)
 
 
 @pytest.mark.usefixtures("made")
@@ -178,16 +148,6 @@ def test_upgrading_runs_the_migrations_and_says_from_where_to_where(url):
     assert Database.upgrade(url) == (schema.REVISIONS[-1], schema.REVISIONS[-1])
     with pytest.raises(DatabaseUnavailableError, match="there is no database"):
         Database.upgrade(url.replace("sweeper.db", "other.db"))
-
-
-@pytest.mark.usefixtures("made")
-def test_a_database_of_another_optuna_is_refused(path, url):
-    connection = sqlite3.connect(path)
-    connection.execute("UPDATE alembic_version SET version_num = 'v9.0.0.a'")
-    connection.commit()
-    connection.close()
-    with pytest.raises(DatabaseVersionError, match=r"another version of Optuna.*updating optuna"):
-        Database.open(url, create=False)
 
 
 def test_the_known_revisions_are_those_of_the_migrations_and_of_the_installed_optuna():
@@ -216,14 +176,6 @@ def differences(database, metadata):
     return database.read(compare)
 
 
-def test_the_migrations_make_the_tables_that_the_code_declares(url):
-    other = sa.MetaData()
-    sa.Table("sweeper_more", other, sa.Column("id", sa.Integer, primary_key=True))
-    with Database.open(url, create=True) as database:
-        assert differences(database, Base.metadata) == []
-        assert differences(database, other) != []
-
-
 # Faults
 
 
@@ -236,7 +188,7 @@ def test_a_file_that_is_no_database_is_named_and_left_alone(path, url, *, create
     assert path.read_text() == "notes to myself\n" * 100
 
 
-def test_reading_creates_nothing(path, url):
+def test_reading_creates_nothing_and_no_database_is_where_a_directory_is(path, url, tmp_path):
     with pytest.raises(DatabaseUnavailableError, match=r"there is no database at sqlite:///.*run"):
         Database.open(url, create=False)
     assert not path.parent.exists()
@@ -245,9 +197,6 @@ def test_reading_creates_nothing(path, url):
     with pytest.raises(DatabaseUnavailableError, match="holds no studies of sweeper's"):
         Database.open(url, create=False)
     assert path.stat().st_size == 0
-
-
-def test_a_directory_instead_of_the_file_is_said_to_be_one(tmp_path):
     with pytest.raises(DatabaseUnavailableError, match="is a directory"):
         Database.open(f"sqlite:///{tmp_path}", create=True)
     (tmp_path / "file").touch()

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+from databases import opened_database
 
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
@@ -42,13 +43,6 @@ def seconds_of(work):
     return time.monotonic() - began
 
 
-def test_a_patience_of_half_a_second_is_half_a_second(file):
-    with Database.open(f"sqlite:///{file}", create=False) as database, written_elsewhere(file):
-        impatient = database.with_patience(0.5)
-        assert 0.3 < seconds_of(lambda: impatient.write(lambda c: None)) < 3
-        assert impatient.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
-
-
 def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file):
     """A patient writer of the same process waits for a second process; an impatient one does not."""
     with Database.open(f"sqlite:///{file}", create=False, patience=30) as database:
@@ -57,7 +51,9 @@ def test_no_writer_waits_behind_another_for_longer_than_its_own_patience(file):
             patient = threading.Thread(target=lambda: (database.write(lambda c: None), done.set()))
             patient.start()
             time.sleep(0.2)
-            assert seconds_of(lambda: database.with_patience(0.5).write(lambda c: None)) < 3
+            impatient = database.with_patience(0.5)
+            assert 0.3 < seconds_of(lambda: impatient.write(lambda c: None)) < 3
+            assert impatient.read(lambda c: c.exec_driver_sql("SELECT 1").scalar()) == 1
             assert not done.is_set()
         patient.join(20)
         assert done.is_set(), "patience was for something"
@@ -109,14 +105,13 @@ def as_nobody(work):
 
 
 @pytest.fixture
-def others(empty_file):
+def others():
     """Another user's runs directory with a study in it, which everybody may read."""
     top = Path(tempfile.mkdtemp())
     top.chmod(0o755)
     runs = top / "runs"
     runs.mkdir()
-    shutil.copy(empty_file, runs)
-    with Database.open(f"sqlite:///{runs / 'sweeper.db'}", create=False) as database:
+    with opened_database(runs / "sweeper.db") as database:
         repository = Repository(database)
         row = StudyRow("theirs", {"epochs": 1}, "loss", "minimize", 2, window=None, seed=1)
         repository.create_or_open(row)

@@ -18,6 +18,11 @@ def compiled(model):
     return model
 
 
+def build_model(trial):
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    return compiled(model)
+
+
 def study_of(model, data=load_data, **others):
     """Return the study of these factories."""
     return Study(

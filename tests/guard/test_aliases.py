@@ -302,14 +302,18 @@ def test_a_shared_part_is_reported_once_by_its_outermost_object():
     inner = keras.layers.Dense(UNITS, name="inner")
     outer = keras.Sequential([keras.Input((UNITS,)), inner], name="outer")
     models = [keras.Sequential([keras.Input((UNITS,)), outer]) for _ in range(2)]
+    models[0].compile(optimizer="adam", loss="mse", metrics=["mae"])
     (sharing,) = shared(*(owned_by(model=model) for model in models))
     assert (sharing.kind, sharing.name) == ("model", "outer")
     assert sharing.path == "model.layers[0]"
-    paths = [each.path for each in owned_by(model=models[0]).values()]
+    owned = owned_by(model=models[0])
+    paths = [each.path for each in owned.values()]
     assert "model.layers[0] 'outer' → layers[0] 'inner' → kernel" in paths
+    assert [each.kind for each in outermost(owned)] == ["model"]
+    assert all(each.inside is None or each.inside in owned for each in owned.values())
 
 
-def test_optimizer_slots_are_the_optimizers():
+def test_optimizer_slots_are_the_optimizers_and_tensorflows_variables_and_generators_are_found():
     model = keras.Sequential(
         [keras.Input((UNITS,)), keras.layers.Dense(1, name="head")], name="sequential"
     )
@@ -323,8 +327,6 @@ def test_optimizer_slots_are_the_optimizers():
     ]
     assert owned[id(model.layers[0].kernel)].path == "model.layers[0] 'head' → kernel"
 
-
-def test_tensorflows_variables_and_generators_are_found():
     class Step(keras.Model):
         def __init__(self):
             super().__init__()
@@ -346,17 +348,7 @@ def test_what_training_cannot_change_is_nobodys_own():
     assert list(owned.values()) == []
     frozen.trainable = True
     assert [each.kind for each in owned_by(extra={"x": [frozen]}).values()][:1] == ["layer"]
-
-
-def test_a_weight_that_only_a_function_uses_belongs_to_no_training():
+    # A weight that only a function uses belongs to no training.
     weight = keras.Variable(np.zeros(3), name="weight")
     assert owned_by(extra={"f": lambda: weight + 1}) == {}
     assert [o.name for o in owned_by(extra={"x": [weight]}).values()] == ["weight"], "the control"
-
-
-def test_every_owned_object_is_inside_another_or_a_root():
-    model = keras.Sequential([keras.Input((UNITS,)), keras.layers.Dense(1)])
-    model.compile(optimizer="adam", loss="mse", metrics=["mae"])
-    owned = owned_by(model=model)
-    assert [each.kind for each in outermost(owned)] == ["model"]
-    assert all(each.inside is None or each.inside in owned for each in owned.values())

@@ -7,6 +7,7 @@ import types
 import keras
 import pytest
 from corpus import PITFALLS, forget_modules
+from study_files import TWO_STEPS, StudyText
 from sweeps import sweep
 
 from sweeper.errors import IndependenceError
@@ -128,35 +129,19 @@ def test_an_age_boundary_tells_old_from_new_and_leaves_the_collector_as_it_was(f
         gc.unfreeze()
 
 
-THIRD_IS_REFUSED = """
-import keras
-import numpy as np
-
-from sweeper import Data, Study
-
-trunk = keras.layers.Dense(1, name="trunk")
-
-
-def build_model(trial):
-    only = trunk if trial.number == 2 else keras.layers.Dense(1)
-    model = keras.Sequential([keras.Input((8,)), only])
-    model.compile(optimizer="sgd", loss="mse")
-    return model
-
-
-def load_data(trial):
-    return Data(train=(np.zeros((8, 8), "float32"), np.zeros((8, 1), "float32")))
-
-
-study = Study(
-    name="third", model=build_model, data=load_data, objective="loss", epochs=1, trials=3, audit="off"
+THIRD = StudyText(
+    name="third",
+    head="TRUNK = keras.layers.Dense(1, name='trunk')",
+    model="only = TRUNK if trial.number == 2 else keras.layers.Dense(1)\n"
+    "model = keras.Sequential([keras.Input((16,)), only])\n"
+    "model.compile('sgd', 'mse')\nreturn model",
+    data=TWO_STEPS,
+    arguments='objective="loss", epochs=1, trials=3, audit="off"',
 )
-"""
 
 
 def test_a_refused_trial_is_failed_with_the_message_and_no_traceback(tmp_path):
-    file = tmp_path / "third_is_refused.py"
-    file.write_text(THIRD_IS_REFUSED)
+    file = THIRD.write(tmp_path / "third_is_refused.py")
     first, second, third = sweep(file, tmp_path / "runs", workers=1).trials
     assert (first.state, second.state) == ("complete", "complete")
     assert third.state == "failed"
@@ -164,7 +149,7 @@ def test_a_refused_trial_is_failed_with_the_message_and_no_traceback(tmp_path):
     assert attempt.outcome == "failed"
     assert attempt.error == (
         "IndependenceError: layer 'trunk' is model.layers[0] of this trial and module attribute "
-        "third_is_refused.trunk; build it inside build_model"
+        "third_is_refused.TRUNK; build it inside build_model"
     )
 
 

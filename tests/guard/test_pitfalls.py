@@ -9,24 +9,23 @@ from corpus import ALLOWED, INLINE, REFUSED, UNDONE, Verdict, expected, judge, r
 
 from sweeper.guard import guard
 
+pytestmark = pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
+
 
 def name(file):
     return file.stem
 
 
-@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 @pytest.mark.parametrize("file", [*REFUSED, *INLINE], ids=name)
 def test_a_pitfall_is_refused_inline_with_both_ends_named(file, tmp_path):
     assert judge(file, tmp_path).described() == expected(file)
 
 
-@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 @pytest.mark.parametrize("file", [*ALLOWED, *UNDONE], ids=name)
 def test_a_sound_study_is_not_refused(file, tmp_path):
     assert judge(file, tmp_path).described() == expected(file)
 
 
-@pytest.mark.filterwarnings("ignore:`build\\(\\)` was called on layer:UserWarning")
 @pytest.mark.parametrize("file", [*REFUSED, *INLINE], ids=name)
 def test_in_a_process_of_its_own_what_is_not_fresh_is_refused_and_all_else_is_the_trials(
     file, tmp_path

@@ -9,8 +9,7 @@ base = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.
 
 
 def build_model(trial):
-    model = copy.copy(base)
-    return compiled(model)
+    return compiled(copy.copy(base))
 
 
 study = study_of(build_model)

@@ -13,8 +13,7 @@ rescale = keras.layers.Rescaling(1 / 255)
 
 
 def build_model(trial):
-    model = keras.Model(inputs, keras.layers.Dense(2)(relu(flatten(rescale(inputs)))))
-    return compiled(model)
+    return compiled(keras.Model(inputs, keras.layers.Dense(2)(relu(flatten(rescale(inputs))))))
 
 
 def load_data(trial):

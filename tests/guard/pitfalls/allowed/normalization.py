@@ -9,8 +9,7 @@ normalize.adapt(np.random.default_rng(0).normal(size=(32, 8)))
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), normalize, keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), normalize, keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

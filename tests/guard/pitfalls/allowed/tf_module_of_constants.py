@@ -29,8 +29,7 @@ class Network(keras.Model):
 
 
 def build_model(trial):
-    model = Network()
-    return compiled(model)
+    return compiled(Network())
 
 
 study = study_of(build_model)

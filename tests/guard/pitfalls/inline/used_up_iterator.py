@@ -1,8 +1,7 @@
 """A generator that is used up by the first trial."""
 
-import keras
 import numpy as np
-from small_study import compiled, study_of
+from small_study import build_model, study_of
 
 from sweeper import Data
 
@@ -13,11 +12,6 @@ def read():
 
 
 stream = read()
-
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
-    return compiled(model)
 
 
 def load_data(trial):

@@ -12,8 +12,7 @@ def make(units):
 
 
 def build_model(trial):
-    model = make(4)
-    return compiled(model)
+    return compiled(make(4))
 
 
 study = study_of(build_model)

@@ -1,18 +1,14 @@
 """A function that makes the factory makes the trunk as well, once."""
 
 import keras
-from small_study import study_of
+from small_study import compiled, study_of
 
 
 def with_trunk(units):
     trunk = keras.layers.Dense(units, name="trunk")
 
     def build(trial):
-        model = keras.Sequential([keras.Input((8,)), trunk, keras.layers.Dense(2)])
-        model.compile(
-            optimizer="adam", loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        )
-        return model
+        return compiled(keras.Sequential([keras.Input((8,)), trunk, keras.layers.Dense(2)]))
 
     return build
 

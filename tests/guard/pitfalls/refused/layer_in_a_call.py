@@ -15,8 +15,7 @@ class Projected(keras.layers.Layer):
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), Projected(), keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), Projected(), keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

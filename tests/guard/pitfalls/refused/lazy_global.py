@@ -14,8 +14,7 @@ def encoder():
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), encoder(), keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), encoder(), keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

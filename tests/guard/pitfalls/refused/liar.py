@@ -20,8 +20,7 @@ liar = Liar(4, name="liar")
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), liar, keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), liar, keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

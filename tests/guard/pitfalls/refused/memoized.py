@@ -25,8 +25,7 @@ def encoder(units):
 
 def build_model(trial):
     units = trial.suggest_categorical("units", [4, 8, 16])
-    model = keras.Sequential([keras.Input((8,)), encoder(units), keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), encoder(units), keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

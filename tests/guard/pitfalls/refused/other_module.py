@@ -6,8 +6,7 @@ from small_study import compiled, study_of
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), parts.embedding(), keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), parts.embedding(), keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

@@ -13,8 +13,7 @@ def base():
 
 def build_model(trial):
     copied = keras.models.clone_model(base(), clone_function=lambda layer: layer)
-    model = keras.Sequential([copied, keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([copied, keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

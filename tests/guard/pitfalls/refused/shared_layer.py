@@ -7,8 +7,7 @@ trunk = keras.layers.Dense(4, name="trunk")
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), trunk, keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), trunk, keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

@@ -18,8 +18,7 @@ bias = keras.Variable(np.zeros(8), name="offset")
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), Bias(bias), keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), Bias(bias), keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

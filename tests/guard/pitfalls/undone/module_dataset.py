@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from small_study import compiled, study_of
+from small_study import build_model, study_of
 
 from sweeper import Data
 
@@ -23,11 +23,6 @@ class Batches(keras.utils.PyDataset):
 
 
 BATCHES = Batches()
-
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
-    return compiled(model)
 
 
 def load_data(trial):

@@ -16,8 +16,7 @@ class Noise(keras.layers.Layer):
 
 
 def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), Noise(SEEDS), keras.layers.Dense(2)])
-    return compiled(model)
+    return compiled(keras.Sequential([keras.Input((8,)), Noise(SEEDS), keras.layers.Dense(2)]))
 
 
 study = study_of(build_model)

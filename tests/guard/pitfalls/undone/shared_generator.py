@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from small_study import compiled, study_of
+from small_study import build_model, study_of
 
 from sweeper import Data
 
@@ -19,11 +19,6 @@ class Noisy(keras.utils.PyDataset):
 
     def __getitem__(self, index):
         return self.rng.normal(size=(8, 8)), np.zeros(8, "int32")
-
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
-    return compiled(model)
 
 
 def load_data(trial):

@@ -1,7 +1,7 @@
 """Every trial's callback appends to one list."""
 
 import keras
-from small_study import compiled, study_of
+from small_study import build_model, study_of
 
 log = []
 
@@ -15,11 +15,6 @@ class Recorder(keras.callbacks.Callback):
         self.rows.append((epoch, logs["loss"]))
         if len(self.rows) > 20:
             self.model.stop_training = True
-
-
-def build_model(trial):
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(4), keras.layers.Dense(2)])
-    return compiled(model)
 
 
 def build_callbacks(trial):

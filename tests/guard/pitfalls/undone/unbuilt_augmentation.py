@@ -2,8 +2,9 @@
 
 import keras
 import numpy as np
+from small_study import study_of
 
-from sweeper import Data, Study
+from sweeper import Data
 
 augmentation = keras.Sequential(
     [keras.layers.RandomFlip("horizontal"), keras.layers.RandomContrast(0.3)], name="augmentation"
@@ -30,11 +31,4 @@ def load_data(trial):
     return Data(train=(np.ones((8, 4, 4, 3), "float32"), np.ones(8, "float32")))
 
 
-study = Study(
-    name="unbuilt_augmentation",
-    model=build_model,
-    data=load_data,
-    objective="loss",
-    epochs=1,
-    trials=2,
-)
+study = study_of(build_model, data=load_data)
