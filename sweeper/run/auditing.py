@@ -7,7 +7,8 @@ drawn from the study's seed and their numbers, with a probability that keeps the
 sweep.
 
 A checkpoint that does not verify, or a replay that cannot be run, gives no verdict, and leaves the trial
-alone. An audit that is stopped is not made up for.
+alone. An audit that is stopped is not made up for; where it was the first trial's, the next trial that ends
+is audited in its place.
 """
 
 from __future__ import annotations
@@ -339,12 +340,22 @@ def _is_due(context: SlotContext, number: int) -> bool:
     if costs.attempt is None:
         return False
     if costs.audit is None:
-        # Nothing was audited yet, because the first trial still runs, or failed.
-        first = context.ask(lambda: study.impatient.trial(study.settings.name, 0))
-        return first.state == "failed"
+        return _first_is_not_audited(context)
     chance = _SHARE * costs.attempt / costs.audit
     drawn = random.Random(f"audit:{study.settings.seed}:{number}")  # noqa: S311 - no secret
     return drawn.random() < chance
+
+
+def _first_is_not_audited(context: SlotContext) -> bool:
+    """Return whether the first trial failed, or ended under an earlier worker, whose audit was stopped."""
+    repository, study = context.study.impatient, context.study.settings.name
+    first = context.ask(lambda: repository.trial(study, 0))
+    if first.state not in ("complete", "pruned"):
+        return first.state == "failed"
+    workers = context.ask(lambda: repository.workers(study))
+    [own] = [worker for worker in workers if worker.key == context.worker_row.key]
+    ended = first.attempts[-1].ended_at
+    return ended is not None and ended < own.joined_at
 
 
 def _intervals(context: SlotContext, claim: Claim, trial: TrialRecord) -> Sequence[Interval]:

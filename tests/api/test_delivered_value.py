@@ -96,6 +96,7 @@ def test_a_restored_epochs_value_is_exactly_its_own_and_the_table_names_it(run):
     assert best.to_json()["value_of"] == f"epoch {number}"
 
 
+@pytest.mark.whole
 def test_several_objectives_are_of_the_same_weights(run):
     ran = run(
         rising,

@@ -210,6 +210,7 @@ def test_every_kept_checkpoint_is_measured_ranked_stored_and_shown(copy, ran, ca
     assert "step  after epoch  kept" in capsys.readouterr().out
 
 
+@pytest.mark.whole
 def test_on_the_validation_data_each_gives_what_its_epoch_recorded(copy):
     """Bit for bit; and of two data sets each keeps its own, as does each measurement its newest."""
     found = copy.evaluate(0, data=copy.data("validated"))

@@ -99,6 +99,7 @@ def test_the_best_is_the_kept_checkpoint_with_the_best_objective(plain, noisy):
         assert same(variables(best.load_model(at="best")), saved(best, step))
 
 
+@pytest.mark.whole
 def test_records_of_every_kind_give_their_model(run, plain):
     objectives = {"objective": ["val_loss", "loss"], "direction": ["minimize", "minimize"]}
     ran = run(eager, epochs=1, **objectives)

@@ -1,5 +1,6 @@
 """Which trials are audited: the first, and later ones as they are drawn, within 5% of the time."""
 
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -8,17 +9,27 @@ from sweeper.db.verdicts import AuditCosts
 from sweeper.run.auditing import _is_due
 
 TRIALS = range(1, 4001)
+JOINED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def sweep(audit, attempt, *, first="complete", seed=0):
-    """Return the context of a worker whose study's audits and attempts took so many seconds on average."""
+def sweep(audit, attempt, *, first="complete", ended=1, seed=0):
+    """Return the context of a worker whose study's audits and attempts took so many seconds on average.
+
+    The first trial's last attempt ended ``ended`` seconds after the worker joined.
+    """
+    attempts = [SimpleNamespace(ended_at=JOINED + timedelta(seconds=ended))]
     repository = SimpleNamespace(
         audit_costs=lambda _study: AuditCosts(audit, attempt),
-        trial=lambda _study, _number: SimpleNamespace(state=first),
+        trial=lambda _study, _number: SimpleNamespace(state=first, attempts=attempts),
+        workers=lambda _study: [
+            SimpleNamespace(key="earlier", joined_at=JOINED - timedelta(hours=1)),
+            SimpleNamespace(key="own", joined_at=JOINED),
+        ],
     )
     settings = SimpleNamespace(name="digits", seed=seed)
     study = SimpleNamespace(impatient=repository, settings=settings)
-    return SimpleNamespace(study=study, ask=lambda call: call())
+    row = SimpleNamespace(key="own")
+    return SimpleNamespace(study=study, worker_row=row, ask=lambda call: call())
 
 
 @pytest.mark.parametrize(("audit", "attempt"), [(3.0, 3.0), (2.0, 10.0), (5.0, 1.0)])
@@ -37,6 +48,13 @@ def test_the_first_trial_is_always_audited_whatever_it_costs_and_every_one_where
     assert all(_is_due(sweep(0.01, 1.0), number) for number in TRIALS[:100])
 
 
-@pytest.mark.parametrize(("first", "due"), [("failed", True), ("running", False)])
-def test_the_next_trial_stands_in_for_a_first_one_that_failed(first, due):
-    assert _is_due(sweep(None, 1.0, first=first), 3) is due
+@pytest.mark.parametrize(
+    ("first", "ended", "due"),
+    [
+        *(("failed", 1, True), ("running", -1, False)),
+        # Under this worker it is being audited now; under an earlier one the audit was stopped.
+        *(("complete", 1, False), ("complete", -1, True)),
+    ],
+)
+def test_the_next_trial_stands_in_for_a_first_one_without_an_audit(first, ended, due):
+    assert _is_due(sweep(None, 1.0, first=first, ended=ended), 3) is due

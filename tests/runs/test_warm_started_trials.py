@@ -83,6 +83,7 @@ def test_a_warm_started_trial_that_is_killed_and_resumed_ends_alike_and_verifies
     assert "the file of its warm start has changed" in out + err
 
 
+@pytest.mark.whole
 @pytest.mark.usefixtures("undisturbed")
 def test_a_study_is_another_one_once_the_file_that_it_names_is(ran, capsys):
     """The control is above: as long as the file is the same, the trial verifies."""

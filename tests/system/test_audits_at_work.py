@@ -187,6 +187,7 @@ def disturbed(tmp_path_factory):
         return sweep(study.write(directory / "study.py"), directory / "runs", workers=1)
 
 
+@pytest.mark.whole
 def test_what_cannot_be_compared_gives_no_verdict_and_costs_no_trial(clean, disturbed):
     outcomes = [[(a.from_step, a.outcome) for a in t.audits] for t in disturbed.trials]
     assert outcomes == [[(0, "alike"), (2, "dropped")]] * 2

@@ -232,6 +232,7 @@ def test_stop_now_kills_what_cannot_stop(tmp_path, here):
     assert not psutil.pid_exists(attempt.pid)
 
 
+@pytest.mark.whole
 def test_a_terminated_worker_kills_after_its_grace_and_refuses_a_file_that_is_another(
     tmp_path, here
 ):

@@ -101,6 +101,7 @@ KILLING = """
     """
 
 
+@pytest.mark.whole
 def test_a_trial_killed_around_the_decision_is_pruned_all_the_same(alone, tmp_path):
     first = min(prunings(alone))
     killing = replace(

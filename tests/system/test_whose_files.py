@@ -86,6 +86,7 @@ def check_went_on(ended, killed, runs):
     assert trials[0].attempts[-1].start_step in range(35, 51), "it began anew"
 
 
+@pytest.mark.whole
 def test_a_study_moved_as_the_how_to_says_ends_as_if_it_had_stayed(killed, tmp_path, here):
     """``cp -r runs``, and resume with ``--runs-dir``: the old place is not written to."""
     before = contents(killed.home)

@@ -111,6 +111,7 @@ def test_control_a_step_that_adds_up_the_means_of_slices_trains_another_model(on
         assert_alike(one, train(planned(replicas=True), Watcher()))
 
 
+@pytest.mark.whole
 def test_a_step_on_two_replicas_is_resumed_in_the_middle_of_an_epoch(with_checkpoint):
     two, loaded = with_checkpoint
     assert loaded.step == 3
