@@ -1,7 +1,7 @@
 """What the corpus holds, read from its files without importing them: what importing runs is a trial's.
 
 A study is a call ``study("name", "its kind", expectation, …)`` at the top level of a file in
-``studies/``. Its name, expectation and whatever the harness must know before a process exists are
+``studies/``, or a decorator such as ``study_callback``. Its name, expectation and whatever the harness must know before a process exists are
 literals in that call; the factories are not looked at here.
 """
 
@@ -15,8 +15,9 @@ from typing import Literal
 
 STUDIES = Path(__file__).with_name("studies")
 
-Outcome = Literal["identical", "refused", "silent"]
+_STUDY = ("study", "study_callback", "study_model", "study_data")
 
+Outcome = Literal["identical", "refused", "silent"]
 
 BY_DEFAULT = frozenset(
     {
@@ -113,13 +114,11 @@ def _calls(file):
 
 def _calls_in(tree):
     for node in tree.body:
-        call = node.value if isinstance(node, ast.Expr) else None
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Name)
-            and call.func.id == "study"
-        ):
-            yield call
+        calls = [node.value] if isinstance(node, ast.Expr) else getattr(node, "decorator_list", [])
+        for call in calls:
+            function = call.func if isinstance(call, ast.Call) else None
+            if isinstance(function, ast.Name) and function.id in _STUDY:
+                yield call
 
 
 def _part(call, group):

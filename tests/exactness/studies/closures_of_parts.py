@@ -5,11 +5,8 @@ import itertools
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import (
-    compiled,
-    layers_of,
-)
-from registry import identical, refused, study
+from pieces import stacked
+from registry import identical, refused, study_callback, study_model
 
 
 class Drifting(keras.regularizers.Regularizer):
@@ -23,39 +20,34 @@ class Drifting(keras.regularizers.Regularizer):
         return self.strength * tf.reduce_sum(weights**2)
 
 
-def build_regularized(trial):
-    layers = layers_of()
-    layers[1] = keras.layers.Dense(8, "tanh", kernel_regularizer=Drifting())
-    return compiled(keras.Sequential(layers))
-
-
-study(
+@study_model(
     "regularizer-variable",
     "a regularizer with a tf.Variable that grows with every call",
     identical(),
-    model=build_regularized,
 )
+def build_regularized(trial):
+    return stacked(first=keras.layers.Dense(8, "tanh", kernel_regularizer=Drifting()))
 
 
+@study_model(
+    "initializer-closure-generator",
+    "a NumPy generator in the closure of an initializer, used up before training",
+    identical(),
+)
 def build_initializer(trial):
     rng = np.random.default_rng(2)
 
     def random_init(shape, dtype=None):
         return rng.normal(0, 0.3, shape).astype("float32")
 
-    layers = layers_of()
-    layers[1] = keras.layers.Dense(8, "tanh", kernel_initializer=random_init)
-    return compiled(keras.Sequential(layers))
+    return stacked(first=keras.layers.Dense(8, "tanh", kernel_initializer=random_init))
 
 
-study(
-    "initializer-closure-generator",
-    "a NumPy generator in the closure of an initializer, used up before training",
-    identical(),
-    model=build_initializer,
+@study_callback(
+    "callback-closure-cycle",
+    "itertools.cycle and itertools.count in a callback's closure",
+    refused("count", "an iterator", "index"),
 )
-
-
 def cycling_callbacks(trial):
     rates = itertools.cycle([0.1, 0.03, 0.01])
     count = itertools.count(1)
@@ -65,11 +57,3 @@ def cycling_callbacks(trial):
             self.model.optimizer.learning_rate = next(rates) / next(count) ** 0.1
 
     return [Cyclic()]
-
-
-study(
-    "callback-closure-cycle",
-    "itertools.cycle and itertools.count in a callback's closure",
-    refused("count", "an iterator", "index"),
-    callbacks=cycling_callbacks,
-)

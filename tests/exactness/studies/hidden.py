@@ -2,28 +2,16 @@
 
 import keras
 import tensorflow as tf
-from pieces import compiled, layers_of
-from registry import either, identical, study
+from pieces import Wrapping, compiled, stacked
+from registry import either, identical, study, study_callback
 
 
-class EagerStep(keras.Model):
+class EagerStep(Wrapping):
     """Adds noise to its input in an eager step."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = keras.Sequential(layers_of())
-
-    def call(self, x, training=False):
-        return self.inner(x, training=training)
 
     def train_step(self, data):
         x, y = data
-        x = x + tf.random.normal(tf.shape(x), stddev=0.1, seed=7)
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return {"loss": loss}
+        return {"loss": self.step(x + tf.random.normal(tf.shape(x), stddev=0.1, seed=7), y)}
 
 
 study(
@@ -34,6 +22,11 @@ study(
 )
 
 
+@study_callback(
+    "function-closure-generator",
+    "a tf.random.Generator closed over by a tf.function, called by a callback",
+    identical(),
+)
 def generator_callbacks(trial):
     generator = tf.random.Generator.from_seed(4)
 
@@ -48,14 +41,6 @@ def generator_callbacks(trial):
     return [Draws()]
 
 
-study(
-    "function-closure-generator",
-    "a tf.random.Generator closed over by a tf.function, called by a callback",
-    identical(),
-    callbacks=generator_callbacks,
-)
-
-
 class GlobalGenerator(keras.callbacks.Callback):
     """Draws from TensorFlow's global generator."""
 
@@ -64,22 +49,20 @@ class GlobalGenerator(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = float(generator.uniform([], 0.02, 0.1))
 
 
+@study_callback(
+    "global-generator", "tf.random.get_global_generator() in a callback", either("generator")
+)
 def with_global_generator(trial):
     tf.random.set_global_generator(tf.random.Generator.from_seed(6))
     return [GlobalGenerator()]
 
 
-study(
-    "global-generator",
-    "tf.random.get_global_generator() in a callback",
-    either("generator"),
-    callbacks=with_global_generator,
+@study_callback(
+    "late-traced-function",
+    "a tf.function traced in training, with a Python number in it that goes on changing",
+    either("factor"),
 )
-
-
 class LateTraced(keras.callbacks.Callback):
-    """A function that is traced when it is first needed, and bakes in what stands there then."""
-
     def __init__(self):
         super().__init__()
         self.factor = 1.0
@@ -95,14 +78,6 @@ class LateTraced(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = float(self.lowered(tf.constant(0.1)))
 
 
-study(
-    "late-traced-function",
-    "a tf.function traced in training, with a Python number in it that goes on changing",
-    either("factor"),
-    callbacks=lambda trial: [LateTraced()],
-)
-
-
 class Clears(keras.callbacks.Callback):
     """Clears the session to save memory, as memory recipes advise."""
 
@@ -111,10 +86,7 @@ class Clears(keras.callbacks.Callback):
 
 
 def build_global_noise(trial):
-    inputs = keras.Input((6,))
-    x = keras.layers.Dense(8, "tanh")(inputs)
-    x = keras.layers.Lambda(lambda t: t + keras.random.normal((1, 8), stddev=0.2))(x)
-    return compiled(keras.Model(inputs, keras.layers.Dense(3, "softmax")(x)))
+    return stacked(keras.layers.Lambda(lambda t: t + keras.random.normal((1, 8), stddev=0.2)))
 
 
 study(
@@ -126,34 +98,24 @@ study(
 )
 
 
-class Reseeds(keras.callbacks.Callback):
-    """Seeds everything anew at each epoch, as reproducibility recipes advise."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        keras.utils.set_random_seed(100 + epoch)
-
-
-study(
+@study_callback(
     "set-random-seed-beside-keras-random",
     "set_random_seed in a callback, beside a layer that draws from keras.random without a seed",
     either("seed", by=2),
     model=build_global_noise,
-    callbacks=lambda trial: [Reseeds()],
 )
+class Reseeds(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        keras.utils.set_random_seed(100 + epoch)
 
 
+@study_callback(
+    "tf-set-seed-mid-epoch",
+    "tf.random.set_seed in the middle of an epoch, and seeded eager ops around it",
+    identical(),
+)
 class ReseedsTensorFlow(keras.callbacks.Callback):
-    """Seeds TensorFlow alone, in the middle of an epoch."""
-
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 2:
             tf.random.set_seed(17)
         self.model.optimizer.learning_rate = 0.02 + float(tf.random.uniform([], 0, 0.1, seed=2))
-
-
-study(
-    "tf-set-seed-mid-epoch",
-    "tf.random.set_seed in the middle of an epoch, and seeded eager ops around it",
-    identical(),
-    callbacks=lambda trial: [ReseedsTensorFlow()],
-)

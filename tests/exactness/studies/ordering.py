@@ -6,16 +6,19 @@ import weakref
 import keras
 import numpy as np
 from pieces import build_eager
-from registry import either, identical, refused, study
+from registry import either, identical, refused, study, study_callback
 
 
 def rate(callback, value):
     callback.model.optimizer.learning_rate = 0.1 / (1 + float(value))
 
 
+@study_callback(
+    "set-of-ints-order",
+    "a set whose order of iteration comes from what was added and removed before",
+    refused("FirstOfSet.open", "is a set", "dict.fromkeys"),
+)
 class FirstOfSet(keras.callbacks.Callback):
-    """Goes by the order in which a set of whole numbers is iterated."""
-
     def __init__(self):
         super().__init__()
         self.open = set()
@@ -29,17 +32,12 @@ class FirstOfSet(keras.callbacks.Callback):
         rate(self, next(iter(self.open)) / 100)
 
 
-study(
-    "set-of-ints-order",
-    "a set whose order of iteration comes from what was added and removed before",
-    refused("FirstOfSet.open", "is a set", "dict.fromkeys"),
-    callbacks=lambda trial: [FirstOfSet()],
+@study_callback(
+    "set-that-grows",
+    "a set of whole numbers that only grows",
+    refused("SeenInEpoch.seen", "is a set", "dict.fromkeys"),
 )
-
-
 class SeenInEpoch(keras.callbacks.Callback):
-    """Adds each batch to a set, and sets the rate by their number."""
-
     def __init__(self):
         super().__init__()
         self.seen = set()
@@ -47,14 +45,6 @@ class SeenInEpoch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.seen.add(batch)
         rate(self, len(self.seen))
-
-
-study(
-    "set-that-grows",
-    "a set of whole numbers that only grows",
-    refused("SeenInEpoch.seen", "is a set", "dict.fromkeys"),
-    callbacks=lambda trial: [SeenInEpoch()],
-)
 
 
 class LooksUp(keras.callbacks.Callback):
@@ -116,9 +106,12 @@ class Node:
         self.visits = 0
 
 
+@study_callback(
+    "tree-with-parents",
+    "objects that refer to each other in a circle, and a cursor into them",
+    either("root"),
+)
 class Searches(keras.callbacks.Callback):
-    """A search tree that goes round: parents know children, children know parents."""
-
     def __init__(self):
         super().__init__()
         self.root = Node()
@@ -134,17 +127,12 @@ class Searches(keras.callbacks.Callback):
         rate(self, self.root.visits + len(self.root.children) * 0.1 + self.at.visits)
 
 
-study(
-    "tree-with-parents",
-    "objects that refer to each other in a circle, and a cursor into them",
-    either("root"),
-    callbacks=lambda trial: [Searches()],
+@study_callback(
+    "weak-key-dictionary",
+    "a WeakKeyDictionary that grows and shrinks with a list of objects",
+    refused("by_node", "weak references", "use a dict"),
 )
-
-
 class Weakly(keras.callbacks.Callback):
-    """A weak dictionary beside the list that keeps its keys alive."""
-
     def __init__(self):
         super().__init__()
         self.alive = []
@@ -158,17 +146,12 @@ class Weakly(keras.callbacks.Callback):
         rate(self, sum(self.by_node.values()))
 
 
-study(
-    "weak-key-dictionary",
-    "a WeakKeyDictionary that grows and shrinks with a list of objects",
-    refused("by_node", "weak references", "use a dict"),
-    callbacks=lambda trial: [Weakly()],
+@study_callback(
+    "stream-in-memory",
+    "a StringIO that a callback writes to",
+    refused("WritesText.text", "a stream in memory", "in a list"),
 )
-
-
 class WritesText(keras.callbacks.Callback):
-    """Writes to a stream in memory, and sets the rate by its length."""
-
     def __init__(self):
         super().__init__()
         self.text = io.StringIO()
@@ -178,17 +161,13 @@ class WritesText(keras.callbacks.Callback):
         rate(self, len(self.text.getvalue()))
 
 
-study(
-    "stream-in-memory",
-    "a StringIO that a callback writes to",
-    refused("WritesText.text", "a stream in memory", "in a list"),
-    callbacks=lambda trial: [WritesText()],
+@study_callback(
+    "structured-and-string-arrays",
+    "a structured array and an array of strings that a callback writes into",
+    either("rows"),
+    model=build_eager,
 )
-
-
 class Structured(keras.callbacks.Callback):
-    """A structured array as a ring buffer, and an array of strings that is written into."""
-
     def __init__(self):
         super().__init__()
         self.rows = np.zeros(6, dtype=[("step", "i4"), ("loss", "f4")])
@@ -201,12 +180,3 @@ class Structured(keras.callbacks.Callback):
         self.names[at] = f"batch {batch}"
         self.step += 1
         rate(self, self.rows["loss"].sum() + sum(len(n) for n in self.names) / 100)
-
-
-study(
-    "structured-and-string-arrays",
-    "a structured array and an array of strings that a callback writes into",
-    either("rows"),
-    model=build_eager,
-    callbacks=lambda trial: [Structured()],
-)

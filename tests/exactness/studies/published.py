@@ -5,15 +5,20 @@ import collections
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, compiled, layers_of, load_validated, samples
-from registry import either, identical, study
+from pieces import BATCH, load_validated, samples, stacked
+from registry import either, identical, study, study_callback, study_data
 
 from sweeper import Data
 
 
+@study_callback(
+    "ema-for-validation",
+    "averaged weights in variables made in on_train_begin, swapped in for validation",
+    identical(),
+    data=load_validated,
+    objective="val_loss",
+)
 class EMA(keras.callbacks.Callback):
-    """An exponential average of the weights that replaces them for validation."""
-
     def __init__(self):
         super().__init__()
         self.shadow = None
@@ -34,21 +39,11 @@ class EMA(keras.callbacks.Callback):
 
 
 study(
-    "ema-for-validation",
-    "averaged weights in variables made in on_train_begin, swapped in for validation",
-    identical(),
-    data=load_validated,
-    callbacks=lambda trial: [EMA()],
-    objective="val_loss",
-)
-
-
-study(
     "averages-left-in-the-model",
     "averaged weights that SwapEMAWeights leaves in the model from each epoch's end to the next epoch",
     identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()), keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7)
+    model=lambda trial: stacked(
+        optimizer=keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7)
     ),
     data=load_validated,
     callbacks=lambda trial: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
@@ -56,9 +51,12 @@ study(
 )
 
 
+@study_callback(
+    "snapshot-ensemble",
+    "a list of cloned models that grows, whose mean goes back into the model",
+    either("members", by=2),
+)
 class Snapshots(keras.callbacks.Callback):
-    """A snapshot ensemble: keeps whole models, cloned at the ends of cycles."""
-
     def __init__(self):
         super().__init__()
         self.members = []
@@ -70,14 +68,6 @@ class Snapshots(keras.callbacks.Callback):
             self.members.append(member)
         mean = np.mean([m.get_weights()[0] for m in self.members], axis=0)
         self.model.layers[0].kernel.assign(0.5 * (self.model.layers[0].kernel.value + mean))
-
-
-study(
-    "snapshot-ensemble",
-    "a list of cloned models that grows, whose mean goes back into the model",
-    either("members", by=2),
-    callbacks=lambda trial: [Snapshots()],
-)
 
 
 class Curriculum:
@@ -104,6 +94,12 @@ class Moves(keras.callbacks.Callback):
 _pacing = {}
 
 
+@study_data(
+    "curriculum-by-callback",
+    "a curriculum object in the data function's closure, moved by a callback",
+    either("curriculum", by=2),
+    callbacks=lambda trial: [Moves(_pacing["curriculum"])],
+)
 def paced_data(trial):
     curriculum = _pacing["curriculum"] = Curriculum()
     x, y = samples()
@@ -117,12 +113,3 @@ def paced_data(trial):
             yield x[chosen], y[chosen]
 
     return Data(train=paced)
-
-
-study(
-    "curriculum-by-callback",
-    "a curriculum object in the data function's closure, moved by a callback",
-    either("curriculum", by=2),
-    data=paced_data,
-    callbacks=lambda trial: [Moves(_pacing["curriculum"])],
-)

@@ -3,12 +3,15 @@
 import keras
 import numpy as np
 from pieces import BATCH, samples
-from registry import either, identical, study
+from registry import either, identical, study_callback, study_data
 from sklearn.preprocessing import StandardScaler
 
 from sweeper import Data
 
 
+@study_data(
+    "scaler-fitted-on", "a StandardScaler that is fitted further with every batch", either("scaled")
+)
 def scaled_data(trial):
     scaler = StandardScaler()
     x, y = samples()
@@ -22,17 +25,12 @@ def scaled_data(trial):
     return Data(train=scaled)
 
 
-study(
-    "scaler-fitted-on",
-    "a StandardScaler that is fitted further with every batch",
-    either("scaled"),
-    data=scaled_data,
+@study_callback(
+    "annealed-weight-noise",
+    "noise on the weights from a Philox generator and from NumPy's global one",
+    identical(),
 )
-
-
 class NoisyGradients(keras.callbacks.Callback):
-    """Adds annealed noise to the weights, by NumPy's global generator and one of its own."""
-
     def __init__(self):
         super().__init__()
         self.rng = np.random.Generator(np.random.Philox(3))
@@ -43,11 +41,3 @@ class NoisyGradients(keras.callbacks.Callback):
         noise = self.rng.normal(0, self.scale, kernel.shape) + np.random.normal(0, 1e-3)
         kernel.assign(kernel.value + noise.astype("float32"))
         self.scale *= 0.95
-
-
-study(
-    "annealed-weight-noise",
-    "noise on the weights from a Philox generator and from NumPy's global one",
-    identical(),
-    callbacks=lambda trial: [NoisyGradients()],
-)
