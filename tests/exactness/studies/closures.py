@@ -1,14 +1,12 @@
-"""State in closures, defaults, partials and plain objects that losses, layers and schedules use."""
+"""State in closures, defaults and plain objects that losses, layers, callbacks and their parts use."""
 
-from __future__ import annotations
+import itertools
 
 import keras
 import numpy as np
 import tensorflow as tf
 from pieces import CLASSES, crossentropy, stacked
-from registry import either, identical, study, study_model
-
-# A tf.Variable that a loss closes over: a focal loss whose gamma moves with every call.
+from registry import either, identical, refused, study, study_callback, study_model
 
 
 @study_model(
@@ -26,9 +24,6 @@ def build_focal(trial):
         return -((1.0 - chance) ** gamma) * tf.math.log(chance + 1e-7)
 
     return stacked(loss=focal)
-
-
-# A counter in the closure of a loss of an eager model: warm-up of a penalty.
 
 
 @study_model(
@@ -134,3 +129,53 @@ study(
     identical(),
     model=lambda trial: stacked(loss=Curriculum().loss, run_eagerly=True),
 )
+
+
+class Drifting(keras.regularizers.Regularizer):
+    """A regularizer with a variable of its own."""
+
+    def __init__(self):
+        self.strength = tf.Variable(0.0, trainable=False)
+
+    def __call__(self, weights):
+        self.strength.assign_add(0.001)
+        return self.strength * tf.reduce_sum(weights**2)
+
+
+@study_model(
+    "regularizer-variable",
+    "a regularizer with a tf.Variable that grows with every call",
+    identical(),
+)
+def build_regularized(trial):
+    return stacked(first=keras.layers.Dense(8, "tanh", kernel_regularizer=Drifting()))
+
+
+@study_model(
+    "initializer-closure-generator",
+    "a NumPy generator in the closure of an initializer, used up before training",
+    identical(),
+)
+def build_initializer(trial):
+    rng = np.random.default_rng(2)
+
+    def random_init(shape, dtype=None):
+        return rng.normal(0, 0.3, shape).astype("float32")
+
+    return stacked(first=keras.layers.Dense(8, "tanh", kernel_initializer=random_init))
+
+
+@study_callback(
+    "callback-closure-cycle",
+    "itertools.cycle and itertools.count in a callback's closure",
+    refused("count", "an iterator", "index"),
+)
+def cycling_callbacks(trial):
+    rates = itertools.cycle([0.1, 0.03, 0.01])
+    count = itertools.count(1)
+
+    class Cyclic(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.model.optimizer.learning_rate = next(rates) / next(count) ** 0.1
+
+    return [Cyclic()]

@@ -1,25 +1,9 @@
-"""TensorFlow's hidden state: eager random ops, random kernels in functions, late tracing."""
+"""TensorFlow's and Keras's hidden state: generators, seeds that are set anew, late tracing."""
 
 import keras
 import tensorflow as tf
-from pieces import Wrapping, compiled, stacked
-from registry import either, identical, study, study_callback
-
-
-class EagerStep(Wrapping):
-    """Adds noise to its input in an eager step."""
-
-    def train_step(self, data):
-        x, y = data
-        return {"loss": self.step(x + tf.random.normal(tf.shape(x), stddev=0.1, seed=7), y)}
-
-
-study(
-    "eager-step-random-op-seed",
-    "tf.random.normal with a seed in a train_step that runs eagerly",
-    identical(),
-    model=lambda trial: compiled(EagerStep(), run_eagerly=True),
-)
+from pieces import stacked
+from registry import either, identical, study_callback
 
 
 @study_callback(
@@ -78,24 +62,8 @@ class LateTraced(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = float(self.lowered(tf.constant(0.1)))
 
 
-class Clears(keras.callbacks.Callback):
-    """Clears the session to save memory, as memory recipes advise."""
-
-    def on_epoch_end(self, epoch, logs=None):
-        keras.backend.clear_session()
-
-
 def build_global_noise(trial):
     return stacked(keras.layers.Lambda(lambda t: t + keras.random.normal((1, 8), stddev=0.2)))
-
-
-study(
-    "clear-session-in-callback",
-    "clear_session() at every epoch's end, and keras.random without a seed in a layer",
-    either("clear_session", by=2),
-    model=build_global_noise,
-    callbacks=lambda trial: [Clears()],
-)
 
 
 @study_callback(

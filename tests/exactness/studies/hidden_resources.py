@@ -1,7 +1,6 @@
-"""TensorFlow's resources: tables, queues, iterators of datasets, and variables as seeds."""
+"""TensorFlow's resources, tables and queues, and a random kernel in a loss."""
 
 import keras
-import numpy as np
 import tensorflow as tf
 from pieces import stacked
 from registry import identical, refused, study_callback, study_model
@@ -38,24 +37,6 @@ class QueueInCallback(keras.callbacks.Callback):
             old = float(self.queue.dequeue())
             self.model.optimizer.learning_rate = 0.1 * logs["loss"] / (old + logs["loss"])
         self.queue.enqueue(tf.constant(logs["loss"], tf.float32))
-
-
-@study_callback(
-    "dataset-iterator-in-callback",
-    "iter(dataset), shuffled, in a callback",
-    refused("batches", "an iterator over a tf.data.Dataset", "make a new iterator"),
-)
-class Iterates(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        numbers = np.linspace(0.02, 0.1, 12).astype("float32")
-        self.dataset = tf.data.Dataset.from_tensor_slices(numbers).shuffle(12, seed=1).repeat()
-
-    def on_train_begin(self, logs=None):
-        self.batches = iter(self.dataset)
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.optimizer.learning_rate = float(next(self.batches))
 
 
 @study_model("random-kernel-in-loss", "tf.random.uniform in a loss that is traced", identical())

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 from pieces import compiled, stacked
-from registry import either, identical, refused, study_callback, study_model
+from registry import either, identical, study_callback, study_model
 
 
 def build_frozen(trial):
@@ -33,18 +33,6 @@ class UnfreezesAndCompiles(keras.callbacks.Callback):
         if epoch == 2:
             self.model.get_layer("backbone").trainable = True
             compiled(self.model, keras.optimizers.SGD(0.01))
-
-
-@study_callback(
-    "optimizer-switched-eager",
-    "a callback that sets another optimizer, in a model that runs eagerly",
-    either("optimizer", by=2),
-    model=lambda trial: stacked(optimizer=keras.optimizers.Adam(0.02), run_eagerly=True),
-)
-class NewOptimizer(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        if epoch == 1:
-            self.model.optimizer = keras.optimizers.SGD(0.05, 0.9)
 
 
 @study_callback(
@@ -113,19 +101,3 @@ class GrowsModel(keras.callbacks.Callback):
         if epoch == 1:
             self.model.extra = keras.layers.Dense(2)
             self.model.extra.build((None, 6))
-
-
-@study_callback(
-    "optimizer-built-by-callback",
-    "an optimizer of a callback's that is built when the first epoch ends",
-    refused("callback TrainsItsOwn.optimizer", "Adam", "build", by=2),
-)
-class TrainsItsOwn(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.temperature = keras.Variable(1.0)
-        self.optimizer = keras.optimizers.Adam(0.1)
-
-    def on_epoch_end(self, epoch, logs=None):
-        self.optimizer.apply([logs["loss"] * self.temperature], [self.temperature])
-        logs["temperature"] = float(self.temperature)

@@ -187,14 +187,6 @@ study(
     model=lambda trial: stacked(before=[OPEN_BASE]),
 )
 
-FLIP = keras.layers.GaussianNoise(0.3)
-study(
-    "random-layer-at-top-in-data",
-    "a random layer of the module in the function of a dataset, which reads ahead of the training",
-    identical(),
-    data=lambda trial: Data(train=SHUFFLED.map(lambda x, y: (FLIP(x, training=True), y))),
-)
-
 NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))
 study(
     "keras-random-at-top-in-data",

@@ -1,12 +1,12 @@
-"""Callbacks as scripts and packages publish them: warm-up, averaging, cycles, snapshots, curricula."""
+"""Callbacks as scripts and packages publish them: warm-up, averaging, snapshots, curricula, noise."""
 
 import collections
 
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, load_validated, samples, stacked
-from registry import either, identical, study, study_callback, study_data
+from pieces import BATCH, load_validated, samples
+from registry import either, identical, study_callback, study_data
 
 from sweeper import Data
 
@@ -36,19 +36,6 @@ class EMA(keras.callbacks.Callback):
 
     def on_test_end(self, logs=None):
         self.model.set_weights(self.backup)
-
-
-study(
-    "averages-left-in-the-model",
-    "averaged weights that SwapEMAWeights leaves in the model from each epoch's end to the next epoch",
-    identical(),
-    model=lambda trial: stacked(
-        optimizer=keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7)
-    ),
-    data=load_validated,
-    callbacks=lambda trial: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
-    objective="val_loss",
-)
 
 
 @study_callback(
@@ -113,3 +100,21 @@ def paced_data(trial):
             yield x[chosen], y[chosen]
 
     return Data(train=paced)
+
+
+@study_callback(
+    "annealed-weight-noise",
+    "noise on the weights from a Philox generator and from NumPy's global one",
+    identical(),
+)
+class NoisyGradients(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.Generator(np.random.Philox(3))
+        self.scale = 0.05
+
+    def on_train_batch_end(self, batch, logs=None):
+        kernel = self.model.layers[0].kernel
+        noise = self.rng.normal(0, self.scale, kernel.shape) + np.random.normal(0, 1e-3)
+        kernel.assign(kernel.value + noise.astype("float32"))
+        self.scale *= 0.95

@@ -71,27 +71,6 @@ study(
 
 
 @study_data(
-    "dataset-interleave-cache-shuffle-repeat",
-    "interleave, cache, a seeded shuffle and repeat, with steps_per_epoch",
-    identical(),
-    steps=4,
-)
-def chained(trial):
-    x, y = samples()
-    source = (
-        tf.data.Dataset.range(4)
-        .interleave(
-            lambda i: tf.data.Dataset.from_tensor_slices((x, y)).shard(4, i), cycle_length=2
-        )
-        .cache()
-        .shuffle(16, seed=3)
-        .repeat()
-        .batch(BATCH)
-    )
-    return Data(train=source, steps_per_epoch=4)
-
-
-@study_data(
     "dataset-map-closure-generator",
     "a dataset's map with a tf.random.Generator in its closure",
     either("map"),
