@@ -1,9 +1,8 @@
-"""TensorFlow's and Keras's hidden state: generators, seeds that are set anew, late tracing."""
+"""TensorFlow's hidden state: generators, seeds, late tracing, tables and queues."""
 
 import keras
 import tensorflow as tf
-from pieces import stacked
-from registry import either, identical, study_callback
+from registry import either, identical, refused, study_callback
 
 
 @study_callback(
@@ -62,21 +61,6 @@ class LateTraced(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = float(self.lowered(tf.constant(0.1)))
 
 
-def build_global_noise(trial):
-    return stacked(keras.layers.Lambda(lambda t: t + keras.random.normal((1, 8), stddev=0.2)))
-
-
-@study_callback(
-    "set-random-seed-beside-keras-random",
-    "set_random_seed in a callback, beside a layer that draws from keras.random without a seed",
-    either("seed", by=2),
-    model=build_global_noise,
-)
-class Reseeds(keras.callbacks.Callback):
-    def on_epoch_begin(self, epoch, logs=None):
-        keras.utils.set_random_seed(100 + epoch)
-
-
 @study_callback(
     "tf-set-seed-mid-epoch",
     "tf.random.set_seed in the middle of an epoch, and seeded eager ops around it",
@@ -87,3 +71,36 @@ class ReseedsTensorFlow(keras.callbacks.Callback):
         if batch == 2:
             tf.random.set_seed(17)
         self.model.optimizer.learning_rate = 0.02 + float(tf.random.uniform([], 0, 0.1, seed=2))
+
+
+@study_callback(
+    "mutable-hash-table",
+    "a MutableHashTable of TensorFlow's that a callback writes into",
+    refused("table", "a mutable lookup table", "tf.Variable"),
+)
+class TableInCallback(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.table = tf.lookup.experimental.MutableHashTable(tf.string, tf.float32, 0.0)
+
+    def on_train_batch_begin(self, batch, logs=None):
+        key = tf.constant(["batches"])
+        self.table.insert(key, self.table.lookup(key) + 1.0)
+        self.model.optimizer.learning_rate = 0.1 / float(self.table.lookup(key)[0]) ** 0.5
+
+
+@study_callback(
+    "tensorflow-queue",
+    "a tf.queue.FIFOQueue that a callback fills and empties",
+    refused("queue", "collections.deque"),
+)
+class QueueInCallback(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.queue = tf.queue.FIFOQueue(4, [tf.float32])
+
+    def on_train_batch_end(self, batch, logs=None):
+        if int(self.queue.size()) == 4:
+            old = float(self.queue.dequeue())
+            self.model.optimizer.learning_rate = 0.1 * logs["loss"] / (old + logs["loss"])
+        self.queue.enqueue(tf.constant(logs["loss"], tf.float32))

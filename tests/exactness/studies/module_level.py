@@ -1,7 +1,8 @@
-"""State at module and class level: globals, counters of classes, caches, helper modules."""
+"""State at module and class level: globals, counters of classes, caches, helper modules, the environment."""
 
 import contextvars
 import functools
+import os
 import random
 import threading
 
@@ -181,3 +182,14 @@ class Patches(keras.callbacks.Callback):
         if batch == 1:
             Loud.factor = staticmethod(lambda: 0.5)
         self.model.optimizer.learning_rate = 0.1 * Loud.factor()
+
+
+@study_callback(
+    "state-beside-environment",
+    "a callback that counts in an environment variable",
+    either("environ"),
+)
+class InEnvironment(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        os.environ["STEP"] = str(int(os.environ.get("STEP", "0")) + 1)
+        self.model.optimizer.learning_rate = 0.1 / int(os.environ["STEP"]) ** 0.5

@@ -1,10 +1,10 @@
-"""Order and identity: sets, shared objects, aliases, structures that go round in a circle."""
+"""Order and identity: sets, weak references, and streams in memory."""
 
 import io
 import weakref
 
 import keras
-from registry import either, identical, refused, study, study_callback
+from registry import identical, refused, study, study_callback
 
 
 def rate(callback, value):
@@ -66,63 +66,8 @@ study(
 )
 
 
-SHARED = []
-
-
-class Appends(keras.callbacks.Callback):
-    """Holds the module's list under a name of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.own = SHARED
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.own.append(logs["loss"])
-
-
-class SumsModule(keras.callbacks.Callback):
-    """Reads the module's list by its own name."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        rate(self, sum(SHARED))
-
-
-study(
-    "list-shared-with-module",
-    "a list that is an attribute of a callback and a name of the module",
-    either("SHARED"),
-    callbacks=lambda trial: [Appends(), SumsModule()],
-)
-
-
 class Node:
-    """A node of a tree that knows its parent."""
-
-    def __init__(self, parent=None):
-        self.parent = parent
-        self.children = []
-        self.visits = 0
-
-
-@study_callback(
-    "tree-with-parents",
-    "objects that refer to each other in a circle, and a cursor into them",
-    either("root"),
-)
-class Searches(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.root = Node()
-        self.at = self.root
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.at.visits += 1
-        if self.at.visits > 1 or self.at.parent is None:
-            self.at.children.append(Node(self.at))
-            self.at = self.at.children[-1]
-        else:
-            self.at = self.at.parent
-        rate(self, self.root.visits + len(self.root.children) * 0.1 + self.at.visits)
+    """Is a key."""
 
 
 @study_callback(

@@ -39,6 +39,7 @@ study(
     ],
 )
 
+
 study(
     "bar-without-output-only",
     "the same bar, which nothing exempts: its file moves on",

@@ -68,12 +68,11 @@ def _add(
     step=None,
     epochs=4,
     steps=5,
-    own_server=False,
     clocks=False,
     objective="loss",
     deterministic=True,
 ):
-    del steps, own_server, clocks
+    del steps, clocks
     if name in STUDIES:
         msg = f"two studies of the corpus are called {name!r}"
         raise ValueError(msg)
