@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import optuna
 import pytest
-from scripted_trials import definition, raise_error, scripted_sweep
+from scripted_trials import definition, raise_error, row_of, scripted_sweep
 from simulation import Sweep
 
-from sweeper.db.repository import StudyRow
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import TrialRecord
 from sweeper.run.protocol.messages import Suggest
@@ -190,20 +189,16 @@ def settings_of(sampler="tpe", concurrency=4):
     return definition(trials=4, sampler=sampler, concurrency=concurrency).settings()
 
 
-def stored(settings, window):
-    return StudyRow("s", settings.to_json(), "val_loss", "minimize", 4, window, 0)
-
-
 def test_a_study_keeps_its_window_as_long_as_its_concurrency():
     # The design's bound: a trial sees those up to n - concurrency.
     assert all(look_back(concurrency) >= concurrency for concurrency in (1, 2, 4, 8, 100))
     settings = settings_of()
     assert _window(settings, None) == 7
-    assert _window(settings, stored(settings, 4)) == 4, "created when trials looked back less far"
-    assert _window(settings_of(concurrency=2), stored(settings, 4)) == 3
+    assert _window(settings, row_of(settings, 4)) == 4, "created when trials looked back less far"
+    assert _window(settings_of(concurrency=2), row_of(settings, 4)) == 3
     blind = settings_of("random")
-    assert _window(blind, stored(blind, None)) is None
-    assert _window(settings, stored(blind, None)) == 7, "the sampler is another one"
+    assert _window(blind, row_of(blind)) is None
+    assert _window(settings, row_of(blind)) == 7, "the sampler is another one"
     assert search_spec(settings, window=4).window == 4
 
 
