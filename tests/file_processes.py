@@ -156,17 +156,10 @@ class FileProcesses:
             when = "while it ran" if item is file.at else "before it ran"
             if file.through == len(file.items):
                 when = "after it, as the last"
-            message = (
-                f"the process of {item.path} ended with {code} (negative: by that signal) {when}"
-            )
-            report = pytest.TestReport(
-                item.nodeid,
-                item.location,
-                {},
-                "failed",
-                f"{message}\n{file.broken}",
-                "call" if file.through < len(file.items) else "teardown",
-            )
+            ended = f"ended with {code} (negative: by that signal) {when}"
+            said = f"the process of {item.path} {ended}\n{file.broken}"
+            stage = "call" if file.through < len(file.items) else "teardown"
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", said, stage)
             config.hook.pytest_runtest_logreport(report=report)
 
 

@@ -181,13 +181,7 @@ class ForkedProgram:
 
 
 def _ask(words, directory, environment, descriptors, session=False):
-    """Ask for a program.
-
-    Args:
-        words: As Python's own.
-        directory: Where it is run; ``environment``: what it finds there.
-        descriptors: Of this process, by the numbers that it has them under.
-        session: Whether it has a session of its own.
+    """Ask for a program, which has ``descriptors`` of this process under these numbers.
 
     Returns:
         The connection, which has its end, and its process; 0 where none is to be had.

@@ -46,26 +46,16 @@ def test_finds_nothing_of_it():
 """
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Writes files of tests by their names, beside a ``conftest.py`` that runs them apart."""
-
-    def write(**texts):
-        for name, text in texts.items():
-            (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
-
-    write(
-        conftest=CONFTEST,
-        begun='setting = ""\ndef begin():\n    global setting\n    setting = "begun"\n',
-    )
-    return write
+BEGUN = 'setting = ""\ndef begin():\n    global setting\n    setting = "begun"\n'
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs them; the exit code, and what pytest printed."""
+    """Runs files of tests, given by their names, apart; the exit code, and what pytest printed."""
 
-    def run(*words):
+    def run(*words, **texts):
+        for name, text in {"conftest": CONFTEST, "begun": BEGUN, **texts}.items():
+            (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
         (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", *words],
@@ -80,23 +70,19 @@ def run(tmp_path):
 
 
 @pytest.mark.whole
-def test_a_file_finds_nothing_of_what_another_has_left(write, run):
-    write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
-    code, said = run("--apart", "1")
+def test_a_file_finds_nothing_of_what_another_has_left(run):
+    files = {"test_a_leaving": LEAVING, "test_b_looking": LOOKING}
+    code, said = run("--apart", "1", **files)
     assert code == 0, said
     assert "2 passed" in said
-
-
-@pytest.mark.whole
-def test_control_in_one_process_it_finds_all(write, run):
-    write(test_a_leaving=LEAVING, test_b_looking=LOOKING)
-    code, said = run("--apart", "0")
+    # The control: in one process it finds all.
+    code, said = run("--apart", "0", **files)
     assert code == 1
     assert "1 failed, 1 passed" in said
 
 
-def test_a_failure_a_skip_and_what_was_printed_come_back(write, run):
-    write(
+def test_a_failure_a_skip_and_what_was_printed_come_back(run):
+    code, said = run(
         test_of_all_kinds="""
         import os, pytest
 
@@ -119,15 +105,14 @@ def test_a_failure_a_skip_and_what_was_printed_come_back(write, run):
         """,
         test_other="def test_other():\n    print('of the other')\n",
     )
-    code, said = run()
     assert code == 1
     assert "1 failed, 3 passed, 1 skipped, 1 error" in said
     for words in ("past Python", "before it failed", "assert 1 == 2", "for a reason", "at its end"):
         assert words in said, words
 
 
-def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run):
-    write(
+def test_the_tests_that_a_killed_process_takes_with_it_have_failed(run):
+    code, said = run(
         test_dying="""
         import os, signal
 
@@ -137,7 +122,6 @@ def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run):
         """,
         test_other="def test_other(): ...\n",
     )
-    code, said = run()
     assert code == 1
     assert "2 failed, 2 passed" in said
     assert "ended with -9 (negative: by that signal) while it ran" in said
@@ -153,12 +137,10 @@ def test_the_tests_that_a_killed_process_takes_with_it_have_failed(write, run):
     ],
     ids=["killed", "a file left open"],
 )
-def test_a_process_that_does_not_end_well_is_an_error(left, words, write, run):
+def test_a_process_that_does_not_end_well_is_an_error(left, words, run):
     begun = "import atexit, os, signal\nclass Left: ...\n\n"
-    write(
-        test_ending=f"{begun}def test_good():\n    it = Left()\n    it.own, it.file = it, {left}\n"
-    )
-    code, said = run()
+    good = f"def test_good():\n    it = Left()\n    it.own, it.file = it, {left}\n"
+    code, said = run(test_ending=begun + good)
     assert code == 1, said
     assert "1 passed, 1 error" in said
     assert words in said
@@ -184,11 +166,8 @@ def test_a_process_that_does_not_end_well_is_an_error(left, words, write, run):
     ],
     ids=["a thread", "TensorFlow"],
 )
-def test_a_file_after_whose_import_nothing_can_be_forked_is_refused_by_name(
-    imported, reason, write, run
-):
-    write(test_importing=textwrap.dedent(imported) + "\ndef test_good(): ...\n")
-    code, said = run()
+def test_a_file_after_whose_import_nothing_can_be_forked_is_refused_by_name(imported, reason, run):
+    code, said = run(test_importing=textwrap.dedent(imported) + "\ndef test_good(): ...\n")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "test_importing.py" in said
     assert reason in said

@@ -52,11 +52,9 @@ def test_a_forked_file_finds_what_a_real_one_finds(how, tmp_path):
         words = [sys.executable, *(() if real else PROGRAM)]
         if how == "shell" and not real:
             words = [str(tmp_path / "programs" / "python")]
+        words = ["env", "--ignore-signal=TERM", *words, tmp_path / "report.py"]
         done = subprocess.run(
-            [
-                *("env", "--ignore-signal=TERM", *words, str(tmp_path / "report.py")),
-                *(str(how if how == 3 else 0), str(given)),
-            ],
+            [*words, str(how if how == 3 else 0), str(given)],
             cwd=tmp_path,
             env={**os.environ, "SWEEPER_TEST_WORD": "given"},
             pass_fds=[given],

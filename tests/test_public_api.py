@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import sweeper
+from sweeper import errors
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("tensorflow", "keras", "optuna", "numpy", "sqlalchemy")
@@ -20,20 +21,12 @@ def python(code):
     )
 
 
-def test_the_names_are_sorted_and_each_is_there_once():
+def test_the_names_are_sorted_and_each_is_there_once_with_every_error():
     assert sweeper.__all__ == sorted(set(sweeper.__all__))
     assert dir(sweeper) == sorted(sweeper.__all__)
-
-
-def test_another_name_is_an_attribute_error():
+    assert set(errors.__all__) <= set(sweeper.__all__)
     with pytest.raises(AttributeError, match="'sweeper' has no attribute 'Sweep'"):
         sweeper.Sweep  # noqa: B018
-
-
-def test_every_error_is_exported():
-    from sweeper import errors
-
-    assert set(errors.__all__) <= set(sweeper.__all__)
 
 
 def test_importing_loads_nothing_heavy():

@@ -147,9 +147,7 @@ def test_a_package_is_found_below_the_current_directory(tmp_path):
     (tmp_path / "plain").mkdir()
     with pytest.raises(StudyFileError, match="plain is a directory"):
         load_definition("plain")
-
-
-def test_a_siblings_missing_import_is_the_modules_error(tmp_path):
+    # A sibling's missing import is the module's error.
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("import not_installed_anywhere\n")
     with pytest.raises(StudyImportError, match="not_installed_anywhere") as failure:
@@ -178,12 +176,9 @@ def test_a_module_that_fails_is_reported_with_its_line_and_can_be_mended(tmp_pat
     assert load_definition(str(file)).name == "mended"
 
 
-def test_an_error_of_ours_is_passed_on_as_it_is(tmp_path):
+def test_our_errors_are_passed_on_and_a_bare_definition_cannot_be_run_from_python(tmp_path):
     with pytest.raises(DefinitionError, match="'a/b' cannot be a study's name"):
         load_definition(str(write(tmp_path / "f.py", "a/b")))
-
-
-def test_a_bare_definition_cannot_be_run_from_python(tmp_path):
     file = tmp_path / "g.py"
     file.write_text(
         "from sweeper.definition.definition import StudyDefinition\n"

@@ -1,8 +1,8 @@
 """What the corpus holds, read from its files without importing them: what importing runs is a trial's.
 
 A study is a call ``study("name", "its kind", expectation, …)`` at the top level of a file in
-``studies/``. Its name, expectation and whatever the harness must know before a process exists are
-literals in that call; the factories are not looked at here.
+``studies/``, or a decorator such as ``study_callback``. Its name, expectation and whatever the harness
+must know before a process exists are literals in that call; the factories are not looked at here.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Literal
 
 STUDIES = Path(__file__).with_name("studies")
 
-Outcome = Literal["identical", "refused", "silent"]
+_STUDY = ("study", "study_callback", "study_model", "study_data")
 
+Outcome = Literal["identical", "refused", "silent"]
 
 BY_DEFAULT = frozenset(
     {
@@ -57,8 +58,6 @@ class StudyPart:
         kind: One line: what holds the state, and how the study uses it.
         group: The stem of its file.
         epochs, steps: How many epochs, and batches in each.
-        own_server: Whether its processes come from real fork servers, two of them, because what is
-            in question differs from one server to the next.
         clocks: Whether it keeps what a clock said, so that what its callbacks hold differs from run
             to run; then only what results depend on is compared.
     """
@@ -69,7 +68,6 @@ class StudyPart:
     expects: Expectation
     epochs: int = 4
     steps: int = 5
-    own_server: bool = False
     clocks: bool = False
     objective: str = "loss"
     deterministic: bool = True
@@ -113,13 +111,11 @@ def _calls(file):
 
 def _calls_in(tree):
     for node in tree.body:
-        call = node.value if isinstance(node, ast.Expr) else None
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Name)
-            and call.func.id == "study"
-        ):
-            yield call
+        calls = [node.value] if isinstance(node, ast.Expr) else getattr(node, "decorator_list", [])
+        for call in calls:
+            function = call.func if isinstance(call, ast.Call) else None
+            if isinstance(function, ast.Name) and function.id in _STUDY:
+                yield call
 
 
 def _part(call, group):

@@ -1,4 +1,4 @@
-"""Where the processes of the corpus come from: forked programs, or real fork servers.
+"""Where the processes of the corpus come from: forked programs.
 
 Each forked program imports its study anew, as a spawned trial does, so that one service serves every
 study and whatever is at module level is fresh in each process.
@@ -15,11 +15,9 @@ from dataclasses import dataclass
 import exactness_attempts
 from forked_programs import PROGRAM
 
-from sweeper.run.launch.launchers import ForkLauncher, WarmServer
 from sweeper.run.launch.server_process import HASH_SEED
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.channel import Channel
-from sweeper.run.protocol.messages import StudySource
 
 
 @dataclass
@@ -63,36 +61,3 @@ def forked(part, before=None):
         return Forked(channel, process)
 
     return start
-
-
-@contextlib.contextmanager
-def warm_servers(part):
-    """Start the study's processes in turn from two real fork servers, as two runs of it would."""
-    source = StudySource(how="target", target=str(part.file), study=part.name)
-    servers = [WarmServer(source) for _ in range(2)]
-    launchers = [ForkLauncher(server) for server in servers]
-    count = 0
-
-    def start(ordered):
-        nonlocal count
-        count += 1
-        return launchers[count % 2].launch(ordered)
-
-    try:
-        for server in servers:
-            server.loaded()
-        yield start
-    finally:
-        for launcher in launchers:
-            launcher.close()
-
-
-@contextlib.contextmanager
-def starts(part, before=None):
-    """Start the study's processes as it asks for."""
-    with (
-        warm_servers(part)
-        if part.own_server
-        else contextlib.nullcontext(forked(part, before)) as start
-    ):
-        yield start

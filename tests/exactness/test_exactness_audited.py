@@ -26,8 +26,6 @@ def check(names, directory):
     acting = 0
     for name in names:
         part = find(name)
-        if part.own_server:
-            continue
         alone = audit(part, directory / name / "alone", forked(part, WITHOUT_FIRST_LINE))
         both = audit(part, directory / name / "both", forked(part))
         print(alone, both, sep="\n")

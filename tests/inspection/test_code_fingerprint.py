@@ -102,22 +102,21 @@ def not_used():
     return 1
 '''
 
-DEEP = "def offset(share):\n    return share + 1\n"
-LAZY = "def load(name, rows, offset, factor):\n    return rows\n"
-
+MAIN, HELP = "code_of_study.py", "helpers_of_study.py"
+DEEP_FILE, LAZY_FILE = "deep_of_study.py", "lazy_of_study.py"
 FILES = {
-    "code_of_study.py": STUDY,
-    "helpers_of_study.py": HELPERS,
-    "deep_of_study.py": DEEP,
-    "lazy_of_study.py": LAZY,
+    MAIN: STUDY,
+    HELP: HELPERS,
+    DEEP_FILE: "def offset(share):\n    return share + 1\n",
+    LAZY_FILE: "def load(name, rows, offset, factor):\n    return rows\n",
 }
 
 Read = Callable[..., CodeFingerprint]
 
 
 @pytest.fixture
-def read(tmp_path, monkeypatch):
-    """Read the code of the study's files, with texts replaced in them, as a new process would."""
+def fresh(tmp_path, monkeypatch):
+    """Write texts to files, and import the one called ``name`` as a new process would."""
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
@@ -125,26 +124,41 @@ def read(tmp_path, monkeypatch):
         for name in [n for n in sys.modules if n.endswith("_of_study")]:
             del sys.modules[name]
 
-    def fresh(*edits, files=None):
-        texts = dict(FILES | (files or {}))
-        for file, before, after in edits:
-            assert before in texts[file], before
-            texts[file] = texts[file].replace(before, after)
+    def written(texts, name):
         for file, text in texts.items():
             (tmp_path / file).write_text(text)
         forget()
         linecache.clearcache()
-        return read_code(roots(__import__("code_of_study")))
+        return __import__(name)
 
-    yield fresh
+    yield written
     forget()
+
+
+@pytest.fixture
+def read(fresh):
+    """Read the code of the study's files, with texts replaced in them."""
+
+    def edited(*edits, files=None):
+        texts = dict(FILES | (files or {}))
+        for file, before, after in edits:
+            assert before in texts[file], before
+            texts[file] = texts[file].replace(before, after)
+        return read_code(roots(fresh(texts, "code_of_study")))
+
+    return edited
+
+
+def code_of_text(text, file, name, factory):
+    """Read the code of one factory of a text that is run under the name of a file."""
+    namespace = {"__name__": name, "__file__": str(file)}
+    exec(compile(text, str(file), "exec"), namespace)
+    return read_code({"model": namespace[factory]})
 
 
 def roots(module):
     return {"model": module.model, "data": module.data, "callbacks": module.callbacks}
 
-
-MAIN, HELP = "code_of_study.py", "helpers_of_study.py"
 
 SAME = {
     "a comment": (MAIN, "        CACHE[units]", "        # why\n        CACHE[units]"),
@@ -161,7 +175,6 @@ SAME = {
     "a number's notation": (MAIN, "WIDTH = 32", "WIDTH = 0x20"),
 }
 
-DEEP_FILE, LAZY_FILE = "deep_of_study.py", "lazy_of_study.py"
 CHANGED = {
     "a layer's size": (MAIN, "SIZES)", "SIZES) + 1", "make_model"),
     "a range": (MAIN, "8, 64", "8, 128", "make_model"),
@@ -277,13 +290,13 @@ def test_what_runs_counts_when_its_file_was_edited_after_the_import(read, tmp_pa
     one = read_code(roots(imported))
     (tmp_path / MAIN).write_text(STUDY.replace("SIZES)", "SIZES) + 2"))
     two = read_code(roots(imported))
-    assert one.parts["make_model.<locals>.build_model"].digest == (
-        two.parts["make_model.<locals>.build_model"].digest
-    )
+    name = "make_model.<locals>.build_model"
+    assert one.parts[name].digest == two.parts[name].digest
 
 
-def test_a_factory_that_ran_has_changed_nothing(read):
+def test_a_factory_that_ran_has_changed_nothing_and_nor_has_json(read):
     before = read()
+    assert CodeFingerprint.from_json(before.to_json()) == before
     module = sys.modules["code_of_study"]
 
     class Trial:
@@ -298,9 +311,8 @@ def test_a_factory_that_ran_has_changed_nothing(read):
 
 @pytest.mark.whole
 def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
-    before = read(
-        (MAIN, "CACHE = {}", 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})')
-    )
+    sets = 'CACHE = dict.fromkeys({"one", "two", "three"}, {"a", "b"})'
+    before = read((MAIN, "CACHE = {}", sets))
     script = (
         "import sys, json, code_of_study as c; from sweeper.inspection.fingerprint import read_code;"
         "print(read_code({'model': c.model, 'data': c.data, 'callbacks': c.callbacks}).digest)"
@@ -316,15 +328,14 @@ def test_every_process_reads_the_same_with_any_seed_for_hashes(read, tmp_path):
     assert done.stdout.strip() == before.digest
 
 
-def test_it_goes_through_json_unchanged(read):
-    code = read()
-    assert CodeFingerprint.from_json(code.to_json()) == code
+def cache_lines(file, text):
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
 
 
 def cell(number, text, namespace):
     """Run a notebook's cell as IPython does, under a name that is another one every time."""
     file = f"/tmp/ipykernel_{number}/{abs(hash(text))}.py"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    cache_lines(file, text)
     exec(compile(text, file, "exec"), namespace)
 
 
@@ -345,14 +356,15 @@ def notebook(start, *edit):
 def test_a_notebooks_cells_count_and_running_them_again_does_not():
     before = read_code({"model": notebook(0)["model"]})
     assert set(before.parts) == {"model", "half", "WIDTH"}
-    again = read_code({"model": notebook(10)["model"]})
-    assert again.changes_since(before) == ()
-    comment = read_code({"model": notebook(20, "# here", "# there")["model"]})
-    assert comment.changes_since(before) == ()
-    edited = read_code({"model": notebook(30, "x / 2", "x / 3")["model"]})
-    assert edited.changes_since(before) == ("half has changed (a notebook's cell, line 2)",)
-    constant = read_code({"model": notebook(40, "WIDTH = 8", "WIDTH = 9")["model"]})
-    assert [c.partition(" ")[0] for c in constant.changes_since(before)] == ["WIDTH"]
+
+    def changes(*edit):
+        return read_code({"model": notebook(*edit)["model"]}).changes_since(before)
+
+    assert changes(10) == ()
+    assert changes(20, "# here", "# there") == ()
+    assert changes(30, "x / 2", "x / 3") == ("half has changed (a notebook's cell, line 2)",)
+    constant = changes(40, "WIDTH = 8", "WIDTH = 9")
+    assert [c.partition(" ")[0] for c in constant] == ["WIDTH"]
 
 
 def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there():
@@ -365,7 +377,7 @@ def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there(
     for name in [n for n in linecache.cache if "ipykernel" in n]:
         del linecache.cache[name]
     for file, text in texts.items():
-        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        cache_lines(file, text)
     arrived = pickle.loads(base64.b64decode(sent))
     there = read_code(arrived)
     assert there.changes_since(here) == ()
@@ -387,14 +399,11 @@ def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there(
 )
 def test_what_is_drawn_at_import_is_what_draws_it(read, drawn):
     """In the script that defines a study it is drawn from another state than in a later command."""
-    begun = (
-        "code_of_study.py",
-        "STARTED = time.time()",
-        f"import random\nfrom random import choice, random as one\nSTARTED = {drawn}",
-    )
+    imports = "import random\nfrom random import choice, random as one"
+    begun = (MAIN, "STARTED = time.time()", f"{imports}\nSTARTED = {drawn}")
     before = read(begun)
     assert read(begun).changes_since(before) == ()
-    other = read(begun, ("code_of_study.py", f"STARTED = {drawn}", f"STARTED = [{drawn}]"))
+    other = read(begun, (MAIN, f"STARTED = {drawn}", f"STARTED = [{drawn}]"))
     assert len(other.changes_since(before)) == 1, "the control: it is still compared"
 
 
@@ -453,11 +462,8 @@ def test_a_files_constants_are_read_in_bounded_work(lines, tmp_path):
     file.write_text(text, encoding="utf-8")
     namespace = {"__name__": "long_study", "__file__": str(file)}
     exec(compile(text, str(file), "exec"), namespace)
-
     roots = {"model": namespace["build_model"]}
     code = counted(lambda: read_code(roots), 2_000_000)
-
-    assert isinstance(code, CodeFingerprint)
     assert code.digest == read_code(roots).digest
 
 
@@ -486,9 +492,7 @@ def test_a_file_that_is_read_at_import_counts_by_what_was_read_wherever_it_is(re
         config, file = tmp_path / where / "config.json", tmp_path / where / "configured_study.py"
         config.write_text(text % str(config.parent))
         file.write_text(IMPORTS.format(read=read, used=used), encoding="utf-8")
-        namespace = {"__name__": "configured_study", "__file__": str(file)}
-        exec(compile(file.read_text(), str(file), "exec"), namespace)
-        return read_code({"model": namespace["model"]})
+        return code_of_text(file.read_text(), file, "configured_study", "model")
 
     before = read_config('{"width": 8, "data": ["%s"]}')
     assert read_config('{"width": 8, "data": ["%s"]}').changes_since(before) == ()
@@ -515,7 +519,7 @@ NEVER_UNDER = {
 
 
 @pytest.mark.parametrize("case", NEVER_UNDER)
-def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(case, tmp_path, monkeypatch):
+def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(case, fresh):
     body, edited, before, after = NEVER_UNDER[case]
     files = {
         "tools_of_study.py": (
@@ -529,27 +533,18 @@ def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(case, tmp_pa
             f"def model(trial):\n    {body}\n"
         ),
     }
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
 
-    def read_files(*edit):
-        for name, text in files.items():
-            here = edit if edit and name == edited else ("", "")
-            (tmp_path / name).write_text(text.replace(*here) if here[0] else text)
-        for name in [n for n in sys.modules if n.endswith("_of_study")]:
-            del sys.modules[name]
-        linecache.clearcache()
-        return read_code({"model": __import__("main_of_study").model})
+    def read_files(texts):
+        return read_code({"model": fresh(texts, "main_of_study").model})
 
-    stored = read_files()
-    assert read_files().changes_since(stored) == ()
+    stored = read_files(files)
+    assert read_files(files).changes_since(stored) == ()
     assert before in files[edited]
-    assert read_files(before, after).digest != stored.digest
+    changed = files | {edited: files[edited].replace(before, after)}
+    assert read_files(changed).digest != stored.digest
 
 
-def test_a_setting_of_the_study_that_makes_the_factory_is_no_code(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+def test_a_setting_of_the_study_that_makes_the_factory_is_no_code(fresh):
     text = (
         "from sweeper import Study\n\ndef make(width):\n"
         "    def model(trial):\n        return width\n"
@@ -558,10 +553,7 @@ def test_a_setting_of_the_study_that_makes_the_factory_is_no_code(tmp_path, monk
     )
 
     def read_text(text):
-        (tmp_path / "made_of_study.py").write_text(text)
-        sys.modules.pop("made_of_study", None)
-        linecache.clearcache()
-        return read_code({"model": __import__("made_of_study").model})
+        return read_code({"model": fresh({"made_of_study.py": text}, "made_of_study").model})
 
     before = read_text(text)
     assert read_text(text.replace("trials=4", "trials=9")).changes_since(before) == ()
@@ -581,19 +573,12 @@ def test_code_that_was_piped_in_is_the_same_once_it_is_saved_as_a_file(read, tmp
     )
     read()  # Has the module of helpers importable.
 
-    def piped(text):
-        namespace = {"__name__": "__main__", "__file__": "<stdin>"}
-        exec(compile(text, "<stdin>", "exec"), namespace)
-        return read_code({"model": namespace["build_model"]})
-
     def saved(text):
         file = tmp_path / "saved_study.py"
         file.write_text(text, encoding="utf-8")
-        namespace = {"__name__": "saved_study", "__file__": str(file)}
-        exec(compile(text, str(file), "exec"), namespace)
-        return read_code({"model": namespace["build_model"]})
+        return code_of_text(text, file, "saved_study", "build_model")
 
-    stored = piped(text)
+    stored = code_of_text(text, "<stdin>", "__main__", "build_model")
     assert not stored.has_text
     now = CodeFingerprint.from_json(saved(text).to_json())
     assert now.has_text

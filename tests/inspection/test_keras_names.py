@@ -22,10 +22,9 @@ def names_there_are():
     callback = keras.callbacks.Callback()
     model.fit(np.zeros((4, 2)), np.zeros((4, 1)), verbose=0, callbacks=[callback])
     model.predict(np.zeros((4, 2)), verbose=0)
-    functional = model._functional
-    objects = [model, functional, optimizer, callback, *model.layers, *model.metrics]
+    own = [model, model._functional, optimizer, callback]
     found = set()
-    for each in objects:
+    for each in [*own, *model.layers, *model.metrics]:
         found |= {*vars(each), *dir(type(each))}
     for cls in (keras.Model, Functional, keras.layers.Layer, keras.optimizers.Optimizer):
         found |= assigned_by(cls, library=True)

@@ -1,6 +1,6 @@
 """Names that a class of the user's gives times measured by a clock, read from its source."""
 
-import importlib.util
+import importlib
 import sys
 from textwrap import dedent
 
@@ -50,15 +50,10 @@ CLASSES = """
 
 
 @pytest.fixture
-def module(tmp_path):
-    file = tmp_path / "users_clocks.py"
-    file.write_text(dedent(CLASSES))
-    spec = importlib.util.spec_from_file_location("users_clocks", file)
-    assert spec is not None
-    assert spec.loader is not None
-    made = sys.modules["users_clocks"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    yield made
+def module(tmp_path, monkeypatch):
+    (tmp_path / "users_clocks.py").write_text(dedent(CLASSES))
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("users_clocks")
     del sys.modules["users_clocks"]
 
 

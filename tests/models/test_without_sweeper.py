@@ -5,27 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_models import SAMPLES, Ran, Runner, arrays, network, without_validation
+from small_models import SAMPLES, Runner, arrays, network, without_validation
 
 from sweeper import Keep
 from sweeper.checkpoint.reading import load_checkpoint
-
-
-@dataclass
-class Left:
-    """What left, and what came of it."""
-
-    ran: Ran
-    found: Any
-    expected: Any
-    other: Any
 
 
 @pytest.fixture(scope="module")
@@ -41,22 +30,13 @@ def left(tmp_path_factory):
     finally:
         tf.config.optimizer.set_experimental_options(dict.fromkeys(unoptimized, True))
     best = ran.results.best
-    for form, name in (
-        ("savedmodel", "served"),
-        ("frozen", "model.pb"),
-        ("keras", "model.keras"),
-        ("weights", "model.weights.h5"),
-        ("tf-checkpoint", "checkpoint"),
-    ):
+    names = {"savedmodel": "served", "frozen": "model.pb", "tf-checkpoint": "checkpoint"}
+    names |= {"keras": "model.keras", "weights": "model.weights.h5"}
+    for form, name in names.items():
         best.export(directory / name, form, at=4)
     x, y = arrays()
-    np.savez(
-        directory / "given.npz",
-        x=x[SAMPLES:],
-        train_x=x[:SAMPLES],
-        train_y=y[:SAMPLES],
-        rate=best.params["rate"],
-    )
+    given = {"x": x[SAMPLES:], "train_x": x[:SAMPLES], "train_y": y[:SAMPLES]}
+    np.savez(directory / "given.npz", **given, rate=best.params["rate"])
     subprocess.run(
         [sys.executable, str(Path(__file__).with_name("outside.py")), str(directory)],
         check=True,
@@ -67,7 +47,7 @@ def left(tmp_path_factory):
         best.load_model(at=step)(x[SAMPLES:], training=False).numpy() for step in (4, 6)
     )
     with np.load(directory / "found.npz") as found:
-        yield Left(ran, dict(found), expected, other)
+        yield SimpleNamespace(best=best, found=dict(found), expected=expected, other=other)
 
 
 @pytest.mark.whole
@@ -79,7 +59,7 @@ def test_predictions_agree(left, form):
 
 @pytest.mark.whole
 def test_training_on_from_a_tensorflow_checkpoint_gives_the_next_epoch_bit_for_bit(left):
-    (next_epoch,) = (c.path for c in left.ran.results.best.checkpoints if c.step == 6)
+    (next_epoch,) = (c.path for c in left.best.checkpoints if c.step == 6)
     loaded = load_checkpoint(Path(next_epoch))
     names = sorted(n for n in loaded.tensors if n.startswith(("model/", "optimizer/")))
     assert int(left.found["step"]) == 4

@@ -78,12 +78,9 @@ def test_the_better_mean_leads_in_either_direction_and_the_first_of_equal_ones()
     assert leading(values, "minimize", values) == 2
 
 
-def test_equal_values_of_every_repeat_are_better_only_if_they_differ():
+def test_equal_values_of_every_repeat_are_better_only_if_they_differ_and_one_is_never():
     assert compare({0: {0: 1.0, 1: 1.0}, 1: {0: 1.0, 1: 1.0}}, "maximize")[1].p == 1.0
     assert compare({0: {0: 2.0, 1: 2.0}, 1: {0: 1.0, 1: 1.0}}, "maximize")[1].verdict == "better"
-
-
-def test_one_repeat_gives_no_verdict():
     found = compare({0: {0: 1.0}, 1: {0: 0.5}}, "maximize")[1]
     assert (found.p, found.interval, found.needed) == (None, None, None)
     assert found.verdict == "not distinguishable"
@@ -98,17 +95,10 @@ def test_the_needed_repeats_have_the_power_that_they_promise():
     assert needed_repeats([1.0, -1.0, 1e-6]) is None
 
 
-@pytest.mark.parametrize("repeats", [5, 10])
-def test_equal_configurations_are_called_better_in_at_most_five_percent(repeats):
-    random = np.random.default_rng(0)
-    tables = random.normal(size=(_ROUNDS, repeats, 2))
-    wrong = sum(_any_better(table) for table in tables)
-    assert wrong / _ROUNDS <= 0.065
-
-
-def test_eight_equal_configurations_have_a_better_leader_in_at_most_five_percent():
-    """The leader is chosen among all of them, which a correction for seven would not cover."""
-    tables = np.random.default_rng(1).normal(size=(_ROUNDS, 5, 8))
+@pytest.mark.parametrize(("seed", "repeats", "count"), [(0, 5, 2), (0, 10, 2), (1, 5, 8)])
+def test_equal_configurations_are_called_better_in_at_most_five_percent(seed, repeats, count):
+    """The leader is chosen among all eight, which a correction for seven would not cover."""
+    tables = np.random.default_rng(seed).normal(size=(_ROUNDS, repeats, count))
     assert sum(_any_better(table) for table in tables) / _ROUNDS <= 0.065
 
 
@@ -159,24 +149,20 @@ def test_a_race_keeps_the_better_one_and_saves_trainings():
     assert used / (rounds * 50 * 8) <= 0.6
 
 
-def test_a_race_of_equal_configurations_drops_one_in_at_most_five_percent():
+def _false_leaders():
+    random = np.random.default_rng(5)
+    false = sum(_raced(random.normal(size=(15, 4)), 5)[1] < 4 for _ in range(_ROUNDS // 2))
+    return false / (_ROUNDS // 2)
+
+
+def test_a_race_of_equal_configurations_drops_one_in_at_most_five_percent(monkeypatch):
     """Testing after many rounds finds no more false leaders than testing once."""
-    random = np.random.default_rng(5)
-    false = sum(_raced(random.normal(size=(15, 4)), 5)[1] < 4 for _ in range(_ROUNDS // 2))
-    assert false / (_ROUNDS // 2) <= 0.065
-
-
-def test_a_race_that_spends_the_whole_level_at_every_test_would_drop_more(monkeypatch):
-    """The negative control of the test above."""
+    assert _false_leaders() <= 0.065
+    # The negative control: a race that spends the whole level at every test drops more.
     real = comparisons.compare
-    monkeypatch.setattr(
-        comparisons,
-        "compare",
-        lambda values, direction, **given: real(values, direction, **{**given, "level": 0.05}),
-    )
-    random = np.random.default_rng(5)
-    false = sum(_raced(random.normal(size=(15, 4)), 5)[1] < 4 for _ in range(_ROUNDS // 2))
-    assert false / (_ROUNDS // 2) > 0.065
+    whole = {"level": 0.05}
+    monkeypatch.setattr(comparisons, "compare", lambda *v, **given: real(*v, **(given | whole)))
+    assert _false_leaders() > 0.065
 
 
 def test_a_race_waits_for_its_first_rounds_and_ends_with_one_left():
@@ -193,9 +179,7 @@ def test_a_configuration_whose_training_failed_leaves_the_race():
     assert race(ended, "maximize", Repeating(3, (0, 1, 2), 5)).running == (0, 2)
     everyone = race(dict.fromkeys(range(4)), "maximize", Repeating(2, (0, 1), 5))
     assert (everyone.running, everyone.leader, everyone.round) == ((), None, None)
-
-
-def test_the_tests_of_a_race_are_a_fifth_apart():
+    # Its tests are a fifth apart.
     assert looks(5, 5) == (5,)
     assert looks(5, 20) == (5, 6, 8, 10, 12, 15, 18, 20)
 
@@ -237,9 +221,7 @@ def test_a_configuration_is_complete_only_if_every_repeat_is(states, expected):
     (found,) = configurations_of(trials, "minimize", {"repeats": 2})
     assert found.state == expected
     assert set(found.values) == {n for n, state in enumerate(states) if state == "complete"}
-
-
-def test_repeats_with_other_parameters_are_no_complete_configuration():
+    # Nor is one whose repeats have other parameters.
     trials = [_Trial(0, 1.0, params={"a": 1}), _Trial(1, 2.0, params={"a": 1, "b": 2})]
     assert configurations_of(trials, "minimize", {"repeats": 2})[0].state == "failed"
 

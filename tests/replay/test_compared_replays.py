@@ -102,12 +102,10 @@ def test_the_second_replay_goes_to_the_last_checkpoint_with_a_new_value_that_may
     found, ran = compared((early, late), (early, timed))
     assert ran.orders[1].ends_at == (16, 2)
     # The time differs between the replays, and the counter does not.
-    assert {each.name for each in found.differences if each.level == "note"} == {
-        "callback Count, attribute 'seconds'"
-    }
-    assert {each.name for each in errors(found.differences)} == {
-        "callback Count, attribute 'count'"
-    }
+    notes = {each.name for each in found.differences if each.level == "note"}
+    assert notes == {"callback Count, attribute 'seconds'"}
+    counted = {each.name for each in errors(found.differences)}
+    assert counted == {"callback Count, attribute 'count'"}
     assert found.repeats is True, "what is measured says nothing of it"
 
 
@@ -129,11 +127,7 @@ def test_a_metric_of_a_clock_that_two_replays_have_alike_is_excused_by_who_measu
     compared, measured, level
 ):
     """A rounded time is easily the same in two replays."""
-    found, _ = compared(
-        SAME,
-        SAME,
-        metrics=[{"seconds": 2.0}, {"seconds": 2.0}],
-        stored={"seconds": 1.0},
-        measured=frozenset({measured}),
-    )
+    metrics, stored = [{"seconds": 2.0}] * 2, {"seconds": 1.0}
+    given = {"metrics": metrics, "stored": stored, "measured": frozenset({measured})}
+    found, _ = compared(SAME, SAME, **given)
     assert {each.level for each in found.differences} == {level}

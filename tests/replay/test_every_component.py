@@ -1,11 +1,10 @@
 """The table: for each component of a training's state, one difference is one finding in each verb."""
 
-import functools
 import threading
 from unittest import mock
 
 import pytest
-from checkpoints_on_disk import Planted, write
+from checkpoints_on_disk import STATE, TENSORS, Planted, write
 from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
@@ -83,10 +82,8 @@ SETTINGS = definition(name="small", objective="val_accuracy").settings()
 def by_audit(whole, resumed, one, other):
     interval = Interval(None, checkpointing.KeptCheckpoint(8, 1, whole))
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
-    launcher = None
-    replay = IntervalReplay(
-        trial, interval, SETTINGS, whole.parents[2] / "files", launcher, threading.Event()
-    )
+    files, launcher = whole.parents[2] / "files", None
+    replay = IntervalReplay(trial, interval, SETTINGS, files, launcher, threading.Event())
     with running(resumed, one, other):
         outcome = replay.outcome()
     found = errors(outcome.comparison.differences)
@@ -119,23 +116,22 @@ def by_check(whole, resumed, one, other):
 def by_verify(whole, resumed, one, other):
     kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
     comparison = compared(resumed, one, other, references([kept], ""))
-    findings = list(
-        checkpoint_findings(kept, comparison.checkpoints[8, 1], "error", reported=False)
-    )
-    told = [each for each in findings if each.level != "note"]
+    found = checkpoint_findings(kept, comparison.checkpoints[8, 1], "error", reported=False)
+    told = [each for each in found if each.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 
 
-CALLERS = [by_check, by_audit, by_verify]
+@pytest.fixture(params=[by_check, by_audit, by_verify], ids=lambda caller: caller.__name__)
+def caller(request):
+    return request.param
 
 
-@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 @pytest.mark.parametrize("case", TABLE, ids=lambda case: case[0])
 def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_excuse(
     case, caller, tmp_path
 ):
     _, where, value, another, name, level, excusable = case
-    plant = functools.partial(Planted(where).write)
+    plant = Planted(where).write
     whole = write(tmp_path / "whole")
     resumed, other = plant(tmp_path / "resumed", value), plant(tmp_path / "other", another)
     found = caller(whole, resumed, whole, whole)
@@ -145,7 +141,6 @@ def test_a_planted_difference_is_the_same_finding_in_each_verb_and_so_is_its_exc
     assert excused[0] == ("" if excusable else level)
 
 
-@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 @pytest.mark.parametrize(("key", "value"), [("file_size", 121), ("event_files", {"events.1": 40})])
 def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_name_is_one(
     key, value, caller, tmp_path
@@ -159,7 +154,6 @@ def test_the_length_of_a_log_file_is_no_difference_and_a_users_value_of_that_nam
     assert caller(whole, lost, whole, whole)[0] == "error"
 
 
-@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 @pytest.mark.parametrize("weights", [["model/00000", 2], ["optimizer/00001", ()]], ids=str)
 def test_the_highest_severity_counts_whatever_differs_before_it(weights, caller, tmp_path):
     """What is excused never hides what is not, in whichever component it is."""
@@ -171,7 +165,6 @@ def test_the_highest_severity_counts_whatever_differs_before_it(weights, caller,
     assert "variable" in message
 
 
-@pytest.mark.parametrize("caller", CALLERS, ids=lambda caller: caller.__name__)
 def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(caller, tmp_path):
     whole = write(tmp_path / "whole")
     lost = Planted(["user_state", "left_out"]).write(tmp_path / "resumed", [])
@@ -182,7 +175,5 @@ def test_what_get_state_leaves_out_is_said_to_be_lost_on_resume_in_each_verb(cal
 
 
 def test_the_table_has_every_component_that_a_training_has():
-    from checkpoints_on_disk import STATE, TENSORS
-
     components = {str(case[1][0]).partition("/")[0] for case in TABLE}
     assert components == {*STATE, *(name.partition("/")[0] for name in TENSORS)}

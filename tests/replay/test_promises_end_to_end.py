@@ -74,30 +74,17 @@ def text(head, callbacks):
     return replace(SHORT, head=head, callbacks=callbacks, arguments=ARGUMENTS)
 
 
-def checked(study, directory):
-    return check.check_study(str(study.write(directory / "study.py")))
-
-
-def resumed(report):
-    """What came of killing and resuming; nothing may be said to hold beside an error."""
-    found = [f for f in report.findings if f.check == "resume"]
-    if any(f.level == "error" for f in found):
-        assert not any(held.startswith("killed") and "callbacks" in held for held in report.held)
-    return found
-
-
 def test_check_names_what_a_resume_loses_whatever_is_measured_beside_it(tmp_path):
     head = COUNTED + TIMED + LEFT_OUT
     callbacks = "Counted(trial.directory), LeavesOut(), Timed()"
     names = ("attribute 'count': ", "'left': ", "'inner'['epochs']: ", "lost on resume")
-    report = checked(text(head, callbacks), tmp_path)
-    [finding] = resumed(report)
+    report = check.check_study(str(text(head, callbacks).write(tmp_path / "study.py")))
+    [finding] = [f for f in report.findings if f.check == "resume"]
     assert finding.level == "error", report.findings
     assert not report.holds
-    for name in names:
+    assert not any(held.startswith("killed") and "callbacks" in held for held in report.held)
+    for name in (*names, " undisturbed, ", " resumed"):
         assert name in finding.message, finding.message
-    assert " undisturbed, " in finding.message
-    assert " resumed" in finding.message
 
 
 @pytest.mark.whole

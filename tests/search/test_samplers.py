@@ -1,10 +1,8 @@
 """Every sampler gives the same sweep on any number of workers, in flat and conditional spaces."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
-import optuna
 import pytest
 from optuna import samplers
 from simulation import BRANCHES, FLAT, Sweep, branching, flat, small
@@ -14,10 +12,6 @@ from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.sampling import open_search
 from sweeper.search.spec import SamplerSpec
 from sweeper.spec.space import Categorical, FloatRange, IntRange
-
-
-def needs_torch():
-    pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper-keras[gp]'")
 
 
 class Remembering(samplers.RandomSampler):
@@ -59,12 +53,7 @@ def spec_of(sampler):
     return SamplerSpec(sampler, seed=3, window=4, factory=FACTORIES[sampler])
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    """Samplers that Optuna calls experimental say so whenever a test makes one."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        yield
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 
 BY_REQUEST = {
@@ -119,17 +108,17 @@ def test_without_the_attributes_cma_es_never_leaves_its_first_generation(monkeyp
 
 @pytest.mark.whole  # it imports torch; what it shares with the others is shown by them
 def test_the_gp_sampler_draws_the_same_sweep_on_any_number_of_workers():
-    needs_torch()
+    pytest.importorskip("torch", reason="sampler='gp' needs torch: pip install 'sweeper-keras[gp]'")
     for space in (flat, branching):
         sweep = Sweep(spec_of("gp"), trials=14, space=space)
         assert sweep.run(4) == sweep.run(1)
 
 
 def test_brute_force_visits_every_point_once_on_any_number_of_workers_that_wait():
-    def factory(seed):
-        return samplers.BruteForceSampler(seed=seed)
-
-    sweep = Sweep(SamplerSpec("own", seed=3, window=1, factory=factory), trials=12, space=small)
+    spec = SamplerSpec(
+        "own", seed=3, window=1, factory=lambda s: samplers.BruteForceSampler(seed=s)
+    )
+    sweep = Sweep(spec, trials=12, space=small)
     points = [tuple(o.params.values()) for o in sweep.run(1)]
     assert len(set(points)) == 12
     wide = replace(sweep, spec=replace(sweep.spec, window=4))
@@ -174,19 +163,14 @@ def test_qmc_gives_each_trial_the_point_of_its_number_and_fills_the_square_evenl
     assert not np.array_equal(sobol_points(4, seed=4), points[:4])
     chance = np.random.default_rng(0).uniform(size=(64, 2))
     assert len({(int(8 * x), int(8 * y)) for x, y in chance}) < 60
-
-
-def test_qmc_spreads_choices_and_integers_evenly_too():
     spec = SamplerSpec("qmc", seed=3)
     kinds = Categorical(("a", "b", "c", None))
     drawn = [open_search(spec, n).suggest("kind", kinds) for n in range(64)]
     assert {drawn.count(kind) for kind in kinds.choices} == {16}
     depths = [open_search(spec, n).suggest("depth", IntRange(1, 4)) for n in range(64)]
     assert {depths.count(depth) for depth in range(1, 5)} == {16}
-
-
-def test_qmc_draws_more_parameters_than_the_sequence_has_coordinates():
-    session = open_search(SamplerSpec("qmc", seed=3), 5)
+    # More parameters than the sequence has coordinates:
+    session = open_search(spec, 5)
     values = [session.suggest(f"p{n}", FloatRange(0, 1)) for n in range(70)]
     assert len(set(values)) == 70
 

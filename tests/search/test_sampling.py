@@ -8,10 +8,9 @@ from dataclasses import replace
 
 import optuna
 import pytest
-from scripted_trials import definition, raise_error, scripted_sweep
+from scripted_trials import definition, raise_error, row_of, scripted_sweep
 from simulation import Sweep
 
-from sweeper.db.repository import StudyRow
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.records.results import TrialRecord
 from sweeper.run.protocol.messages import Suggest
@@ -120,13 +119,8 @@ def test_a_users_sampler_is_made_afresh_from_the_trials_own_seed():
 
 
 def test_samplers_are_known_by_name_and_by_whether_they_look_at_results():
-    assert {n: looks_at_results(n) for n in ("random", "grid", "qmc", "cmaes", "tpe")} == {
-        "random": False,
-        "grid": False,
-        "qmc": False,
-        "cmaes": True,
-        "tpe": True,
-    }
+    assert not any(map(looks_at_results, ("random", "grid", "qmc")))
+    assert all(map(looks_at_results, ("cmaes", "tpe")))
     with pytest.raises(DefinitionError, match=r"use one of cmaes, gp, grid, .*, or a callable"):
         looks_at_results("bayes")
     with pytest.raises(
@@ -159,15 +153,9 @@ def test_the_grid_is_complete_in_row_major_order():
     points = [tuple(grid_point(GRID, n).values()) for n in range(grid_size(GRID))]
     assert points == list(itertools.product(*GRID.values()))
     assert list(grid_point(GRID, 5)) == ["rate", "units", "kind"]
-
-
-@pytest.mark.parametrize("number", [-1, 12])
-def test_a_number_beyond_the_grid_has_no_point(number):
-    with pytest.raises(DefinitionError, match="12 points"):
-        grid_point(GRID, number)
-
-
-def test_more_trials_than_points_are_refused_when_the_study_is_defined():
+    for beyond in (-1, 12):
+        with pytest.raises(DefinitionError, match="12 points"):
+            grid_point(GRID, beyond)
     check_grid(GRID, 12)
     with pytest.raises(DefinitionError, match=r"trials=13.*12 points.*set trials=12"):
         check_grid(GRID, 13)
@@ -201,44 +189,30 @@ def settings_of(sampler="tpe", concurrency=4):
     return definition(trials=4, sampler=sampler, concurrency=concurrency).settings()
 
 
-def stored(settings, window):
-    return StudyRow("s", settings.to_json(), "val_loss", "minimize", 4, window, 0)
-
-
-def test_one_trial_at_a_time_sees_every_trial_before_it():
-    assert look_back(1) == 1
-
-
-@pytest.mark.parametrize("concurrency", [2, 4, 8, 100])
-def test_a_trial_sees_nothing_that_may_still_be_running(concurrency):
-    """The design's bound: only trials up to n - concurrency."""
-    assert look_back(concurrency) >= concurrency
-
-
 def test_a_study_keeps_its_window_as_long_as_its_concurrency():
+    # The design's bound: a trial sees those up to n - concurrency.
+    assert all(look_back(concurrency) >= concurrency for concurrency in (1, 2, 4, 8, 100))
     settings = settings_of()
     assert _window(settings, None) == 7
-    assert _window(settings, stored(settings, 4)) == 4, "created when trials looked back less far"
-    assert _window(settings_of(concurrency=2), stored(settings, 4)) == 3
+    assert _window(settings, row_of(settings, 4)) == 4, "created when trials looked back less far"
+    assert _window(settings_of(concurrency=2), row_of(settings, 4)) == 3
     blind = settings_of("random")
-    assert _window(blind, stored(blind, None)) is None
-    assert _window(settings, stored(blind, None)) == 7, "the sampler is another one"
+    assert _window(blind, row_of(blind)) is None
+    assert _window(settings, row_of(blind)) == 7, "the sampler is another one"
     assert search_spec(settings, window=4).window == 4
 
 
 OBJECTIVE = Objective("score", "maximize")
 
 
-def trials(count, *names, first=0):
+def trials(count, *names):
     draws = random.Random(1)
-    found = []
-    for number in range(count):
-        params = {name: draws.random() for name in names}
-        value = -abs(params[names[0]] - 0.3) if names else 0.0
-        space = {name: FloatRange(0.0, 1.0) for name in names}
-        record = TrialRecord("s", number, "complete", params, value, 0, None, distributions=space)
-        found.append(record)
-    return found[first:]
+    space = {name: FloatRange(0.0, 1.0) for name in names}
+    drawn = [{name: draws.random() for name in names} for _ in range(count)]
+    return [
+        TrialRecord("s", n, "complete", p, -abs(p["a"] - 0.3), 0, None, distributions=space)
+        for n, p in enumerate(drawn)
+    ]
 
 
 def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again():
@@ -247,9 +221,7 @@ def test_the_parameter_that_matters_is_first_and_the_result_is_the_same_again():
     assert found[0][1] > 0.7
     assert math.isclose(sum(share for _, share in found), 1)
     assert parameter_importances(trials(60, "a", "b", "c"), OBJECTIVE) == found
-
-
-def test_too_few_trials_or_parameters_have_none():
+    # Too few trials or parameters have none.
     assert parameter_importances(trials(9, "a", "b"), OBJECTIVE) == ()
     assert parameter_importances(trials(10, "a", "b"), OBJECTIVE) != ()
     assert parameter_importances(trials(60, "a"), OBJECTIVE) == ()
@@ -261,26 +233,33 @@ class Raising(optuna.samplers.RandomSampler):
         self.where = where
 
     def infer_relative_search_space(self, *given):
-        if self.where == "search space":
-            raise LookupError("no table")
+        raise_at("search space", self.where)
         return super().infer_relative_search_space(*given)
 
     def sample_independent(self, *given):
-        if self.where == "sample":
-            raise LookupError("no table")
+        raise_at("sample", self.where)
         return super().sample_independent(*given)
+
+
+def raise_at(here, where):
+    if here == where:
+        raise LookupError("no table")
+
+
+def own_sampler(where):
+    def factory(_seed):
+        raise_at("making", where)
+        return Raising(where)
+
+    return SamplerSpec(name="own", seed=1, window=1, factory=factory)
 
 
 @pytest.mark.parametrize("where", ["making", "search space", "sample"])
 def test_what_a_users_sampler_raises_is_named_and_blamed_on_it(where):
-    def factory(seed):
-        if where == "making":
-            raise LookupError("no table")
-        return Raising(where)
-
-    spec = SamplerSpec(name="own", seed=1, window=1, factory=factory)
     with pytest.raises(ParameterError, match="the sampler raised LookupError: no table"):
-        open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0))
+        open_search(own_sampler(where), 0).suggest("x", FloatRange(0.0, 1.0))
+    control = open_search(own_sampler("nowhere"), 0)
+    assert 0 <= control.suggest("x", FloatRange(0.0, 1.0)) <= 1
 
 
 def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path):
@@ -293,15 +272,8 @@ def test_a_run_whose_sampler_raises_goes_on_and_each_trial_says_so(tmp_path):
         return raise_error(trial)
 
     with scripted_sweep(tmp_path, {None: ask}, trials=2) as sweep:
-        factory = lambda _seed: Raising("sample")  # noqa: E731
-        spec = SamplerSpec(name="own", seed=1, window=1, factory=factory)
-        sweep.context.study = replace(sweep.context.study, search=spec)
+        sweep.context.study = replace(sweep.context.study, search=own_sampler("sample"))
         serve_slot(sweep.context)
         assert sweep.context.error is None
         assert [t.state for t in sweep.trials] == ["failed", "failed"]
     assert ["the sampler raised LookupError: no table" in t.error for t in answers] == [True, True]
-
-
-def test_a_sampler_that_does_not_raise_draws():
-    spec = SamplerSpec(name="own", seed=1, window=1, factory=lambda _seed: Raising("nowhere"))
-    assert 0 <= open_search(spec, 0).suggest("x", FloatRange(0.0, 1.0)) <= 1

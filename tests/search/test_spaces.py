@@ -47,13 +47,11 @@ def test_steps_end_where_optunas_do_and_without_its_warning(low, size, step):
     assert to_optuna(from_optuna(distribution)) == distribution
 
 
-def test_a_float_step_ends_where_optunas_does():
+def test_a_float_step_ends_where_optunas_does_and_types_make_two_distributions():
     with pytest.warns(UserWarning, match="not divisible"):
         expected = optuna.distributions.FloatDistribution(0.0, 1.0, step=0.3)
     assert to_optuna(FloatRange(0.0, 1.0, step=0.3)) == expected
-
-
-def test_choices_of_two_types_are_two_distributions_though_python_calls_them_equal():
+    # Python calls these two equal.
     assert Categorical((0, 1)) == Categorical((False, True))
     assert to_text(Categorical((0, 1))) != to_text(Categorical((False, True)))
     assert to_text(FloatRange(0, 1)) == to_text(FloatRange(0.0, 1.0))

@@ -6,13 +6,7 @@ import random
 import pytest
 
 from sweeper.errors import DefinitionError
-from sweeper.spec.budgets import (
-    Halving,
-    Hyperband,
-    describe_budget,
-    promoted,
-    rung_schedule,
-)
+from sweeper.spec.budgets import Halving, Hyperband, describe_budget, promoted, rung_schedule
 from sweeper.spec.searching import Objective
 
 ACCURACY = (Objective("val_accuracy", "maximize"),)
@@ -32,10 +26,7 @@ def test_the_rungs_are_the_multiples_of_the_factor_below_the_epochs():
     assert schedule(Halving()).rungs == (1, 3, 9)
     assert schedule(Halving(min_epochs=2, factor=2), 9).rungs == (2, 4, 8)
     assert schedule(Halving(min_epochs=26)).rungs == (26,)
-
-
-def test_hyperbands_brackets_have_the_papers_sizes():
-    # Table 1 of Li et al. (2018): 81 epochs, factor 3.
+    # Sizes of brackets: table 1 of Li et al. (2018): 81 epochs, factor 3.
     assert schedule(Hyperband(), 81).sizes == (81, 34, 15, 8, 5)
     assert schedule(Halving(brackets=2), 81).sizes == (81, 34)
 
@@ -106,10 +97,6 @@ def test_an_impossible_budget_is_refused(budget, epochs, message):
 def test_a_budget_stands_beside_no_pruner_and_no_second_objective():
     with pytest.raises(DefinitionError, match="together with pruner=object: both end trials early"):
         described(Halving(), pruner=object())
+    two = (*ACCURACY, Objective("loss", "minimize"))
     with pytest.raises(DefinitionError, match="a rung ranks trials by one value"):
-        describe_budget(
-            Halving(),
-            epochs=9,
-            pruner=None,
-            objectives=(*ACCURACY, Objective("loss", "minimize")),
-        )
+        describe_budget(Halving(), epochs=9, pruner=None, objectives=two)

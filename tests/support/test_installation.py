@@ -91,11 +91,17 @@ def test_what_the_readme_installs_has_what_its_commands_need():
     assert "pip install '.[examples]'" in (ROOT / "README.md").read_text()
 
 
-def test_what_draws_names_the_package_that_is_missing_and_its_command(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jinja2", None)
+def test_what_needs_a_package_names_the_one_that_is_missing_and_its_command(monkeypatch):
+    for package in ("jinja2", "pandas"):
+        monkeypatch.setitem(sys.modules, package, None)
     page_template.cache_clear()
     with pytest.raises(UsageError, match=r"'jinja2', which is not installed: .*\[plots\]'"):
         file_of("study", "{}", "")
+    with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
+        StudyResults.to_dataframe(object.__new__(StudyResults))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    with pytest.raises(DefinitionError, match=r"'torch'.*pip install .*\[gp\]'"):
+        check_sampler("gp")
 
 
 def test_no_text_tells_to_install_somebody_elses_package():
@@ -153,20 +159,7 @@ def test_a_missing_package_is_named_with_its_extra_and_is_no_broken_promise(erro
     finding = finding_of_failure(failure_of(error), lambda _: None)
     assert finding.check == "installation"
     assert advice in finding.message
-    assert _report(finding).lacks_packages
+    assert CheckReport("s", (finding,)).lacks_packages
     other = CheckFinding("error", "capture", "a promise does not hold")
-    assert not _report(finding, other).lacks_packages, "a broken promise stays one"
-    assert not _report().lacks_packages
-
-
-def test_a_sampler_and_a_table_that_need_a_package_name_their_extra(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    with pytest.raises(DefinitionError, match=r"'torch'.*pip install .*\[gp\]'"):
-        check_sampler("gp")
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(UsageError, match=r"'pandas'.*pip install .*\[plots\]'"):
-        StudyResults.to_dataframe(object.__new__(StudyResults))
-
-
-def _report(*findings):
-    return CheckReport(study="s", findings=findings)
+    assert not CheckReport("s", (finding, other)).lacks_packages, "a broken promise stays one"
+    assert not CheckReport("s", ()).lacks_packages

@@ -23,6 +23,11 @@ def test_this_process_is_alive_and_the_same_each_time(me):
     assert ProcessIdentity.here() == me
     assert me.pid == os.getpid()
     assert is_gone(me) is False
+    # Systems without /proc are asked through psutil.
+    started = processes._started_elsewhere(me.pid)
+    assert started is not None
+    assert started == processes._started_elsewhere(me.pid)
+    assert processes._started_elsewhere(2**22 + 1) is None
 
 
 @pytest.mark.parametrize(
@@ -75,10 +80,3 @@ def test_a_hidden_process_is_not_called_gone(me, monkeypatch):
     assert is_gone(gone) is True
     monkeypatch.setattr(os, "kill", refuse)
     assert is_gone(gone) is None
-
-
-def test_systems_without_proc_are_asked_through_psutil(me):
-    started = processes._started_elsewhere(me.pid)
-    assert started is not None
-    assert started == processes._started_elsewhere(me.pid)
-    assert processes._started_elsewhere(2**22 + 1) is None

@@ -12,6 +12,7 @@ import pytest
 import sweeper.support.paths
 from sweeper.support.paths import scratch_directory
 
+ROOT = str(Path(__file__).parents[2])
 HOLD = """
 import os, sys, time
 from sweeper.support.paths import scratch_directory
@@ -40,11 +41,7 @@ def test_a_killed_processs_directory_is_removed_by_the_next_but_not_before_its_c
 ):
     with subprocess.Popen(
         [sys.executable, "-c", HOLD],
-        env={
-            **os.environ,
-            "TMPDIR": str(own_directory),
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-        },
+        env=os.environ | {"TMPDIR": str(own_directory), "PYTHONPATH": ROOT},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:

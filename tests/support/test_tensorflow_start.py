@@ -48,30 +48,28 @@ def stand_in(tmp_path):
     return tmp_path
 
 
-def said(code, directory, **environment):
-    kept = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
-    ended = subprocess.run(
+def run_text(code, directory, environment):
+    return subprocess.run(
         [sys.executable, "-c", code],
-        env={**kept, "PYTHONPATH": f"{directory}:{ROOT}", **environment},
+        env={**environment, "PYTHONPATH": f"{directory}:{ROOT}"},
         capture_output=True,
         text=True,
         timeout=120,
         check=True,
     )
-    return ended.stderr
+
+
+def said(code, directory, **environment):
+    kept = {n: v for n, v in os.environ.items() if n != "TF_CPP_MIN_LOG_LEVEL"}
+    return run_text(code, directory, kept | environment).stderr
 
 
 def test_whoever_imports_sweeper_first_sees_no_start_up_line_and_all_else(stand_in):
     assert said("import sweeper, keras", stand_in) == NEWS
     assert said("import sweeper, tensorflow, keras", stand_in) == NEWS
-
-
-def test_without_sweeper_and_before_it_the_lines_are_there(stand_in):
+    # Without sweeper, before it, and for who asks for them, the lines are there.
     assert said("import keras", stand_in) == LOADING + NEWS
     assert said("import keras, sweeper", stand_in) == LOADING + NEWS
-
-
-def test_whoever_asks_for_every_line_has_them(stand_in):
     assert said("import sweeper, keras", stand_in, TF_CPP_MIN_LOG_LEVEL="0") == LOADING + NEWS
 
 
@@ -101,11 +99,11 @@ assert not [f for f in sys.meta_path if type(f).__module__.startswith("sweeper")
 
 @pytest.mark.parametrize("driver", [False, True])
 def test_only_where_there_is_no_driver_is_the_missing_gpu_no_news(stand_in, driver, tmp_path):
-    files = (str(tmp_path),) if driver else (str(tmp_path / "none"),)
+    file = tmp_path if driver else tmp_path / "none"
     code = f"""
 import sweeper, tensorflow
 from sweeper.support import tensorflow_start
-tensorflow_start._GPU_FILES = {files!r}
+tensorflow_start._GPU_FILES = ({str(file)!r},)
 tensorflow_start.look_for_gpus()
 """
     # With a driver nothing is listed at all: the study's file may yet choose its devices.
@@ -120,14 +118,7 @@ os.close(2)
 with loading_quietly():
     os.write(1, b'through')
 """
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": f"{stand_in}:{ROOT}"},
-        stdout=subprocess.PIPE,
-        timeout=120,
-        check=True,
-    )
-    assert ended.stdout == b"through"
+    assert run_text(code, stand_in, os.environ).stdout == "through"
 
 
 @pytest.mark.whole

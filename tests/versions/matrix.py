@@ -95,6 +95,14 @@ def environment(cell: Cell, directory: Path) -> Path:
     return python
 
 
+def run_tests(python: Path, directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run tests to their end, whatever fails; nothing that they warn of is an error."""
+    usual = ("-m", "pytest", "-q", "-W", "ignore", "-p", "no:cacheprovider")
+    return subprocess.run(
+        [python, *usual, *words], cwd=directory, capture_output=True, text=True, check=False
+    )
+
+
 _OF_BACKUP = "BackupAndRestore"
 """Callback that sweeper leaves out of a training, because it restores the training itself."""
 
@@ -124,21 +132,7 @@ def keras_tests(python: Path, directory: Path) -> list[str]:
     shutil.copy(Path(__file__).with_name("keras_through_sweeper.py"), directory)
 
     def passed(*plugin: str) -> set[str]:
-        words = [
-            "-m",
-            "pytest",
-            "-q",
-            "-rA",
-            "-W",
-            "ignore",
-            "-p",
-            "no:cacheprovider",
-            *plugin,
-            ".",
-        ]
-        ran = subprocess.run(
-            [python, *words], cwd=directory, capture_output=True, text=True, check=False
-        )
+        ran = run_tests(python, directory, "-rA", *plugin, ".")
         return set(re.findall(r"^PASSED (\S+)", ran.stdout, re.MULTILINE))
 
     own, through = passed(), passed("-p", "keras_through_sweeper")
@@ -155,22 +149,7 @@ def keras_tests(python: Path, directory: Path) -> list[str]:
 def replacements(python: Path) -> list[str]:
     """Run the tests of what is replaced in the libraries; return what fails."""
     files = [ROOT / "tests/train" / name for name in ("test_interception.py", "test_sums.py")]
-    words = [
-        "-m",
-        "pytest",
-        "-q",
-        "-W",
-        "ignore",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        "--noconftest",
-        *files,
-    ]
-    ran = subprocess.run(
-        [python, *words], cwd=python.parent, capture_output=True, text=True, check=False
-    )
+    ran = run_tests(python, python.parent, "-c", os.devnull, "--noconftest", *map(str, files))
     print(f"  {ran.stdout.splitlines()[-1] if ran.stdout else ran.stderr[-600:]}", flush=True)
     return ["tests of replaced functions failed"] if ran.returncode else []
 

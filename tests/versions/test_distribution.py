@@ -18,6 +18,7 @@ SOURCES = (
 )
 """The test that reads the sources, which are not there."""
 
+UV = (sys.executable, "-m", "uv")
 REPOSITORY = "https://example.org/owner/name"
 
 FAST = ("db", "inspection", "search", "spec", "support")
@@ -28,11 +29,10 @@ pytestmark = [pytest.mark.whole, pytest.mark.timeout(1800)]
 def command(*words, cwd, **variables):
     """Run a command to its end; return what it printed."""
     own = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    own |= variables
     ran = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
-        env=own,
+        env=own | variables,
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -52,9 +52,7 @@ def built(tmp_path_factory):
 
 
 def build(tree, made, **variables):
-    command(
-        sys.executable, "-m", "uv", "build", "--quiet", "--out-dir", made, cwd=tree, **variables
-    )
+    command(*UV, "build", "--quiet", "--out-dir", made, cwd=tree, **variables)
 
 
 def metadata_of(built):
@@ -91,21 +89,10 @@ def unpacked(built, directory):
 
 def environment(requirement, directory):
     """Make an environment with the requirement and its ``test`` extra; return its interpreter."""
-    command(sys.executable, "-m", "uv", "venv", "--quiet", directory, cwd=ROOT)
+    command(*UV, "venv", "--quiet", directory, cwd=ROOT)
     python = directory / "bin" / "python"
     wanted = f"{requirement}[test]"
-    command(
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--python",
-        python,
-        wanted,
-        cwd=ROOT,
-    )
+    command(*UV, "pip", "install", "--quiet", "--python", python, wanted, cwd=ROOT)
     return python
 
 

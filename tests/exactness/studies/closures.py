@@ -1,22 +1,19 @@
-"""State in closures, defaults, partials and plain objects that losses, layers and schedules use."""
+"""State in closures, defaults and plain objects that losses, layers, callbacks and their parts use."""
 
-from __future__ import annotations
+import itertools
 
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import (
-    CLASSES,
-    compiled,
-    crossentropy,
-    layers_of,
-    with_loss,
+from pieces import CLASSES, crossentropy, stacked
+from registry import either, identical, refused, study, study_callback, study_model
+
+
+@study_model(
+    "loss-closure-variable",
+    "a tf.Variable in the closure of a loss, which the loss itself moves",
+    identical(),
 )
-from registry import either, identical, study
-
-# A tf.Variable that a loss closes over: a focal loss whose gamma moves with every call.
-
-
 def build_focal(trial):
     gamma = tf.Variable(0.0, trainable=False)
 
@@ -26,20 +23,14 @@ def build_focal(trial):
         chance = tf.reduce_sum(truth * y_pred, axis=-1)
         return -((1.0 - chance) ** gamma) * tf.math.log(chance + 1e-7)
 
-    return with_loss(focal)
+    return stacked(loss=focal)
 
 
-study(
-    "loss-closure-variable",
-    "a tf.Variable in the closure of a loss, which the loss itself moves",
+@study_model(
+    "loss-closure-counter",
+    "a nonlocal counter in the closure of a loss, in a model that runs eagerly",
     identical(),
-    model=build_focal,
 )
-
-
-# A counter in the closure of a loss of an eager model: warm-up of a penalty.
-
-
 def build_counting_loss(trial):
     calls = 0
 
@@ -48,34 +39,19 @@ def build_counting_loss(trial):
         calls += 1
         return crossentropy(y_true, y_pred) * min(1.0, calls / 15)
 
-    return with_loss(warming, run_eagerly=True)
+    return stacked(loss=warming, run_eagerly=True)
 
 
-study(
-    "loss-closure-counter",
-    "a nonlocal counter in the closure of a loss, in a model that runs eagerly",
-    identical(),
-    model=build_counting_loss,
+@study_model(
+    "lambda-closure-seed-generator", "a SeedGenerator in the closure of a Lambda layer", identical()
 )
-
-
 def build_seeded_lambda(trial):
     seeds = keras.random.SeedGenerator(11)
 
     def noisy(x):
         return x + 0.3 * keras.random.normal(keras.ops.shape(x), seed=seeds)
 
-    layers = layers_of()
-    layers.insert(2, keras.layers.Lambda(noisy))
-    return compiled(keras.Sequential(layers))
-
-
-study(
-    "lambda-closure-seed-generator",
-    "a SeedGenerator in the closure of a Lambda layer",
-    identical(),
-    model=build_seeded_lambda,
-)
+    return stacked(keras.layers.Lambda(noisy))
 
 
 class Augmenter:
@@ -90,6 +66,11 @@ class Augmenter:
         return (x.numpy() + self.rng.normal(0, 0.02 * self.calls, x.shape)).astype("float32")
 
 
+@study_model(
+    "py-function-object",
+    "a Python object with a RandomState and a counter behind tf.py_function",
+    either("augment"),
+)
 def build_py_function(trial):
     augment = Augmenter(4)
 
@@ -98,50 +79,32 @@ def build_py_function(trial):
         noisy.set_shape(x.shape)
         return tf.stop_gradient(noisy - x) + x
 
-    layers = layers_of()
-    layers.insert(1, keras.layers.Lambda(through, output_shape=lambda shape: shape))
-    return compiled(keras.Sequential(layers))
+    return stacked(before=[keras.layers.Lambda(through, output_shape=lambda shape: shape)])
 
 
-study(
-    "py-function-object",
-    "a Python object with a RandomState and a counter behind tf.py_function",
-    either("augment"),
-    model=build_py_function,
+@study_model(
+    "loss-default-argument", "a mutable default argument of a loss, which counts", identical()
 )
-
-
 def build_default_argument(trial):
     def remembered(y_true, y_pred, memory={}):  # noqa: B006 - that is what people do
         memory["n"] = memory.get("n", 0) + 1
         return crossentropy(y_true, y_pred) * (0.5 + 1 / memory["n"])
 
-    return with_loss(remembered, run_eagerly=True)
+    return stacked(loss=remembered, run_eagerly=True)
 
 
-study(
-    "loss-default-argument",
-    "a mutable default argument of a loss, which counts",
+@study_model(
+    "loss-function-attribute",
+    "a loss that counts its calls in an attribute of the function itself",
     identical(),
-    model=build_default_argument,
 )
-
-
 def build_function_attribute(trial):
     def counted(y_true, y_pred):
         counted.calls += 1
         return crossentropy(y_true, y_pred) / (1 + 0.1 * counted.calls)
 
     counted.calls = 0
-    return with_loss(counted, run_eagerly=True)
-
-
-study(
-    "loss-function-attribute",
-    "a loss that counts its calls in an attribute of the function itself",
-    identical(),
-    model=build_function_attribute,
-)
+    return stacked(loss=counted, run_eagerly=True)
 
 
 class Curriculum:
@@ -164,5 +127,55 @@ study(
     "loss-bound-method-slots",
     "a bound method as the loss; its owner has __slots__ and counts",
     identical(),
-    model=lambda trial: with_loss(Curriculum().loss, run_eagerly=True),
+    model=lambda trial: stacked(loss=Curriculum().loss, run_eagerly=True),
 )
+
+
+class Drifting(keras.regularizers.Regularizer):
+    """A regularizer with a variable of its own."""
+
+    def __init__(self):
+        self.strength = tf.Variable(0.0, trainable=False)
+
+    def __call__(self, weights):
+        self.strength.assign_add(0.001)
+        return self.strength * tf.reduce_sum(weights**2)
+
+
+@study_model(
+    "regularizer-variable",
+    "a regularizer with a tf.Variable that grows with every call",
+    identical(),
+)
+def build_regularized(trial):
+    return stacked(first=keras.layers.Dense(8, "tanh", kernel_regularizer=Drifting()))
+
+
+@study_model(
+    "initializer-closure-generator",
+    "a NumPy generator in the closure of an initializer, used up before training",
+    identical(),
+)
+def build_initializer(trial):
+    rng = np.random.default_rng(2)
+
+    def random_init(shape, dtype=None):
+        return rng.normal(0, 0.3, shape).astype("float32")
+
+    return stacked(first=keras.layers.Dense(8, "tanh", kernel_initializer=random_init))
+
+
+@study_callback(
+    "callback-closure-cycle",
+    "itertools.cycle and itertools.count in a callback's closure",
+    refused("count", "an iterator", "index"),
+)
+def cycling_callbacks(trial):
+    rates = itertools.cycle([0.1, 0.03, 0.01])
+    count = itertools.count(1)
+
+    class Cyclic(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.model.optimizer.learning_rate = next(rates) / next(count) ** 0.1
+
+    return [Cyclic()]

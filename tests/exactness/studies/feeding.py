@@ -3,19 +3,19 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, FEATURES, SAMPLES, samples
-from registry import either, study
+from pieces import BATCH, FEATURES, SAMPLES, batches, samples
+from registry import either, study_data
 
 from sweeper import Data
 
 STEPS = SAMPLES // BATCH
 
 
-def batches(x, y):
-    for start in range(0, len(x), BATCH):
-        yield x[start : start + BATCH], y[start : start + BATCH]
-
-
+@study_data(
+    "epoch-function-global-numpy",
+    "a function of the epoch that permutes by NumPy's global generator",
+    either("epoch_of"),
+)
 def epoch_with_global_numpy(trial):
     x, y = samples()
 
@@ -26,14 +26,11 @@ def epoch_with_global_numpy(trial):
     return Data(train=epoch_of)
 
 
-study(
-    "epoch-function-global-numpy",
-    "a function of the epoch that permutes by NumPy's global generator",
+@study_data(
+    "epoch-function-closure-generator",
+    "a function of the epoch that draws from a generator of its closure, from epoch to epoch",
     either("epoch_of"),
-    data=epoch_with_global_numpy,
 )
-
-
 def epoch_with_closure(trial):
     x, y = samples()
     rng = np.random.default_rng(1)
@@ -45,14 +42,11 @@ def epoch_with_closure(trial):
     return Data(train=epoch_of)
 
 
-study(
-    "epoch-function-closure-generator",
-    "a function of the epoch that draws from a generator of its closure, from epoch to epoch",
-    either("epoch_of"),
-    data=epoch_with_closure,
+@study_data(
+    "from-generator-global-numpy",
+    "Dataset.from_generator whose generator permutes by NumPy's global generator",
+    either("generator"),
 )
-
-
 def from_generator_global(trial):
     x, y = samples()
 
@@ -60,20 +54,9 @@ def from_generator_global(trial):
         for index in np.random.permutation(len(x)):
             yield x[index], y[index]
 
-    signature = (
-        tf.TensorSpec((FEATURES,), tf.float32),
-        tf.TensorSpec((), tf.int64),
-    )
+    signature = (tf.TensorSpec((FEATURES,), tf.float32), tf.TensorSpec((), tf.int64))
     dataset = tf.data.Dataset.from_generator(draw, output_signature=signature)
     return Data(train=dataset.batch(BATCH), steps_per_epoch=STEPS)
-
-
-study(
-    "from-generator-global-numpy",
-    "Dataset.from_generator whose generator permutes by NumPy's global generator",
-    either("generator"),
-    data=from_generator_global,
-)
 
 
 class Transformed(keras.utils.PyDataset):
@@ -91,6 +74,11 @@ class Transformed(keras.utils.PyDataset):
         return self.transform(self.x[part]), self.y[part]
 
 
+@study_data(
+    "pydataset-transform-closure",
+    "a cutout transform with a generator and a list in its closure",
+    either("cutout"),
+)
 def closure_transform(trial):
     rng = np.random.default_rng(2)
     drawn = []
@@ -102,11 +90,3 @@ def closure_transform(trial):
         return x * (1 + 0.001 * len(drawn))
 
     return Data(train=Transformed(*samples(), cutout))
-
-
-study(
-    "pydataset-transform-closure",
-    "a cutout transform with a generator and a list in its closure",
-    either("cutout"),
-    data=closure_transform,
-)

@@ -4,7 +4,7 @@ import random
 
 import keras
 import pandas as pd
-from registry import refused, study
+from registry import refused, study_callback
 
 
 class Lowers(keras.callbacks.Callback):
@@ -14,6 +14,11 @@ class Lowers(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = 0.1 / (1.0 + self.keep(float(logs["loss"])))
 
 
+@study_callback(
+    "series-that-grows",
+    "a series of pandas that a callback appends to in place",
+    refused("SeriesGrows.seen", "a frame or series of pandas", "in a list"),
+)
 class SeriesGrows(Lowers):
     def __init__(self):
         super().__init__()
@@ -24,14 +29,11 @@ class SeriesGrows(Lowers):
         return float(self.seen.mean())
 
 
-study(
-    "series-that-grows",
-    "a series of pandas that a callback appends to in place",
-    refused("SeriesGrows.seen", "a frame or series of pandas", "in a list"),
-    callbacks=lambda trial: [SeriesGrows()],
+@study_callback(
+    "bytearray-counts",
+    "a bytearray of counts that a callback writes into",
+    refused("ByteCounter.counts", "a buffer of bytes", "keep a NumPy array"),
 )
-
-
 class ByteCounter(Lowers):
     def __init__(self):
         super().__init__()
@@ -43,17 +45,12 @@ class ByteCounter(Lowers):
         return float(max(self.counts))
 
 
-study(
-    "bytearray-counts",
-    "a bytearray of counts that a callback writes into",
-    refused("ByteCounter.counts", "a buffer of bytes", "keep a NumPy array"),
-    callbacks=lambda trial: [ByteCounter()],
+@study_callback(
+    "generator-in-a-loop",
+    "a generator that comes back to one line each time, with its iterator on its stack",
+    refused("generator"),
 )
-
-
 class TellsApart(Lowers):
-    """A generator that waits in a loop, always at the same line."""
-
     def __init__(self):
         super().__init__()
         self.cycle = self.rates()
@@ -65,11 +62,3 @@ class TellsApart(Lowers):
 
     def keep(self, loss):
         return next(self.cycle)
-
-
-study(
-    "generator-in-a-loop",
-    "a generator that comes back to one line each time, with its iterator on its stack",
-    refused("generator"),
-    callbacks=lambda trial: [TellsApart()],
-)

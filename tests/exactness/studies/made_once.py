@@ -7,15 +7,14 @@ metrics, variables, losses and schedules with state, preprocessing layers, a fro
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, CLASSES, FEATURES, SAMPLES, compiled, layers_of, samples
-from registry import identical, refused, study
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, pairs, samples, stacked
+from registry import identical, refused, study, study_data, study_model
 
 from sweeper import Data
 
 X, Y = samples()
-PAIRS = tf.data.Dataset.from_tensor_slices((X, Y))
 
-SHUFFLED = PAIRS.shuffle(SAMPLES).batch(BATCH)
+SHUFFLED = pairs().shuffle(SAMPLES).batch(BATCH)
 study(
     "dataset-shuffled-at-top",
     "a dataset of the module, shuffled without a seed",
@@ -27,19 +26,16 @@ study(
 RNG = np.random.default_rng(0)
 
 
-def drawn_data(trial):
-    x = RNG.normal(size=(SAMPLES, FEATURES)).astype("float32")
-    return Data(train=(x, Y), validation_split=0.2, batch_size=BATCH)
-
-
-study(
+@study_data(
     "generator-at-top-in-data-factory",
     "a generator of the module that the data factory draws from",
     identical(),
-    data=drawn_data,
     objective="val_loss",
     steps=4,
 )
+def drawn_data(trial):
+    x = RNG.normal(size=(SAMPLES, FEATURES)).astype("float32")
+    return Data(train=(x, Y), validation_split=0.2, batch_size=BATCH)
 
 
 class Reordered(keras.utils.PyDataset):
@@ -96,19 +92,16 @@ class Tracked(keras.Model):
         return [LOSS_TRACKER]
 
 
+@study_model(
+    "step-with-objects-at-top",
+    "a train_step with a metric, a counter, a trained variable and a seed generator of the module",
+    identical(),
+)
 def tracked_model(trial):
     inputs = keras.Input((FEATURES,))
     model = Tracked(inputs, keras.layers.Dense(CLASSES)(inputs))
     model.compile(optimizer=keras.optimizers.SGD(0.1, 0.9))
     return model
-
-
-study(
-    "step-with-objects-at-top",
-    "a train_step with a metric, a counter, a trained variable and a seed generator of the module",
-    identical(),
-    model=tracked_model,
-)
 
 
 class Counting(keras.optimizers.schedules.LearningRateSchedule):
@@ -127,9 +120,7 @@ study(
     "schedule-with-count-at-top",
     "a schedule object of the module that counts its calls, eagerly",
     identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()), keras.optimizers.SGD(COUNTING), run_eagerly=True
-    ),
+    model=lambda trial: stacked(optimizer=keras.optimizers.SGD(COUNTING), run_eagerly=True),
 )
 
 DECAY = keras.optimizers.schedules.ExponentialDecay(0.2, 4, 0.8)
@@ -164,63 +155,36 @@ study(
 )
 
 
-def normalized_model(trial):
-    return compiled(
-        keras.Sequential([keras.Input((FEATURES,)), NORMALIZATION, *layers_of()[1:]]),
-        keras.optimizers.SGD(DECAY),
-    )
-
-
-study(
+@study_model(
     "preprocessing-at-top-in-model",
     "an adapted layer and a schedule of the module in the model",
     identical(),
-    model=normalized_model,
 )
+def normalized_model(trial):
+    return stacked(before=[NORMALIZATION], optimizer=keras.optimizers.SGD(DECAY))
+
 
 BASE = keras.Sequential(
-    [
-        keras.Input((FEATURES,)),
-        keras.layers.Dense(8, "relu"),
-        keras.layers.BatchNormalization(),
-    ]
+    [keras.Input((FEATURES,)), keras.layers.Dense(8, "relu"), keras.layers.BatchNormalization()]
 )
 BASE.trainable = False
 
 
-def on_base(trial):
-    return compiled(keras.Sequential([keras.Input((FEATURES,)), BASE, *layers_of()[1:]]))
-
-
-study(
+@study_model(
     "frozen-network-at-top",
     "a frozen network of the module as the first part of the model",
     identical(),
-    model=on_base,
 )
+def on_base(trial):
+    return stacked(before=[BASE])
+
 
 OPEN_BASE = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(FEATURES, name="trunk")])
 study(
     "trainable-network-at-top",
     "a network of the module that is trained: it would not begin from fresh weights",
     refused("model", "OPEN_BASE", "build"),
-    model=lambda trial: compiled(
-        keras.Sequential([keras.Input((FEATURES,)), OPEN_BASE, *layers_of()[1:]])
-    ),
-)
-
-AUGMENTATION = keras.Sequential(
-    [keras.layers.Normalization(), keras.layers.GaussianNoise(0.3), keras.layers.Dropout(0.1)]
-)
-AUGMENTATION.layers[0].adapt(X)
-
-
-FLIP = keras.layers.GaussianNoise(0.3)
-study(
-    "random-layer-at-top-in-data",
-    "a random layer of the module in the function of a dataset, which reads ahead of the training",
-    identical(),
-    data=lambda trial: Data(train=SHUFFLED.map(lambda x, y: (FLIP(x, training=True), y))),
+    model=lambda trial: stacked(before=[OPEN_BASE]),
 )
 
 NOISED = SHUFFLED.map(lambda x, y: (x + keras.random.normal(tf.shape(x), stddev=0.1), y))

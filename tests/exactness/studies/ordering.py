@@ -1,21 +1,22 @@
-"""Order and identity: sets, shared objects, aliases, structures that go round in a circle."""
+"""Order and identity: sets, weak references, and streams in memory."""
 
 import io
 import weakref
 
 import keras
-import numpy as np
-from pieces import build_eager
-from registry import either, identical, refused, study
+from registry import identical, refused, study, study_callback
 
 
 def rate(callback, value):
     callback.model.optimizer.learning_rate = 0.1 / (1 + float(value))
 
 
+@study_callback(
+    "set-of-ints-order",
+    "a set whose order of iteration comes from what was added and removed before",
+    refused("FirstOfSet.open", "is a set", "dict.fromkeys"),
+)
 class FirstOfSet(keras.callbacks.Callback):
-    """Goes by the order in which a set of whole numbers is iterated."""
-
     def __init__(self):
         super().__init__()
         self.open = set()
@@ -29,17 +30,12 @@ class FirstOfSet(keras.callbacks.Callback):
         rate(self, next(iter(self.open)) / 100)
 
 
-study(
-    "set-of-ints-order",
-    "a set whose order of iteration comes from what was added and removed before",
-    refused("FirstOfSet.open", "is a set", "dict.fromkeys"),
-    callbacks=lambda trial: [FirstOfSet()],
+@study_callback(
+    "set-that-grows",
+    "a set of whole numbers that only grows",
+    refused("SeenInEpoch.seen", "is a set", "dict.fromkeys"),
 )
-
-
 class SeenInEpoch(keras.callbacks.Callback):
-    """Adds each batch to a set, and sets the rate by their number."""
-
     def __init__(self):
         super().__init__()
         self.seen = set()
@@ -47,14 +43,6 @@ class SeenInEpoch(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.seen.add(batch)
         rate(self, len(self.seen))
-
-
-study(
-    "set-that-grows",
-    "a set of whole numbers that only grows",
-    refused("SeenInEpoch.seen", "is a set", "dict.fromkeys"),
-    callbacks=lambda trial: [SeenInEpoch()],
-)
 
 
 class LooksUp(keras.callbacks.Callback):
@@ -78,73 +66,16 @@ study(
 )
 
 
-SHARED = []
-
-
-class Appends(keras.callbacks.Callback):
-    """Holds the module's list under a name of its own."""
-
-    def __init__(self):
-        super().__init__()
-        self.own = SHARED
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.own.append(logs["loss"])
-
-
-class SumsModule(keras.callbacks.Callback):
-    """Reads the module's list by its own name."""
-
-    def on_train_batch_begin(self, batch, logs=None):
-        rate(self, sum(SHARED))
-
-
-study(
-    "list-shared-with-module",
-    "a list that is an attribute of a callback and a name of the module",
-    either("SHARED"),
-    callbacks=lambda trial: [Appends(), SumsModule()],
-)
-
-
 class Node:
-    """A node of a tree that knows its parent."""
-
-    def __init__(self, parent=None):
-        self.parent = parent
-        self.children = []
-        self.visits = 0
+    """Is a key."""
 
 
-class Searches(keras.callbacks.Callback):
-    """A search tree that goes round: parents know children, children know parents."""
-
-    def __init__(self):
-        super().__init__()
-        self.root = Node()
-        self.at = self.root
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.at.visits += 1
-        if self.at.visits > 1 or self.at.parent is None:
-            self.at.children.append(Node(self.at))
-            self.at = self.at.children[-1]
-        else:
-            self.at = self.at.parent
-        rate(self, self.root.visits + len(self.root.children) * 0.1 + self.at.visits)
-
-
-study(
-    "tree-with-parents",
-    "objects that refer to each other in a circle, and a cursor into them",
-    either("root"),
-    callbacks=lambda trial: [Searches()],
+@study_callback(
+    "weak-key-dictionary",
+    "a WeakKeyDictionary that grows and shrinks with a list of objects",
+    refused("by_node", "weak references", "use a dict"),
 )
-
-
 class Weakly(keras.callbacks.Callback):
-    """A weak dictionary beside the list that keeps its keys alive."""
-
     def __init__(self):
         super().__init__()
         self.alive = []
@@ -158,17 +89,12 @@ class Weakly(keras.callbacks.Callback):
         rate(self, sum(self.by_node.values()))
 
 
-study(
-    "weak-key-dictionary",
-    "a WeakKeyDictionary that grows and shrinks with a list of objects",
-    refused("by_node", "weak references", "use a dict"),
-    callbacks=lambda trial: [Weakly()],
+@study_callback(
+    "stream-in-memory",
+    "a StringIO that a callback writes to",
+    refused("WritesText.text", "a stream in memory", "in a list"),
 )
-
-
 class WritesText(keras.callbacks.Callback):
-    """Writes to a stream in memory, and sets the rate by its length."""
-
     def __init__(self):
         super().__init__()
         self.text = io.StringIO()
@@ -176,37 +102,3 @@ class WritesText(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.text.write(f"{batch} ")
         rate(self, len(self.text.getvalue()))
-
-
-study(
-    "stream-in-memory",
-    "a StringIO that a callback writes to",
-    refused("WritesText.text", "a stream in memory", "in a list"),
-    callbacks=lambda trial: [WritesText()],
-)
-
-
-class Structured(keras.callbacks.Callback):
-    """A structured array as a ring buffer, and an array of strings that is written into."""
-
-    def __init__(self):
-        super().__init__()
-        self.rows = np.zeros(6, dtype=[("step", "i4"), ("loss", "f4")])
-        self.names = np.array(["none"] * 6, dtype="U12")
-        self.step = 0
-
-    def on_train_batch_end(self, batch, logs=None):
-        at = self.step % 6
-        self.rows[at] = (self.step, logs["loss"])
-        self.names[at] = f"batch {batch}"
-        self.step += 1
-        rate(self, self.rows["loss"].sum() + sum(len(n) for n in self.names) / 100)
-
-
-study(
-    "structured-and-string-arrays",
-    "a structured array and an array of strings that a callback writes into",
-    either("rows"),
-    model=build_eager,
-    callbacks=lambda trial: [Structured()],
-)

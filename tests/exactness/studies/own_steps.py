@@ -1,58 +1,10 @@
-"""Steps of one's own: GANs, teachers, Reptile, helpers that are traced, models that count."""
+"""Optimizers, steps and layers of one's own that count or keep a tensor."""
 
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import compiled, layers_of
-from registry import identical, study
-
-
-class Wrapping(keras.Model):
-    """A model around the usual one."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner = keras.Sequential(layers_of())
-
-    def call(self, x, training=False):
-        return self.inner(x, training=training)
-
-    def step(self, x, y):
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(x, y, self(x, training=True))
-        variables = self.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        return loss
-
-
-class Teacher(Wrapping):
-    """A mean teacher: an average of the weights in a second network."""
-
-    def __init__(self):
-        super().__init__()
-        self.teacher = keras.Sequential(layers_of())
-        self.teacher.trainable = False
-
-    def train_step(self, data):
-        x, y = data
-        with tf.GradientTape() as tape:
-            predicted = self(x, training=True)
-            gap = tf.reduce_mean((predicted - self.teacher(x, training=True)) ** 2)
-            loss = self.compute_loss(x, y, predicted) + gap
-        variables = self.inner.trainable_variables
-        self.optimizer.apply(tape.gradient(loss, variables), variables)
-        for mean, weight in zip(self.teacher.weights, self.inner.weights, strict=False):
-            if mean.dtype == "float32":
-                mean.assign(0.9 * mean + 0.1 * weight)
-        return {"loss": loss}
-
-
-study(
-    "mean-teacher",
-    "a teacher network that follows the student, traced",
-    identical(),
-    model=lambda trial: compiled(Teacher()),
-)
+from pieces import CLASSES, FEATURES, Wrapping, compiled, stacked
+from registry import either, identical, study, study_model
 
 
 class Clipped(keras.optimizers.SGD):
@@ -73,7 +25,48 @@ study(
     "optimizer-with-python-list",
     "an optimizer that clips by the median of a Python list of norms, eagerly",
     identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()), Clipped(learning_rate=0.1), run_eagerly=True
-    ),
+    model=lambda trial: stacked(optimizer=Clipped(learning_rate=0.1), run_eagerly=True),
 )
+
+
+@study_model(
+    "python-counter-in-traced-step",
+    "a Python counter in a traced train_step, which counts tracings",
+    identical(),
+)
+class TracedCounter(Wrapping):
+    def __init__(self):
+        super().__init__()
+        self.traced = 0
+
+    def train_step(self, data):
+        self.traced += 1
+        x, y = data
+        return {"loss": self.step(x * (1 + 0.1 * self.traced), y)}
+
+
+class Spectral(keras.layers.Layer):
+    """Power iteration whose vector is a plain tensor attribute, eagerly."""
+
+    def __init__(self):
+        super().__init__()
+        self.vector = tf.ones([8, 1])
+
+    def call(self, x):
+        if tf.inside_function():
+            return x
+        self.vector = tf.linalg.l2_normalize(
+            tf.matmul(x, tf.matmul(x, self.vector), transpose_a=True) + 0.1 * self.vector
+        )
+        return x / (1 + 0.1 * tf.reduce_sum(self.vector))
+
+
+@study_model(
+    "power-iteration-tensor",
+    "a layer that keeps a tensor in a plain attribute and replaces it, eagerly",
+    either("vector"),
+)
+def build_spectral(trial):
+    first = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(8, "tanh")])
+    head = keras.layers.Dense(CLASSES, "softmax")
+    return compiled(keras.Sequential([first, Spectral(), head]), run_eagerly=True)

@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from sweeper import Data
 
@@ -23,10 +24,23 @@ def load_validated(trial):
     return Data(train=samples(), validation=samples(4, 16), batch_size=BATCH)
 
 
-def layers_of():
+def pairs(**options):
+    """The samples one by one, as a dataset."""
+    return tf.data.Dataset.from_tensor_slices(samples(**options))
+
+
+def batches(x, y):
+    for start in range(0, len(x), BATCH):
+        yield x[start : start + BATCH], y[start : start + BATCH]
+
+
+def layers_of(*after, first=None, before=()):
+    """Layers of the usual model; ``after`` follow the ``first`` dense one, and ``before`` precede it."""
     return [
         keras.Input((FEATURES,)),
-        keras.layers.Dense(8, activation="tanh"),
+        *before,
+        first or keras.layers.Dense(8, activation="tanh"),
+        *after,
         keras.layers.Dropout(0.25),
         keras.layers.Dense(CLASSES, activation="softmax"),
     ]
@@ -37,17 +51,37 @@ def compiled(model, optimizer=None, loss="sparse_categorical_crossentropy", **op
     return model
 
 
+def stacked(*after, first=None, before=(), optimizer=None, **options):
+    """The usual model with further layers, as `layers_of` has them."""
+    model = keras.Sequential(layers_of(*after, first=first, before=before))
+    return compiled(model, optimizer, **options)
+
+
 def build_model(trial):
-    return compiled(keras.Sequential(layers_of()), metrics=["accuracy"])
+    return stacked(metrics=["accuracy"])
 
 
 def build_eager(trial):
-    return compiled(keras.Sequential(layers_of()), run_eagerly=True)
+    return stacked(run_eagerly=True)
 
 
 def crossentropy(y_true, y_pred):
     return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
 
 
-def with_loss(loss, **options):
-    return compiled(keras.Sequential(layers_of()), loss=loss, **options)
+class Wrapping(keras.Model):
+    """A model around the usual one."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = keras.Sequential(layers_of())
+
+    def call(self, x, training=False):
+        return self.inner(x, training=training)
+
+    def step(self, x, y):
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        variables = self.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss

@@ -1,17 +1,7 @@
-"""A project's own module beside the study file: settings and counters that its code changes."""
-
-import numpy as np
+"""A project's own module beside the study file: settings and a counter that its code changes."""
 
 STEP = 0
-RNG = np.random.default_rng(8)
 SETTINGS = {"rate": 0.1, "decay": 0.97}
-
-
-class Registry:
-    """Keeps what was seen, for the whole project."""
-
-    total = 0.0
-    seen = []  # noqa: RUF012 - a class attribute on purpose
 
 
 def next_rate():

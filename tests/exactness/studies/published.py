@@ -1,19 +1,24 @@
-"""Callbacks as scripts and packages publish them: warm-up, averaging, cycles, snapshots, curricula."""
+"""Callbacks as scripts and packages publish them: warm-up, averaging, snapshots, curricula, noise."""
 
 import collections
 
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, compiled, layers_of, load_validated, samples
-from registry import either, identical, study
+from pieces import BATCH, load_validated, samples
+from registry import either, identical, study_callback, study_data
 
 from sweeper import Data
 
 
+@study_callback(
+    "ema-for-validation",
+    "averaged weights in variables made in on_train_begin, swapped in for validation",
+    identical(),
+    data=load_validated,
+    objective="val_loss",
+)
 class EMA(keras.callbacks.Callback):
-    """An exponential average of the weights that replaces them for validation."""
-
     def __init__(self):
         super().__init__()
         self.shadow = None
@@ -33,32 +38,12 @@ class EMA(keras.callbacks.Callback):
         self.model.set_weights(self.backup)
 
 
-study(
-    "ema-for-validation",
-    "averaged weights in variables made in on_train_begin, swapped in for validation",
-    identical(),
-    data=load_validated,
-    callbacks=lambda trial: [EMA()],
-    objective="val_loss",
+@study_callback(
+    "snapshot-ensemble",
+    "a list of cloned models that grows, whose mean goes back into the model",
+    either("members", by=2),
 )
-
-
-study(
-    "averages-left-in-the-model",
-    "averaged weights that SwapEMAWeights leaves in the model from each epoch's end to the next epoch",
-    identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()), keras.optimizers.Adam(0.05, use_ema=True, ema_momentum=0.7)
-    ),
-    data=load_validated,
-    callbacks=lambda trial: [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)],
-    objective="val_loss",
-)
-
-
 class Snapshots(keras.callbacks.Callback):
-    """A snapshot ensemble: keeps whole models, cloned at the ends of cycles."""
-
     def __init__(self):
         super().__init__()
         self.members = []
@@ -70,14 +55,6 @@ class Snapshots(keras.callbacks.Callback):
             self.members.append(member)
         mean = np.mean([m.get_weights()[0] for m in self.members], axis=0)
         self.model.layers[0].kernel.assign(0.5 * (self.model.layers[0].kernel.value + mean))
-
-
-study(
-    "snapshot-ensemble",
-    "a list of cloned models that grows, whose mean goes back into the model",
-    either("members", by=2),
-    callbacks=lambda trial: [Snapshots()],
-)
 
 
 class Curriculum:
@@ -104,6 +81,12 @@ class Moves(keras.callbacks.Callback):
 _pacing = {}
 
 
+@study_data(
+    "curriculum-by-callback",
+    "a curriculum object in the data function's closure, moved by a callback",
+    either("curriculum", by=2),
+    callbacks=lambda trial: [Moves(_pacing["curriculum"])],
+)
 def paced_data(trial):
     curriculum = _pacing["curriculum"] = Curriculum()
     x, y = samples()
@@ -119,10 +102,19 @@ def paced_data(trial):
     return Data(train=paced)
 
 
-study(
-    "curriculum-by-callback",
-    "a curriculum object in the data function's closure, moved by a callback",
-    either("curriculum", by=2),
-    data=paced_data,
-    callbacks=lambda trial: [Moves(_pacing["curriculum"])],
+@study_callback(
+    "annealed-weight-noise",
+    "noise on the weights from a Philox generator and from NumPy's global one",
+    identical(),
 )
+class NoisyGradients(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.rng = np.random.Generator(np.random.Philox(3))
+        self.scale = 0.05
+
+    def on_train_batch_end(self, batch, logs=None):
+        kernel = self.model.layers[0].kernel
+        noise = self.rng.normal(0, self.scale, kernel.shape) + np.random.normal(0, 1e-3)
+        kernel.assign(kernel.value + noise.astype("float32"))
+        self.scale *= 0.95

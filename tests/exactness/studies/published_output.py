@@ -3,7 +3,7 @@
 import time
 
 import keras
-from registry import either, identical, study
+from registry import either, identical, study, study_callback
 
 
 class Bar:
@@ -39,6 +39,7 @@ study(
     ],
 )
 
+
 study(
     "bar-without-output-only",
     "the same bar, which nothing exempts: its file moves on",
@@ -47,6 +48,11 @@ study(
 )
 
 
+@study_callback(
+    "output-only-in-closure",
+    "a dictionary of objects in a closure, given to trial.output_only",
+    identical(),
+)
 def closure_output(trial):
     written = trial.output_only({"lines": 0, "seen": object()})
 
@@ -57,17 +63,10 @@ def closure_output(trial):
     return [keras.callbacks.LambdaCallback(on_train_batch_end=note)]
 
 
-study(
-    "output-only-in-closure",
-    "a dictionary of objects in a closure, given to trial.output_only",
-    identical(),
-    callbacks=closure_output,
+@study_callback(
+    "time-history", "a callback that keeps how long each batch took", identical(), clocks=True
 )
-
-
 class TimeHistory(keras.callbacks.Callback):
-    """Times every batch and every epoch, as benchmark scripts do."""
-
     def on_train_begin(self, logs=None):
         self.times = []
 
@@ -76,12 +75,3 @@ class TimeHistory(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         self.times.append(time.perf_counter() - self.began)
-
-
-study(
-    "time-history",
-    "a callback that keeps how long each batch took",
-    identical(),
-    callbacks=lambda trial: [TimeHistory()],
-    clocks=True,
-)

@@ -7,8 +7,8 @@ import random
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, CLASSES, FEATURES, SAMPLES, samples
-from registry import either, identical, refused, study
+from pieces import BATCH, CLASSES, FEATURES, SAMPLES, pairs, samples
+from registry import either, identical, refused, study, study_callback, study_data
 
 from sweeper import Data
 
@@ -70,46 +70,18 @@ study(
 )
 
 
-def chained(trial):
-    x, y = samples()
-    source = (
-        tf.data.Dataset.range(4)
-        .interleave(
-            lambda i: tf.data.Dataset.from_tensor_slices((x, y)).shard(4, i), cycle_length=2
-        )
-        .cache()
-        .shuffle(16, seed=3)
-        .repeat()
-        .batch(BATCH)
-    )
-    return Data(train=source, steps_per_epoch=4)
-
-
-study(
-    "dataset-interleave-cache-shuffle-repeat",
-    "interleave, cache, a seeded shuffle and repeat, with steps_per_epoch",
-    identical(),
-    data=chained,
-    steps=4,
+@study_data(
+    "dataset-map-closure-generator",
+    "a dataset's map with a tf.random.Generator in its closure",
+    either("map"),
 )
-
-
 def mapped_generator(trial):
-    x, y = samples()
     generator = tf.random.Generator.from_seed(3)
 
     def jittered(xs, ys):
         return xs + generator.normal(tf.shape(xs), stddev=0.2), ys
 
-    return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).map(jittered))
-
-
-study(
-    "dataset-map-closure-generator",
-    "a dataset's map with a tf.random.Generator in its closure",
-    either("map"),
-    data=mapped_generator,
-)
+    return Data(train=pairs().batch(BATCH).map(jittered))
 
 
 class Noises:
@@ -122,8 +94,12 @@ class Noises:
         return (xs + self.rng.normal(0, 0.2, xs.shape)).astype("float32")
 
 
+@study_data(
+    "dataset-map-numpy-function",
+    "a dataset's map through tf.numpy_function into an object with a generator",
+    either("map"),
+)
 def mapped_python(trial):
-    x, y = samples()
     noises = Noises()
 
     def jittered(xs, ys):
@@ -131,34 +107,22 @@ def mapped_python(trial):
         noisy.set_shape((None, FEATURES))
         return noisy, ys
 
-    return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).map(jittered))
+    return Data(train=pairs().batch(BATCH).map(jittered))
 
 
-study(
-    "dataset-map-numpy-function",
-    "a dataset's map through tf.numpy_function into an object with a generator",
+@study_data(
+    "dataset-map-closure-variable",
+    "a dataset's map that counts classes in a tf.Variable and weighs by it",
     either("map"),
-    data=mapped_python,
 )
-
-
 def tabled(trial):
-    x, y = samples()
     counts = tf.Variable(tf.zeros([CLASSES]), trainable=False)
 
     def weighted(xs, ys):
         counts.scatter_add(tf.IndexedSlices(tf.ones_like(ys, tf.float32), ys))
         return xs, ys, 1.0 / (1.0 + tf.gather(counts, ys))
 
-    return Data(train=tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH).map(weighted))
-
-
-study(
-    "dataset-map-closure-variable",
-    "a dataset's map that counts classes in a tf.Variable and weighs by it",
-    either("map"),
-    data=tabled,
-)
+    return Data(train=pairs().batch(BATCH).map(weighted))
 
 
 class Pairs(keras.utils.PyDataset):
@@ -185,8 +149,7 @@ ROTATE = keras.layers.RandomRotation(0.3)
 
 
 def rows_as_images():
-    x, y = samples()
-    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(SAMPLES).batch(BATCH)
+    return pairs().shuffle(SAMPLES).batch(BATCH)
 
 
 def turn(x, y):
@@ -194,26 +157,21 @@ def turn(x, y):
     return tf.reshape(images, (-1, FEATURES)), y
 
 
-def rotated(trial):
-    pairs = rows_as_images().map(turn, num_parallel_calls=tf.data.AUTOTUNE)
-    return Data(train=pairs.prefetch(tf.data.AUTOTUNE))
-
-
-study(
+@study_data(
     "dataset-map-random-layer",
     "a random layer of the module in a dataset's map, which reads ahead",
     identical(),
-    data=rotated,
 )
+def rotated(trial):
+    images = rows_as_images().map(turn, num_parallel_calls=tf.data.AUTOTUNE)
+    return Data(train=images.prefetch(tf.data.AUTOTUNE))
 
 
 study(
     "dataset-cached-random-layer",
     "a random layer of the module in a dataset's map before a cache, which keeps the first epoch's",
     refused("writes a variable"),
-    data=lambda trial: Data(
-        train=tf.data.Dataset.from_tensor_slices(samples()).batch(BATCH).map(turn).cache()
-    ),
+    data=lambda trial: Data(train=pairs().batch(BATCH).map(turn).cache()),
 )
 study(
     "dataset-endless-random-layer",
@@ -228,35 +186,25 @@ study(
 NUMBERS = keras.random.SeedGenerator(7)
 
 
-class Draws(keras.callbacks.Callback):
-    """Draws from the dataset's generator after each batch, while the dataset reads ahead."""
-
-    def on_train_batch_end(self, batch, logs=None):
-        keras.random.uniform((), seed=NUMBERS)
-
-
-study(
+@study_callback(
     "dataset-generator-in-callback",
     "a SeedGenerator in a dataset's map that a callback draws from as well",
     refused("is written by a function of a dataset"),
     data=lambda trial: Data(
         train=rows_as_images().map(lambda x, y: (x + keras.random.uniform((), seed=NUMBERS), y))
     ),
-    callbacks=lambda trial: [Draws()],
 )
+class Draws(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        keras.random.uniform((), seed=NUMBERS)
 
 
-def noisy(trial):
+@study_data(
+    "dataset-map-random-op", "tf.random.normal in a dataset's map, which reads ahead", identical()
+)
+def blurred(trial):
     def blur(x, y):
         return x + tf.random.normal(tf.shape(x), stddev=0.1), y
 
-    pairs = rows_as_images().map(blur, num_parallel_calls=tf.data.AUTOTUNE)
-    return Data(train=pairs.prefetch(tf.data.AUTOTUNE))
-
-
-study(
-    "dataset-map-random-op",
-    "tf.random.normal in a dataset's map, which reads ahead",
-    identical(),
-    data=noisy,
-)
+    images = rows_as_images().map(blur, num_parallel_calls=tf.data.AUTOTUNE)
+    return Data(train=images.prefetch(tf.data.AUTOTUNE))

@@ -11,37 +11,23 @@ import threading
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import (
-    CLASSES,
-    FEATURES,
-    compiled,
-    crossentropy,
-    layers_of,
-    with_loss,
+from pieces import CLASSES, FEATURES, Wrapping, compiled, crossentropy, stacked
+from registry import identical, study_model
+
+
+@study_model(
+    "call-over-fixed-teacher",
+    "a teacher in the closure of a model's call, which is never trained",
+    identical(),
 )
-from registry import identical, study
-
-
 def over_teacher(trial):
     teacher = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES, "softmax")])
 
-    class Distilled(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.inner = keras.Sequential(layers_of())
-
+    class Distilled(Wrapping):
         def call(self, x, training=False):
             return self.inner(x, training=training) * 0.9 + 0.1 * teacher(x)
 
     return compiled(Distilled())
-
-
-study(
-    "call-over-fixed-teacher",
-    "a teacher in the closure of a model's call, which is never trained",
-    identical(),
-    model=over_teacher,
-)
 
 
 class Kind(enum.Flag):
@@ -51,6 +37,9 @@ class Kind(enum.Flag):
     SCALED = enum.auto()
 
 
+@study_model(
+    "loss-over-static-table", "a StaticHashTable in the closure of a traced loss", identical()
+)
 def over_static_table(trial):
     table = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer([0, 1, 2], [1.0, 0.5, 0.8]), 1.0
@@ -60,17 +49,14 @@ def over_static_table(trial):
         keys = tf.cast(tf.reshape(y_true, [-1]), tf.int32)
         return crossentropy(y_true, y_pred) * table.lookup(keys)
 
-    return with_loss(weighted)
+    return stacked(loss=weighted)
 
 
-study(
-    "loss-over-static-table",
-    "a StaticHashTable in the closure of a traced loss",
+@study_model(
+    "loss-over-plain-values",
+    "a loss over arguments, a local named tuple, flags, partials, a lock and iterators never advanced",
     identical(),
-    model=over_static_table,
 )
-
-
 def over_plain_values(trial, **options):
     given = argparse.Namespace(smoothing=0.1, names=np.array(["a", "b"]))
     Weights = collections.namedtuple("Weights", "first second")  # noqa: PYI024 - as people write
@@ -86,12 +72,4 @@ def over_plain_values(trial, **options):
         assert not waiting.gi_running
         return found * sum(table[k] for k in Kind) * (1 - given.smoothing) + len(given.names)
 
-    return with_loss(loss, **options)
-
-
-study(
-    "loss-over-plain-values",
-    "a loss over arguments, a local named tuple, flags, partials, a lock and iterators never advanced",
-    identical(),
-    model=over_plain_values,
-)
+    return stacked(loss=loss, **options)

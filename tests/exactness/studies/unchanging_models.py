@@ -10,28 +10,22 @@ import weakref
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import (
-    BATCH,
-    CLASSES,
-    FEATURES,
-    compiled,
-    crossentropy,
-    layers_of,
-    samples,
-)
-from registry import identical, study
+from pieces import BATCH, CLASSES, FEATURES, Wrapping, crossentropy, pairs, samples
+from registry import identical, study, study_callback, study_data, study_model
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from sweeper import Data
 
 
-class Configured(keras.Model):
-    """A model with a logger, a pattern, a namespace and names that never change."""
-
+@study_model(
+    "model-attributes-unchanging",
+    "a model with a logger, a pattern and a namespace, traced",
+    identical(),
+)
+class Configured(Wrapping):
     def __init__(self):
         super().__init__()
-        self.inner = keras.Sequential(layers_of())
         self.log = logging.getLogger("model")
         self.pattern = re.compile("kernel")
         self.config = types.SimpleNamespace(names=np.array(["a", "b"]), scale=0.5)
@@ -53,14 +47,11 @@ class Configured(keras.Model):
         return {"loss": loss}
 
 
-study(
-    "model-attributes-unchanging",
-    "a model with a logger, a pattern and a namespace, traced",
+@study_data(
+    "data-over-pipeline",
+    "a function of the epoch over a fitted pipeline of scikit-learn",
     identical(),
-    model=lambda trial: compiled(Configured()),
 )
-
-
 def scaled_data(trial):
     x, y = samples()
     pipeline = make_pipeline(StandardScaler(), MinMaxScaler()).fit(x)
@@ -73,14 +64,6 @@ def scaled_data(trial):
             yield pipeline.transform(x[chosen]).astype("float32"), y[chosen]
 
     return Data(train=epoch_of)
-
-
-study(
-    "data-over-pipeline",
-    "a function of the epoch over a fitted pipeline of scikit-learn",
-    identical(),
-    data=scaled_data,
-)
 
 
 class Lazy(keras.utils.PyDataset):
@@ -113,6 +96,11 @@ study(
 )
 
 
+@study_data(
+    "data-over-open-file-by-position",
+    "a function of the epoch that seeks in an open file before it reads",
+    identical(),
+)
 def by_handles(trial):
     x, y = samples()
     path = trial.directory / "x.bin"
@@ -127,14 +115,6 @@ def by_handles(trial):
         handle.seek(0)
 
     return Data(train=epoch_of)
-
-
-study(
-    "data-over-open-file-by-position",
-    "a function of the epoch that seeks in an open file before it reads",
-    identical(),
-    data=by_handles,
-)
 
 
 class Many(keras.callbacks.Callback):
@@ -156,6 +136,11 @@ class Kept:
     scale = 0.5
 
 
+@study_callback(
+    "closure-over-weak-dictionary",
+    "a WeakValueDictionary in a closure, and its value in a default argument",
+    identical(),
+)
 def with_weak(trial):
     kept = Kept()
     by_kept = weakref.WeakValueDictionary(kept=kept)
@@ -166,17 +151,13 @@ def with_weak(trial):
     return [Many(scale)]
 
 
-study(
-    "closure-over-weak-dictionary",
-    "a WeakValueDictionary in a closure, and its value in a default argument",
+@study_callback(
+    "closure-over-dataset",
+    "a callback over a held-out tf.data.Dataset, read whole at every epoch's end",
     identical(),
-    callbacks=with_weak,
 )
-
-
 def with_dataset(trial):
-    x, y = samples()
-    held_out = tf.data.Dataset.from_tensor_slices((x, y)).batch(20)
+    held_out = pairs().batch(20)
 
     class Evaluates(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -188,14 +169,11 @@ def with_dataset(trial):
     return [Evaluates()]
 
 
-study(
-    "closure-over-dataset",
-    "a callback over a held-out tf.data.Dataset, read whole at every epoch's end",
+@study_callback(
+    "closure-over-compiled-reference",
+    "a compiled reference model whose predict a callback calls, beside the model's own",
     identical(),
-    callbacks=with_dataset,
 )
-
-
 def with_predictions(trial):
     reference = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(CLASSES)])
     reference.compile("adam", "mse")
@@ -207,11 +185,3 @@ def with_predictions(trial):
             self.model.optimizer.learning_rate = 0.05 + 0.02 * float(np.tanh(gap))
 
     return [Compares()]
-
-
-study(
-    "closure-over-compiled-reference",
-    "a compiled reference model whose predict a callback calls, beside the model's own",
-    identical(),
-    callbacks=with_predictions,
-)

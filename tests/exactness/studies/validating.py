@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import tensorflow as tf
-from pieces import BATCH, build_model, compiled, layers_of, samples
-from registry import either, identical, study
+from pieces import BATCH, load_validated, pairs, samples, stacked
+from registry import either, identical, study, study_data
 
 from sweeper import Data
 
@@ -15,16 +15,19 @@ study(
     data=lambda trial: Data(
         train=samples(),
         batch_size=BATCH,
-        validation=tf.data.Dataset.from_tensor_slices(samples(4, 48))
-        .shuffle(48, seed=2)
-        .batch(BATCH)
-        .repeat(),
+        validation=pairs(seed=4, count=48).shuffle(48, seed=2).batch(BATCH).repeat(),
         validation_steps=3,
     ),
     objective="val_loss",
 )
 
 
+@study_data(
+    "validation-from-generator",
+    "an endless from_generator for validation, whose generator's numbers go on",
+    either("generator"),
+    objective="val_loss",
+)
 def validated_by_generator(trial):
     rng = np.random.default_rng(3)
     x, y = samples(4, 48)
@@ -34,21 +37,9 @@ def validated_by_generator(trial):
             chosen = rng.integers(len(x), size=BATCH)
             yield x[chosen], y[chosen]
 
-    signature = (
-        tf.TensorSpec((None, x.shape[1]), tf.float32),
-        tf.TensorSpec((None,), tf.int64),
-    )
+    signature = (tf.TensorSpec((None, x.shape[1]), tf.float32), tf.TensorSpec((None,), tf.int64))
     endless = tf.data.Dataset.from_generator(drawn, output_signature=signature)
     return Data(train=samples(), batch_size=BATCH, validation=endless, validation_steps=2)
-
-
-study(
-    "validation-from-generator",
-    "an endless from_generator for validation, whose generator's numbers go on",
-    either("generator"),
-    data=validated_by_generator,
-    objective="val_loss",
-)
 
 
 class KeepsRunning(keras.metrics.Metric):
@@ -73,10 +64,8 @@ study(
     "metric-counts-its-resets",
     "a metric that is never reset and counts in Python how often it should have been, eagerly",
     identical(),
-    model=lambda trial: compiled(
-        keras.Sequential(layers_of()), metrics=[KeepsRunning()], run_eagerly=True
-    ),
-    data=lambda trial: Data(train=samples(), validation=samples(4, 16), batch_size=BATCH),
+    model=lambda trial: stacked(metrics=[KeepsRunning()], run_eagerly=True),
+    data=load_validated,
 )
 
 
@@ -101,6 +90,5 @@ study(
     "callback-tests-on-random-part",
     "a callback that calls test_on_batch on a random part, at every epoch's end",
     identical(),
-    model=build_model,
     callbacks=lambda trial: [ValidatesItself(*samples(4, 32))],
 )
