@@ -5,6 +5,7 @@ import numpy as np
 import tensorflow as tf
 from pieces import BATCH, FEATURES, SAMPLES, batches, samples
 from registry import either, study_data
+from sklearn.preprocessing import StandardScaler
 
 from sweeper import Data
 
@@ -90,3 +91,17 @@ def closure_transform(trial):
         return x * (1 + 0.001 * len(drawn))
 
     return Data(train=Transformed(*samples(), cutout))
+
+
+@study_data(
+    "scaler-fitted-on", "a StandardScaler that is fitted further with every batch", either("scaled")
+)
+def scaled_data(trial):
+    scaler = StandardScaler()
+
+    def scaled(epoch):
+        for x, y in batches(*samples()):
+            scaler.partial_fit(x)
+            yield scaler.transform(x).astype("float32"), y
+
+    return Data(train=scaled)

@@ -2,6 +2,7 @@
 
 import keras
 import tensorflow as tf
+from pieces import stacked
 from registry import either, identical, refused, study_callback
 
 
@@ -104,3 +105,30 @@ class QueueInCallback(keras.callbacks.Callback):
             old = float(self.queue.dequeue())
             self.model.optimizer.learning_rate = 0.1 * logs["loss"] / (old + logs["loss"])
         self.queue.enqueue(tf.constant(logs["loss"], tf.float32))
+
+
+def build_global_noise(trial):
+    noise = keras.layers.Lambda(lambda x: x + keras.random.normal((1, 8), stddev=0.2))
+    return stacked(noise)
+
+
+@study_callback(
+    "clear-session-in-callback",
+    "clear_session() at every epoch's end, and keras.random without a seed in a layer",
+    either("clear_session", by=2),
+    model=build_global_noise,
+)
+class Clears(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        keras.backend.clear_session()
+
+
+@study_callback(
+    "set-random-seed-beside-keras-random",
+    "set_random_seed in a callback, beside a layer that draws from keras.random without a seed",
+    either("seed", by=2),
+    model=build_global_noise,
+)
+class Reseeds(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        keras.utils.set_random_seed(100 + epoch)

@@ -4,7 +4,9 @@ import io
 import weakref
 
 import keras
-from registry import identical, refused, study, study_callback
+import numpy as np
+from pieces import build_eager
+from registry import either, identical, refused, study, study_callback
 
 
 def rate(callback, value):
@@ -102,3 +104,24 @@ class WritesText(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         self.text.write(f"{batch} ")
         rate(self, len(self.text.getvalue()))
+
+
+@study_callback(
+    "structured-and-string-arrays",
+    "a structured array and an array of strings that a callback writes into",
+    either("rows"),
+    model=build_eager,
+)
+class Structured(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.rows = np.zeros(6, dtype=[("step", "i4"), ("loss", "f4")])
+        self.names = np.array(["none"] * 6, dtype="U12")
+        self.step = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        at = self.step % 6
+        self.rows[at] = (self.step, logs["loss"])
+        self.names[at] = f"batch {batch}"
+        self.step += 1
+        rate(self, self.rows["loss"].sum() + sum(len(n) for n in self.names) / 100)
