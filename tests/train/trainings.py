@@ -9,10 +9,12 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from sweeper import Data
 from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.reading import load_newest
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop.loop import TrainingLoop
@@ -186,6 +188,17 @@ def train(planned, watcher, loaded=None):
         loop.run(loaded)
     except Stopped:
         assert watcher.stop_at is not None
+    return loop
+
+
+def resumed(make, directory, stops=()):
+    """Stop after each of ``stops`` steps, each time going on in fresh objects, then train to the end.
+
+    What is trained at all is a row of `test_exactness_suite.py`; this is for what else is there then.
+    """
+    for stop in [*stops, None]:
+        loaded = load_newest([directory], pytest.fail)
+        loop = train(make(), Watcher(directory, stop_at=stop), loaded)
     return loop
 
 
