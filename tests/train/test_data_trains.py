@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from trainings import (
+    HOOKS,
+    Recorder,
     Watcher,
     classifying,
     digits,
@@ -338,33 +340,6 @@ def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(tmp_p
 # Against fit
 
 
-class Recorder(keras.callbacks.Callback):
-    """Every call, with its logs."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-        for where in ("epoch", "train_batch", "test_batch"):
-            for when in ("begin", "end"):
-                setattr(self, f"on_{where}_{when}", self._recording(f"{where} {when}"))
-
-    def _recording(self, hook):
-        return lambda at, logs=None: self.calls.append((hook, at, dict(logs or {})))
-
-    def get_state(self):
-        return [str(call) for call in self.calls]
-
-    def set_state(self, state):
-        raise AssertionError(state)
-
-
-@pytest.fixture
-def _without_constant_folding():
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})
-
-
 FITTED = {
     "PyDataset": lambda: (
         Data(train=Batches(), validation=Batches(), shuffle=False, class_weight={1: 2.0}),
@@ -403,7 +378,7 @@ FITTED = {
 )
 def test_a_training_on_any_kind_of_data_is_fits_own(kind):
     data, given = FITTED[kind]()
-    theirs, ours = Recorder(), Recorder()
+    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
     model = plan(model=small, data=lambda: data).model
     model.fit(**given, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
     planned = plan(model=small, data=lambda: data, callbacks=lambda: [ours], epochs=2)
@@ -423,7 +398,7 @@ def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options):
     # draws a dropout's seed (not so with steps_per_execution): no dropout, and the weights alone.
     options = {**options, "dropout": 0.0}
     data = Data(train=dataset(known=False))
-    theirs, ours = Recorder(), Recorder()
+    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
     model = plan(model=lambda: small(**options), data=lambda: data).model
     model.fit(data.train, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
     planned = plan(

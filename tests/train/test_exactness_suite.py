@@ -359,6 +359,8 @@ CASES = [
     averaged("extended-left", calls.left_and_reduced),
 ]
 
+CASE = {case.name: case for case in CASES}
+
 ENDS_CHANGED = {
     *("extended-early-stopping", "extended-amsgrad-averages"),
     *("extended-swapped", "extended-left"),
@@ -616,7 +618,7 @@ def test_a_training_stopped_many_times_ends_as_if_it_never_was(case, stops, prep
 
 @pytest.mark.whole
 def test_snapshots_at_every_step_perturb_nothing(prepared, tmp_path):
-    (case,) = [case for case in CASES if case.name == "every-step"]
+    case = CASE["every-step"]
     watcher = Stopper(tmp_path / "checkpoints", lambda _position: True)
     with in_files_of(tmp_path):
         snapped = trained(case, watcher, tmp_path / "checkpoints")
@@ -717,7 +719,7 @@ LEFT_OUT = [
 )
 def test_the_suite_notices_what_is_left_out(name, left_out, prepared, tmp_path, monkeypatch):
     """Negative control: the same comparison fails without one component."""
-    (case,) = [case for case in CASES if case.name == name]
+    case = CASE[name]
     before = prepared(case)
 
     def without(loaded):
@@ -733,7 +735,7 @@ def test_the_suite_notices_what_is_left_out(name, left_out, prepared, tmp_path, 
 
 
 def test_every_component_has_its_negative_control():
-    (case,) = [case for case in CASES if case.name == "components-in_few_batches-eager"]
+    case = CASE["components-in_few_batches-eager"]
     loop = TrainingLoop(case.plan(), Watcher())
     assert [c.name for c in loop._state.components] == COMPONENTS
 
@@ -755,7 +757,7 @@ def test_control_more_epochs_from_what_the_end_of_training_left_are_others(
 
 @pytest.mark.whole
 def test_averages_left_in_the_model_end_it_after_a_resume_from_its_last_checkpoint(tmp_path):
-    (case,) = [case for case in CASES if case.name == "extended-left"]
+    case = CASE["extended-left"]
     ended, again = (resumed(lambda: case.plan(2), tmp_path)._plan.model for _ in range(2))
     assert equal(weights(again), weights(ended))
 
@@ -779,7 +781,7 @@ def weights_that_averages_overwrite(patch):
     ids=identified,
 )
 def test_the_suite_notices_what_no_checkpoint_has(name, lost, prepared, tmp_path, monkeypatch):
-    (case,) = [case for case in CASES if case.name == name]
+    case = CASE[name]
     whole = prepared(case).whole
     lost(monkeypatch)
     go_on(case, tmp_path, case.stop)
@@ -797,4 +799,5 @@ def test_the_suite_has_every_optimizer_of_keras():
     } - {"Optimizer"}
     inner = {type(each).__name__ for each in models.every_optimizer().optimizer.optimizers}
     assert known == {case.optimizer for case in CASES} - {"NoneType"} | inner
-    assert {case.name for case in CASES} >= ON_REQUEST | ON_ITS_WAY
+    assert CASE.keys() >= ON_REQUEST | ON_ITS_WAY | ENDS_CHANGED
+    assert len(CASE) == len(CASES)

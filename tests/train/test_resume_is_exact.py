@@ -11,7 +11,7 @@ from dataclasses import replace
 import keras
 import pytest
 import tensorflow as tf
-from test_exactness_suite import CASES, differing, go_on
+from test_exactness_suite import CASE, differing, go_on
 from trainings import (
     Watcher,
     equal,
@@ -40,7 +40,7 @@ def same(a, b):
 
 
 def test_control_a_training_with_other_weights_differs_and_one_that_is_resumed_does_not(tmp_path):
-    (case,) = [case for case in CASES if case.name == "components-in_few_batches-eager"]
+    case = CASE["components-in_few_batches-eager"]
     whole = go_on(case, tmp_path / "whole")
     go_on(case, tmp_path / "stopped", case.stop)
     assert differing(whole, go_on(case, tmp_path / "stopped")) == []

@@ -124,13 +124,6 @@ class Recorder(keras.callbacks.Callback):
         self.calls.append((epoch, plain(logs)))
 
 
-@pytest.fixture
-def _without_constant_folding():
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})
-
-
 @pytest.mark.usefixtures("_without_constant_folding")
 @pytest.mark.parametrize(
     "name",

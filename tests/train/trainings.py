@@ -149,6 +149,36 @@ class Watcher:
         return self.stop_at is not None and self._step >= self.stop_at
 
 
+HOOKS = [
+    f"on_{where}_{when}"
+    for where in ("epoch", "train", "test", "train_batch", "test_batch")
+    for when in ("begin", "end")
+]
+
+
+class Recorder(keras.callbacks.Callback):
+    """Records every call with all its arguments; only the hooks it is told to listen to."""
+
+    def __init__(self, hooks):
+        super().__init__()
+        self.calls = []
+        for hook in hooks:
+            setattr(self, hook, self._recording(hook))
+
+    def _recording(self, hook):
+        def record(*arguments, logs=None):
+            given = [dict(a) if isinstance(a, dict) else a for a in arguments]
+            self.calls.append((hook, *given, None if logs is None else dict(logs)))
+
+        return record
+
+    def get_state(self):
+        return [repr(call) for call in self.calls]
+
+    def set_state(self, state):
+        raise AssertionError(state)
+
+
 def plan(
     *,
     model=dropping,
