@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import functools
+import random
 import re
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
@@ -14,6 +15,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import tensorflow as tf
+from exactness_models import TRACKED
 
 
 class LearningRatePerBatch(keras.callbacks.Callback):
@@ -218,6 +220,19 @@ def swapping():
     return [keras.callbacks.SwapEMAWeights()]
 
 
+def left_and_reduced():
+    return [*left_swapped(), keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=9.0)]
+
+
+def worst_first():
+    """Puts the weights of the first epoch back, whatever the losses are."""
+    options = {"mode": "max", "patience": 9, "restore_best_weights": True}
+    return [
+        keras.callbacks.EarlyStopping("loss", **options),
+        keras.callbacks.ReduceLROnPlateau("loss", 0.5, 1),
+    ]
+
+
 def left_swapped():
     return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
 
@@ -266,3 +281,56 @@ class ReplacesGenerators(keras.callbacks.Callback):
             keras.utils.set_random_seed(3)
         bias = self.model.layers[-1].bias
         bias.assign_add(0.01 * keras.random.normal(bias.shape))
+
+
+class Jitter(keras.callbacks.Callback):
+    """Changes weights at random at an epoch's end, and counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+        self.drawn = []
+
+    def on_train_begin(self, logs=None):
+        keras.config.set_epsilon(1e-7)
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.count += 1
+        if self.count % 3 == 0:
+            eager = float(tf.random.uniform(())) + float(tf.random.uniform((), seed=1))
+            shared = float(TRACKED["generator"].uniform(())) + TRACKED["halves"].next()
+            keras.config.set_epsilon(keras.config.epsilon() * 1.5)
+            unseeded = np.random.default_rng().random() + 1e5 * keras.config.epsilon()
+            self.drawn.append(unseeded + random.random() + float(np.random.rand()) + eager + shared)
+            self.model.beta *= 0.9
+            kernel = self.model.layers[1].kernel
+            change = 0.001 * self.model.beta * self.drawn[-1]
+            kernel.assign_add(change * keras.ops.ones_like(kernel))
+
+
+class Tells(keras.callbacks.Callback):
+    """Counts, and tells and takes its count by methods of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def get_state(self):
+        return self.calls
+
+    def set_state(self, state):
+        self.calls = state
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.calls += 1
+        bias = self.model.layers[1].bias
+        bias.assign_add(1e-4 * self.calls * keras.ops.ones_like(bias))
+
+
+def watchful():
+    return [
+        keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.2, factor=0.5),
+        keras.callbacks.EarlyStopping("val_loss", patience=3, restore_best_weights=True),
+        Jitter(),
+        Tells(),
+    ]

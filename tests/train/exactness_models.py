@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import layers, optimizers
 from keras.optimizers import schedules
+from trainings import digits, small_data
 
 from sweeper import Data
 
@@ -20,6 +21,10 @@ def data(**options):
     y = generator.integers(0, 4, STEPS * 8)
     settings = {"batch_size": 8, "validation": (x[:12], y[:12])}
     return Data(train=(x, y), **{**settings, "validation_batch_size": 4, **options})
+
+
+def unvalidated():
+    return data(validation=None, validation_batch_size=None)
 
 
 def weighted_data():
@@ -47,8 +52,12 @@ def as_image():
 class GlobalNoise(layers.Layer):
     """Draws from Keras's global generator."""
 
+    def __init__(self, stddev=0.1):
+        super().__init__()
+        self.stddev = stddev
+
     def call(self, x, training=False):
-        return x + keras.random.normal(keras.ops.shape(x), stddev=0.1) if training else x
+        return x + keras.random.normal(keras.ops.shape(x), stddev=self.stddev) if training else x
 
 
 def multi_optimizer():
@@ -115,6 +124,11 @@ def averaged():
 
 def accumulating():
     return compiled(optimizers.Adam(0.02, gradient_accumulation_steps=2), layers.Dropout(0.3))
+
+
+def nadam_averaged():
+    optimizer = optimizers.Nadam(0.02, use_ema=True, ema_momentum=0.8)
+    return compiled(optimizer, layers.Dropout(0.2))
 
 
 def mixed_precision():
@@ -250,3 +264,115 @@ def attentive():
     optimizer = optimizers.AdamW(schedules.PolynomialDecay(0.02, 20), weight_decay=0.01)
     model.compile(optimizer, "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
     return model
+
+
+class Halves:
+    """Numbers that get smaller, with methods for its own state."""
+
+    def __init__(self):
+        self.last = 1.0
+
+    def next(self):
+        self.last /= 2
+        return self.last
+
+    def get_state(self):
+        return self.last
+
+    def set_state(self, state):
+        self.last = state
+
+
+def tracked_anew():
+    TRACKED.clear()
+    TRACKED.update(generator=tf.random.Generator.from_seed(3), halves=Halves())
+    return dict(TRACKED)
+
+
+class Sources:
+    """A plain object, into which Keras does not look."""
+
+    def __init__(self):
+        self.generator = keras.random.SeedGenerator(5)
+
+
+class Carrier(keras.Model):
+    """Carries what is in none of Keras's lists, and lets all of it act on its weights."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.beta = 1.0
+        self.sources = Sources()
+        self.scale = keras.Variable(0.0, trainable=False, name="scale")
+        self.side_optimizer = keras.optimizers.Adam(0.1)
+
+    def train_step(self, data):
+        logs = super().train_step(data)
+        target = keras.random.normal((), seed=self.sources.generator)
+        self.side_optimizer.apply([self.scale - target], [self.scale])
+        return logs
+
+
+def noisy(**options):
+    inputs = keras.Input((8,))
+    x = GlobalNoise(0.01)(layers.Dense(4)(inputs))
+    x = layers.Dropout(0.3)(layers.BatchNormalization()(x))
+    model = Carrier(inputs=inputs, outputs=layers.Activation("softmax")(x))
+    optimizer = optimizers.SGD(0.1, momentum=0.9)
+    model.compile(optimizer, "sparse_categorical_crossentropy", **options)
+    return model
+
+
+def noisy_eager():
+    return noisy(run_eagerly=True)
+
+
+class ShufflesItself(keras.utils.PyDataset):
+    """Arrays need no state of their data; this does."""
+
+    def __init__(self):
+        super().__init__()
+        self.order = np.arange(100)
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        x, y = digits()
+        chosen = self.order[index * 34 : index * 34 + 34]
+        return x[chosen], y[chosen]
+
+    def on_epoch_end(self):
+        self.order = self.order[::-1].copy()
+
+    def get_state(self):
+        return self.order
+
+    def set_state(self, state):
+        self.order = state
+
+
+def in_few_batches():
+    """Three an epoch, as the others below have them."""
+    return small_data(batch_size=34)
+
+
+def shuffling_itself():
+    return Data(train=ShufflesItself(), validation=digits(30))
+
+
+def drawing_anew():
+    """A function of the epoch that shuffles by a generator which goes on from epoch to epoch."""
+    drawn = np.random.default_rng(8)
+
+    def batches(epoch):
+        x, y = digits()
+        order = drawn.permutation(100)
+        for begin in range(0, 100, 34):
+            chosen = order[begin : begin + 34]
+            yield x[chosen], y[chosen]
+
+    return Data(train=batches, validation=digits(30))
+
+
+STATEFUL = (in_few_batches, shuffling_itself, drawing_anew)

@@ -27,7 +27,8 @@ def under(build, strategy=two_replicas):
 
 def each_replica(model):
     """Copies of every model, optimizer and metric variable, replica by replica, in order."""
-    variables = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+    of_optimizer = model.optimizer.variables if model.optimizer else []
+    variables = [*model.variables, *of_optimizer, *model.metrics_variables]
     return [np.array(each) for v in variables for each in map(_read, replicas_of(v))]
 
 

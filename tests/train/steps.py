@@ -94,3 +94,45 @@ class GroupsStep(TrainingStep):
         pairs = list(zip(gradients, variables, strict=True))
         self.optimizer.apply_gradients(pairs[:-2])
         self.of_head.apply_gradients(pairs[-2:])
+
+
+def light_settings():
+    """As `settings`, with an optimizer that is quickly traced and has slots."""
+    return {**settings(), "optimizer": keras.optimizers.SGD(0.05, momentum=0.5), "metrics": None}
+
+
+def regularized():
+    """Not compiled: a seed generator, and one layer that adds to the loss."""
+    dense = keras.layers.Dense(4, "softmax", kernel_regularizer="l2")
+    return keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.3), dense])
+
+
+class NoisyStep(TrainingStep):
+    """Draws from a generator, counts in a variable and averages weights, all its own."""
+
+    def __init__(self):
+        super().__init__(**light_settings())
+        self.noise = keras.random.SeedGenerator(3)
+        self.parts = {"count": keras.Variable(0.0, trainable=False, name="count")}
+        self.norm = keras.metrics.Mean("norm")
+
+    def make_batch(self, batch, *, training):
+        if not training:
+            return batch
+        x, y = batch
+        self.parts["count"].assign_add(1.0)
+        scale = 0.01 * self.parts["count"]
+        return x + scale * keras.random.normal(tf.shape(x), seed=self.noise), y
+
+    def process_gradients(self, gradients, values):
+        self.norm.update_state(tf.linalg.global_norm(gradients))
+        return gradients
+
+
+def eager():
+    return TrainingStep(**light_settings(), run_eagerly=True)
+
+
+def accumulating():
+    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
+    return TrainingStep(**{**settings(), "optimizer": optimizer})

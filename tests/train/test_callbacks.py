@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import trainings
 from trainings import Watcher, digits, one_layer, plan, train, unvalidated
 
 import sweeper
@@ -24,10 +25,7 @@ def light(make, epochs=2):
 
 def stopped_and_resumed(make, directory, stop, epochs=2):
     """Train to ``stop``, go on in fresh objects to the end, and return the last callbacks."""
-    train(light(make, epochs), Watcher(directory, block=1, stop_at=stop))
-    planned = light(make, epochs)
-    train(planned, Watcher(directory), load_newest([directory], pytest.fail))
-    return planned.callbacks
+    return trainings.resumed(lambda: light(make, epochs), directory, [stop])._plan.callbacks
 
 
 def refusal(make):

@@ -1,36 +1,37 @@
-"""Training on every kind of data: exact when stopped and resumed, and equal to ``model.fit``.
+"""Training on every kind of data: equal to ``model.fit``, and what it refuses.
 
-What each source promises by itself is in ``tests/conformance/test_data_source.py``.
+What each source promises by itself is in ``tests/conformance/test_data_source.py``; that each is
+resumed exactly is in ``test_exactness_suite.py``.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from functools import cache
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from trainings import (
+    HOOKS,
+    Recorder,
     Watcher,
     classifying,
     digits,
     equal,
-    leave_out,
     one_layer,
     plan,
+    resumed,
     train,
     untuned,
     weights,
-    without_component,
 )
 
 import sweeper
 from sweeper import Data
-from sweeper.checkpoint.reading import load_checkpoint, load_newest
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.errors import DataError, RestoreError, UncapturableError
-from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop.loop import TrainingLoop
 from sweeper.train.sources import tfdata
 
@@ -130,68 +131,6 @@ KINDS = {
 }
 
 
-def planner(data, **options):
-    return lambda: plan(model=small, data=data, **options)
-
-
-def quiet(planned, watcher, directory=None, *, loaded=None):
-    """Train with notices dropped, going on from ``directory``'s newest checkpoint, if any."""
-    if directory is not None:
-        loaded = load_newest([directory], pytest.fail)
-    loop = TrainingLoop(planned, watcher, notice=lambda _: None)
-    try:
-        loop.run(loaded)
-    except loop_module.Stopped:
-        assert watcher.stop_at is not None
-    return loop
-
-
-def outcome(loop):
-    return weights(loop._plan.model), loop.history.history
-
-
-def resumed(make, directory, stops):
-    for stop in stops:
-        quiet(make(), Watcher(directory, stop_at=stop), directory)
-    return outcome(quiet(make(), Watcher(directory), directory))
-
-
-def same(a, b):
-    return equal(a[0], b[0]) and a[1] == b[1]
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """What a training without a stop comes to, and a checkpoint on its way; once, whoever asks."""
-
-    @cache
-    def of(kind):
-        directory = tmp_path_factory.mktemp("whole")
-        watcher = Watcher(directory, lambda position: position.step == 8, block=1)
-        loop = quiet(planner(KINDS[kind])(), watcher)
-        return outcome(loop), load_checkpoint(watcher.kept[0])
-
-    return of
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_training_on_any_kind_of_data_resumes_exactly(kind, whole):
-    expected, loaded = whole(kind)
-    assert loaded.step == 8
-    assert same(outcome(quiet(planner(KINDS[kind])(), Watcher(), loaded=loaded)), expected)
-
-
-@pytest.mark.parametrize(
-    ("kind", "left_out"), [("PyDataset", "user_state"), ("tf.data, going on", "data")]
-)
-def test_leaving_out_the_data_is_noticed(kind, left_out, whole, monkeypatch):
-    """Negative control: what a dataset keeps, or where it stands, is not brought back."""
-    expected, loaded = whole(kind)
-    leave_out(monkeypatch, left_out)
-    loop = quiet(planner(KINDS[kind])(), Watcher(), loaded=without_component(loaded, left_out))
-    assert not same(outcome(loop), expected)
-
-
 def parts_of_one_shuffle(**options):
     def make():
         whole = untuned(tf.data.Dataset.from_tensor_slices((X, Y))).shuffle(20)
@@ -201,32 +140,19 @@ def parts_of_one_shuffle(**options):
     return make
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize(
-    "options", [{}, pytest.param({"validation_freq": 2}, marks=pytest.mark.whole)], ids=str
-)
-def test_parts_of_one_shuffle_are_split_as_before_wherever_training_stops(options, tmp_path):
-    make = planner(parts_of_one_shuffle(**options), epochs=4)
-    every = Watcher(tmp_path / "whole", lambda _: True, block=1)
-    expected = outcome(quiet(make(), every))
-    checkpoints = [load_checkpoint(kept) for kept in every.kept]
-    assert len({each.step for each in checkpoints}) > 8
-    for loaded in checkpoints[::8]:
-        assert same(outcome(quiet(make(), Watcher(), loaded=loaded)), expected), loaded.step
-    assert same(resumed(make, tmp_path / "stopped", [4, 7]), expected)
-
-
 def test_control_without_their_order_the_parts_of_one_shuffle_are_others(tmp_path, monkeypatch):
-    make = planner(parts_of_one_shuffle())
+    def make():
+        return plan(model=small, data=parts_of_one_shuffle())
+
     watcher = Watcher(tmp_path, lambda position: position.step == 5, block=1)
-    expected = outcome(quiet(make(), watcher))
+    expected = weights(train(make(), watcher)._plan.model)
     monkeypatch.setattr(tfdata._SharedShuffles, "restore", lambda *_: None)
     loaded = load_checkpoint(watcher.kept[0])
-    assert not same(outcome(quiet(make(), Watcher(), loaded=loaded)), expected)
+    assert not equal(weights(train(make(), Watcher(), loaded)._plan.model), expected)
     monkeypatch.undo()
     del loaded.state["data"]["train"]["state"]["own"]["draws"]
     with pytest.raises(RestoreError, match="has no order of the seeds"):
-        quiet(make(), Watcher(), loaded=loaded)
+        train(make(), Watcher(), loaded)
 
 
 class Holding(Batches):
@@ -253,7 +179,7 @@ def captured(changes):
     holding = Holding()
     holding.changes = changes
     watcher = Watcher(snapshot_at=lambda position: position.step_in_epoch == 0)
-    quiet(plan(model=one_layer, data=lambda: Data(train=holding)), watcher)
+    train(plan(model=one_layer, data=lambda: Data(train=holding)), watcher)
     assert watcher.last is not None
     return watcher.last
 
@@ -314,25 +240,40 @@ def ragged_model(**options):
     return model
 
 
+ROWS = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
+
+
+def ragged_arrays(shuffle=True):
+    return Data(train=(ROWS, Y), batch_size=8, validation_split=0.2, shuffle=shuffle)
+
+
 @pytest.mark.whole
 @pytest.mark.parametrize("eager", [False, True])
-def test_ragged_tensors_train_as_in_fit_and_resume_exactly(eager, tmp_path):
-    rows = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
+def test_ragged_tensors_train_as_in_fit(eager):
+    def planned():
+        model = functools.partial(model_on, "ragged-arrays", eager=eager)
+        return plan(model=model, data=lambda: ragged_arrays(shuffle=False))
 
-    def make(shuffle=True):
-        return plan(
-            model=lambda: ragged_model(run_eagerly=eager, jit_compile=False),
-            data=lambda: Data(train=(rows, Y), batch_size=8, validation_split=0.2, shuffle=shuffle),
-        )
-
-    whole = outcome(quiet(make(), Watcher()))
-    assert same(resumed(make, tmp_path, [7]), whole)
-    ours = quiet(make(shuffle=False), Watcher()).history.history
-    fitted = make(shuffle=False).model.fit(
-        rows, Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
+    ours = train(planned(), Watcher()).history.history
+    fitted = planned().model.fit(
+        ROWS, Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
     )
     for name, values in fitted.history.items():
         np.testing.assert_allclose(ours[name], values, rtol=1e-5)
+
+
+FORMS = ("ragged-arrays", "tf", "scipy", "ragged")
+
+
+def model_on(form, *, eager):
+    options = {"run_eagerly": eager, "jit_compile": False}
+    return ragged_model(**options) if form.startswith("ragged") else small(0.0, **options)
+
+
+def data_in(form):
+    if form == "ragged-arrays":
+        return ragged_arrays()
+    return Data(train=lambda _epoch: sparse_batches(form))
 
 
 BY_REQUEST = [("tf", False), ("tf", True), ("scipy", False), ("ragged", False), ("ragged", True)]
@@ -358,31 +299,24 @@ def sparse_batches(form):
         *(pytest.param(*case, marks=pytest.mark.whole) for case in BY_REQUEST),
     ],
 )
-def test_sparse_and_ragged_batches_of_a_function_train_as_in_fit_and_resume_exactly(
-    form, eager, tmp_path
-):
-    options = {"run_eagerly": eager, "jit_compile": False}
+def test_sparse_and_ragged_batches_of_a_function_train_as_in_fit(form, eager):
+    def planned():
+        model = functools.partial(model_on, form, eager=eager)
+        return plan(model=model, data=lambda: data_in(form))
 
-    def make():
-        return plan(
-            model=lambda: ragged_model(**options) if form == "ragged" else small(0.0, **options),
-            data=lambda: Data(train=lambda _epoch: sparse_batches(form)),
-        )
-
-    whole = quiet(make(), Watcher())
-    assert same(resumed(make, tmp_path, [7]), outcome(whole))
+    ours = train(planned(), Watcher()).history.history
     endless = (batch for _ in range(4) for batch in sparse_batches(form))
-    fitted = make().model.fit(endless, steps_per_epoch=6, epochs=3, shuffle=False, verbose=0)
-    np.testing.assert_allclose(whole.history.history["loss"], fitted.history["loss"], rtol=1e-5)
+    fitted = planned().model.fit(endless, steps_per_epoch=6, epochs=3, shuffle=False, verbose=0)
+    np.testing.assert_allclose(ours["loss"], fitted.history["loss"], rtol=1e-5)
 
 
 def test_the_data_of_a_checkpoint_must_be_of_the_same_kind(tmp_path):
     def planned(train):
         return plan(model=one_layer, data=lambda: Data(train=train))
 
-    quiet(planned(Batches()), Watcher(tmp_path, stop_at=2))
+    train(planned(Batches()), Watcher(tmp_path, stop_at=2))
     with pytest.raises(RestoreError, match=r"PyDatasetSource.*TfDataSource"):
-        quiet(planned(dataset()), Watcher(), tmp_path)
+        resumed(lambda: planned(dataset()), tmp_path)
 
 
 def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(tmp_path):
@@ -403,54 +337,7 @@ def test_on_epoch_end_is_called_once_an_epoch_however_often_training_stops(tmp_p
     assert calls == ["begin", "end"] * 2
 
 
-def test_a_stop_inside_validation_does_not_end_the_epoch_of_the_data_twice(whole, tmp_path):
-    inside = False
-
-    class Tells(keras.callbacks.Callback):
-        def on_test_batch_end(self, batch, logs=None):
-            nonlocal inside
-            inside = batch == 3
-
-    class StopsInValidation(Watcher):
-        def stop_requested(self):
-            return inside
-
-    make = planner(KINDS["PyDataset"], callbacks=lambda: [Tells()])
-    watcher = StopsInValidation(tmp_path, stop_at=0)
-    quiet(make(), watcher)
-    assert watcher.last is not None
-    assert watcher.last.state["position"]["step_in_epoch"] == 7
-    assert same(resumed(make, tmp_path, []), whole("PyDataset")[0])
-
-
 # Against fit
-
-
-class Recorder(keras.callbacks.Callback):
-    """Every call, with its logs."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-        for where in ("epoch", "train_batch", "test_batch"):
-            for when in ("begin", "end"):
-                setattr(self, f"on_{where}_{when}", self._recording(f"{where} {when}"))
-
-    def _recording(self, hook):
-        return lambda at, logs=None: self.calls.append((hook, at, dict(logs or {})))
-
-    def get_state(self):
-        return [str(call) for call in self.calls]
-
-    def set_state(self, state):
-        raise AssertionError(state)
-
-
-@pytest.fixture
-def _without_constant_folding():
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})
 
 
 FITTED = {
@@ -491,11 +378,11 @@ FITTED = {
 )
 def test_a_training_on_any_kind_of_data_is_fits_own(kind):
     data, given = FITTED[kind]()
-    theirs, ours = Recorder(), Recorder()
+    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
     model = plan(model=small, data=lambda: data).model
     model.fit(**given, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
     planned = plan(model=small, data=lambda: data, callbacks=lambda: [ours], epochs=2)
-    loop = quiet(planned, Watcher())
+    loop = train(planned, Watcher())
     assert ours.calls == theirs.calls
     assert equal(weights(planned.model), weights(model))
     assert loop.history.history == model.history.history
@@ -511,13 +398,13 @@ def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options):
     # draws a dropout's seed (not so with steps_per_execution): no dropout, and the weights alone.
     options = {**options, "dropout": 0.0}
     data = Data(train=dataset(known=False))
-    theirs, ours = Recorder(), Recorder()
+    theirs, ours = Recorder(HOOKS), Recorder(HOOKS)
     model = plan(model=lambda: small(**options), data=lambda: data).model
     model.fit(data.train, epochs=2, shuffle=False, callbacks=[theirs], verbose=0)
     planned = plan(
         model=lambda: small(**options), data=lambda: data, callbacks=lambda: [ours], epochs=2
     )
-    quiet(planned, Watcher())
+    train(planned, Watcher())
     assert ours.calls == theirs.calls
     assert equal(planned.model.get_weights(), model.get_weights())
     assert int(planned.model.optimizer.iterations) == 14
@@ -526,7 +413,7 @@ def test_a_dataset_of_unknown_length_calls_back_as_fit_does(options):
 def test_a_model_that_runs_eagerly_trains_on_batches_and_datasets_alike():
     trained = [
         weights(
-            quiet(
+            train(
                 plan(model=lambda: small(run_eagerly=True), data=lambda d=data: d, epochs=1),
                 Watcher(),
             )._plan.model
@@ -545,15 +432,15 @@ def test_a_model_that_runs_eagerly_trains_on_batches_and_datasets_alike():
 
 
 def test_an_epoch_without_a_batch_is_refused():
-    make = planner(lambda: Data(train=lambda epoch: BATCHES[:2] if epoch == 0 else []))
+    data = Data(train=lambda epoch: BATCHES[:2] if epoch == 0 else [])
     with pytest.raises(DataError, match="yielded no batch in epoch 1"):
-        train(make(), Watcher())
+        train(plan(model=small, data=lambda: data), Watcher())
 
 
 def test_a_batch_of_another_form_is_refused_with_its_position():
     wide = [*BATCHES[:2], (np.zeros((8, 9), "float32"), Y[:8])]
     with pytest.raises(DataError, match=r"batch 3 of epoch 1 has an array of shape \(8, 9\)"):
-        train(planner(lambda: Data(train=lambda _epoch: wide))(), Watcher())
+        train(plan(model=small, data=lambda: Data(train=lambda _epoch: wide)), Watcher())
 
 
 class Rebuilds(keras.Model):

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import pytest
 from trainings import (
+    HOOKS,
+    Recorder,
     Watcher,
     digits,
     dropping,
@@ -23,36 +25,6 @@ from trainings import (
 )
 
 from sweeper import Data
-from sweeper.train.randomness.seeds import seed_everything
-
-HOOKS = [
-    f"on_{where}_{when}"
-    for where in ("epoch", "train", "test", "train_batch", "test_batch")
-    for when in ("begin", "end")
-]
-
-
-class Recorder(keras.callbacks.Callback):
-    """Records every call with all its arguments; only the hooks it is told to listen to."""
-
-    def __init__(self, hooks):
-        super().__init__()
-        self.calls = []
-        for hook in hooks:
-            setattr(self, hook, self._recording(hook))
-
-    def _recording(self, hook):
-        def record(*arguments, logs=None):
-            given = [dict(a) if isinstance(a, dict) else a for a in arguments]
-            self.calls.append((hook, *given, None if logs is None else dict(logs)))
-
-        return record
-
-    def get_state(self):
-        return [repr(call) for call in self.calls]
-
-    def set_state(self, state):
-        raise AssertionError(state)
 
 
 @pytest.fixture(autouse=True)
@@ -148,23 +120,6 @@ def test_steps_per_execution_calls_back_as_fit_does(steps):
     assert equal(weights(loop._plan.model), weights(model))
 
 
-def weighing():
-    model = one_layer()
-    model.compile("sgd", "mse", weighted_metrics=["mae"])
-    return model
-
-
-def test_sample_weights_and_class_weights_are_fits_own():
-    x, y = digits()
-    weighted = Data(train=(x, y, np.linspace(0, 1, len(x))), batch_size=16, shuffle=False)
-    by_class = Data(train=(x, y), batch_size=16, shuffle=False, class_weight={0: 2.0, 2: 0.5})
-    for data in (weighted, by_class):
-        model = fitted([], data, build=weighing)
-        loop = train(plan(model=weighing, data=lambda d=data: d), Watcher())
-        assert equal(weights(loop._plan.model), weights(model))
-        assert loop.history.history == model.history.history
-
-
 def test_keras_own_callbacks_steer_as_in_fit():
     data = small_data(shuffle=False, validation_freq=1)
 
@@ -185,60 +140,61 @@ def test_keras_own_callbacks_steer_as_in_fit():
     assert equal(weights(loop._plan.model), weights(planned.model))
 
 
-def test_exponential_averages_end_in_the_model_as_in_fit():
-    data = small_data(shuffle=False)
-
-    def averaged():
-        model = one_layer()
-        optimizer = keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9)
-        model.compile(optimizer, "mse")
-        return model
-
-    planned = plan(model=averaged, data=lambda: data)
-    planned.model.fit(*data.train, batch_size=16, epochs=3, shuffle=False, verbose=0)
-    unvalidated = Data(train=data.train, batch_size=16, shuffle=False)
-    loop = train(plan(model=averaged, data=lambda: unvalidated), Watcher())
-    assert equal(weights(loop._plan.model), weights(planned.model))
+def weighing():
+    model = one_layer()
+    model.compile("sgd", "mse", weighted_metrics=["mae"])
+    return model
 
 
-@pytest.mark.whole
-def test_a_model_built_by_its_first_batch_trains_as_in_fit():
-    def unbuilt():
-        model = keras.Sequential([keras.layers.Dense(4)])
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        return model
-
-    data = Data(train=digits(), batch_size=16, shuffle=False)
-    planned = plan(model=unbuilt, data=lambda: data)
-    planned.model.fit(*data.train, batch_size=16, epochs=3, shuffle=False, verbose=0)
-    loop = train(plan(model=unbuilt, data=lambda: data), Watcher())
-    assert equal(weights(loop._plan.model), weights(planned.model))
+def averaging():
+    model = one_layer()
+    model.compile(keras.optimizers.SGD(0.01, use_ema=True, ema_momentum=0.9), "mse")
+    return model
 
 
-def test_a_model_that_runs_eagerly_trains_as_in_fit():
-    data = Data(train=digits(40), batch_size=16, shuffle=False)
-
-    def build():
-        return compiled(run_eagerly=True)
-
-    model = fitted([], data, build)
-    loop = train(plan(model=build, data=lambda: data), Watcher())
-    assert equal(weights(loop._plan.model), weights(model))
-    seed_everything(0)
+def averaging_dropping():
+    model = dropping()
+    model.compile(keras.optimizers.SGD(0.02, use_ema=True, ema_momentum=0.7), "mse")
+    return model
 
 
-@pytest.mark.whole
-def test_averages_left_in_the_model_are_fits_own():
-    def averaged():
-        model = dropping()
-        model.compile(keras.optimizers.SGD(0.02, use_ema=True, ema_momentum=0.7), "mse")
-        return model
+def unbuilt():
+    model = keras.Sequential([keras.layers.Dense(4)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
 
-    def swapping():
-        return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
 
-    data = small_data(shuffle=False)
-    model = fitted(swapping(), data, averaged)
-    loop = train(plan(model=averaged, data=lambda: data, callbacks=swapping), Watcher())
+def swapping():
+    return [keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]
+
+
+def in_order(samples=100, *more, **options):
+    return Data(train=(*digits(samples), *more), batch_size=16, shuffle=False, **options)
+
+
+SCALE = np.linspace(0, 1, 100)
+nightly = pytest.mark.whole
+
+
+@pytest.mark.parametrize(
+    ("build", "data", "callbacks"),
+    [
+        pytest.param(weighing, in_order(100, SCALE), tuple, id="sample weights"),
+        pytest.param(weighing, in_order(class_weight={0: 2.0, 2: 0.5}), tuple, id="class weights"),
+        pytest.param(averaging, in_order(), tuple, id="averages end in the model"),
+        pytest.param(lambda: compiled(run_eagerly=True), in_order(40), tuple, id="eager"),
+        pytest.param(unbuilt, in_order(), tuple, id="built by its first batch", marks=nightly),
+        pytest.param(
+            averaging_dropping,
+            small_data(shuffle=False),
+            swapping,
+            id="averages left in the model",
+            marks=nightly,
+        ),
+    ],
+)
+def test_weights_and_history_are_fits_own(build, data, callbacks):
+    model = fitted(callbacks(), data, build)
+    loop = train(plan(model=build, data=lambda: data, callbacks=callbacks), Watcher())
     assert equal(weights(loop._plan.model), weights(model))
     assert loop.history.history == model.history.history

@@ -1,6 +1,7 @@
-"""A training on two replicas, stopped anywhere, ends replica by replica as if it never was."""
+"""What a checkpoint of a training on replicas has, and what it refuses.
 
-from dataclasses import replace
+That a training goes on from it replica by replica is in ``test_exactness_suite.py``.
+"""
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from trainings import (
     equal,
     one_layer,
     plan,
+    resumed,
     small_data,
     train,
     unvalidated,
@@ -21,7 +23,7 @@ from trainings import (
 
 import sweeper
 from sweeper import Data
-from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_manifest
+from sweeper.checkpoint.reading import load_newest, read_manifest
 from sweeper.errors import RestoreError, UncapturableError
 from sweeper.models.rebuilding import check_loaded
 from sweeper.train.codec import replicas, replicas_of
@@ -86,28 +88,13 @@ def strategy():
     return STRATEGIES[-1]
 
 
-def planner():
+def data():
     """Batches of 14 and a smaller last one, which two replicas share equally; validation."""
-    return plan(
-        model=under(drifting, strategy),
-        data=lambda: small_data(batch_size=14, validation_batch_size=8),
-        callbacks=callbacks,
-    )
+    return small_data(batch_size=14, validation_batch_size=8)
 
 
 def outcome(loop):
-    model = loop._plan.model
-    counts = [c.count for c in loop._plan.callbacks if isinstance(c, Counts)]
-    held = [np.array(v.read_value()) for count in counts for v in replicas_of(count)]
-    return [*each_replica(model), *held], loop.history.history
-
-
-def interrupted(directory, stops, make=planner):
-    for stop in [*stops, None]:
-        loop = train(
-            make(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail)
-        )
-    return outcome(loop)
+    return each_replica(loop._plan.model), loop.history.history
 
 
 def same(a, b):
@@ -115,63 +102,12 @@ def same(a, b):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    """A training without a stop, and its checkpoint on its way, inside its first epoch."""
-    watcher = Watcher(
-        tmp_path_factory.mktemp("whole"), lambda position: position.step == 4, block=1
-    )
-    ended = outcome(train(planner(), watcher))
-    return ended, load_checkpoint(watcher.kept[0])
-
-
-@pytest.fixture(scope="module")
-def whole(uninterrupted):
-    return uninterrupted[0]
-
-
-@pytest.fixture(scope="module")
-def stopped(uninterrupted, tmp_path_factory):
-    """A training that went on from that checkpoint and was stopped inside its second epoch."""
+def stopped(tmp_path_factory):
+    """A training that was stopped inside its second epoch."""
     directory = tmp_path_factory.mktemp("stopped")
-    assert uninterrupted[1].step == 4
-    loop = train(planner(), Watcher(directory, stop_at=10), uninterrupted[1])
-    loaded = load_newest([directory], pytest.fail)
-    assert loaded is not None
-    return loop, loaded
-
-
-def test_a_training_resumed_twice_ends_replica_by_replica_as_one_that_never_was(whole, stopped):
-    assert same(outcome(train(planner(), Watcher(), stopped[1])), whole)
-
-
-@pytest.mark.whole
-@pytest.mark.parametrize("stops", [[1], [7], [10], [3, 9, 17]], ids=str)
-def test_a_training_stopped_after_any_step_ends_replica_by_replica_as_if_it_never_was(
-    stops, whole, tmp_path
-):
-    assert same(interrupted(tmp_path, stops), whole)
-
-
-def test_without_each_replicas_own_values_the_resumed_training_ends_elsewhere(whole, stopped):
-    loaded = stopped[1]
-    first_alone = {
-        name: tensor for name, tensor in loaded.tensors.items() if not name.endswith("/replica-1")
-    }
-    assert len(first_alone) < len(loaded.tensors)
-    resumed = train(planner(), Watcher(), replace(loaded, tensors=first_alone))
-    assert not same(outcome(resumed), whole)
-
-
-@pytest.mark.parametrize("stops", [[2], pytest.param([2, 5], marks=pytest.mark.whole)], ids=str)
-def test_a_model_that_runs_eagerly_resumes_on_two_replicas(stops, tmp_path):
-    def model():
-        return dropping(run_eagerly=True)
-
-    def make():
-        data = small_data(batch_size=26, validation=None)
-        return plan(model=under(model), data=lambda: data, epochs=2 if len(stops) > 1 else 1)
-
-    assert same(interrupted(tmp_path, stops, make), outcome(train(make(), Watcher())))
+    planned = plan(model=under(drifting, strategy), data=data, callbacks=callbacks)
+    loop = train(planned, Watcher(directory, stop_at=10))
+    return loop, load_newest([directory], pytest.fail)
 
 
 class Noise(keras.layers.Layer):
@@ -258,7 +194,7 @@ def test_a_strategy_of_one_device_trains_as_no_strategy_does(strategy, without_s
     def make():
         return plan(model=under(dropping, strategy))
 
-    assert same(interrupted(tmp_path, [5], make), without_strategy)
+    assert same(outcome(resumed(make, tmp_path, [5])), without_strategy)
 
 
 def test_fit_takes_a_model_that_was_made_under_a_strategy(tmp_path):

@@ -64,8 +64,8 @@ def momentum():
     return {**settings(), "optimizer": keras.optimizers.SGD(schedule, momentum=0.5)}
 
 
-def compiled_with(given):
-    model = uncompiled()
+def compiled_with(given, build=uncompiled):
+    model = build()
     model.compile(**given())
     return model
 
@@ -132,13 +132,8 @@ def test_whatever_it_is_compiled_with_it_is_keras_own(options):
         made = {n: v() if n == "loss" else v for n, v in options.items()}
         return {**simple(), **made}
 
-    def by_keras():
-        model = lean()
-        model.compile(**given())
-        return model
-
     data = small_data if options.get("loss") is Sequences else weighted
-    own = trained(None, by_keras, data=data, epochs=1)
+    own = trained(None, lambda: compiled_with(given, lean), data=data, epochs=1)
     assert alike(trained(lambda: TrainingStep(**given()), lean, data=data, epochs=1), own)
 
 
@@ -157,8 +152,7 @@ def test_compiled_by_xla_it_is_keras_own(build, given, data):
             self.model._jit_compile = True
 
     def by_keras():
-        model = build()
-        model.compile(**given())
+        model = compiled_with(given, build)
         model._jit_compile = True
         return model
 
@@ -180,14 +174,9 @@ def in_half(build=lean):
 
 @pytest.mark.whole
 def test_in_mixed_precision_it_is_keras_own_and_scales_its_loss():
-    def by_keras():
-        model = in_half()
-        model.compile(**simple())
-        return model
-
     mine = trained(plain, in_half)
     assert isinstance(mine._plan.model.optimizer, keras.optimizers.LossScaleOptimizer)
-    assert alike(mine, trained(None, by_keras))
+    assert alike(mine, trained(None, lambda: compiled_with(simple, in_half)))
 
 
 @pytest.mark.whole
@@ -246,13 +235,8 @@ def test_several_outputs_have_a_loss_and_a_weight_each(by_name):
     def given():
         return {"optimizer": keras.optimizers.SGD(0.1), "loss": losses, "loss_weights": shares}
 
-    def by_keras():
-        model = two_outputs()
-        model.compile(**given())
-        return model
-
     mine = trained(lambda: TrainingStep(**given()), two_outputs, data=two_targets)
-    own = trained(None, by_keras, data=two_targets)
+    own = trained(None, lambda: compiled_with(given, two_outputs), data=two_targets)
     np.testing.assert_allclose(mine.history.history["loss"], own.history.history["loss"], rtol=1e-6)
     for a, b in zip(result(mine)[0], result(own)[0], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
@@ -268,17 +252,12 @@ def test_what_a_mask_leaves_out_does_not_count():
     def given():
         return {"optimizer": keras.optimizers.SGD(0.1), "loss": "mse"}
 
-    def by_keras():
-        made = model()
-        made.compile(**given())
-        return made
-
     def data():
         words = np.random.default_rng(1).integers(0, 9, (64, 8))
         return Data(train=(words, np.ones((64, 8, 4), "float32")), batch_size=16)
 
     mine = trained(lambda: TrainingStep(**given()), model, data=data)
-    assert alike(mine, trained(None, by_keras, data=data))
+    assert alike(mine, trained(None, lambda: compiled_with(given, model), data=data))
 
 
 # Each part replaced.

@@ -1,140 +1,14 @@
-"""A training with a step of parts goes on exactly after any step, and so do calls at its steps."""
-
-import shutil
-from functools import cache
+"""Calls at steps of a training: at which they come, and that none is twice or left out in a resumed one."""
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
-from steps import GanStep, GroupsStep, default, maker, settings, uncompiled
-from trainings import Watcher, equal, one_layer, plan, train, unvalidated, weights
+from steps import light_settings, regularized
+from trainings import Watcher, equal, one_layer, plan, resumed, train, unvalidated, weights
 
 from sweeper import AtStep, EverySteps, TrainingStep
-from sweeper.checkpoint.reading import load_checkpoint, load_newest
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state import state as state_module
-
-STEPS = 14
-"""Of two epochs; seven in each."""
-
-
-def light_settings():
-    """As `settings`, with an optimizer that is quickly traced and has slots."""
-    return {**settings(), "optimizer": keras.optimizers.SGD(0.05, momentum=0.5), "metrics": None}
-
-
-def regularized():
-    """Not compiled: a seed generator, and one layer that adds to the loss."""
-    dense = keras.layers.Dense(4, "softmax", kernel_regularizer="l2")
-    return keras.Sequential([keras.Input((8,)), keras.layers.Dropout(0.3), dense])
-
-
-class NoisyStep(TrainingStep):
-    """Draws from a generator, counts in a variable and averages weights, all its own."""
-
-    def __init__(self):
-        super().__init__(**light_settings())
-        self.noise = keras.random.SeedGenerator(3)
-        self.parts = {"count": keras.Variable(0.0, trainable=False, name="count")}
-        self.norm = keras.metrics.Mean("norm")
-
-    def make_batch(self, batch, *, training):
-        if not training:
-            return batch
-        x, y = batch
-        self.parts["count"].assign_add(1.0)
-        scale = 0.01 * self.parts["count"]
-        return x + scale * keras.random.normal(tf.shape(x), seed=self.noise), y
-
-    def process_gradients(self, gradients, values):
-        self.norm.update_state(tf.linalg.global_norm(gradients))
-        return gradients
-
-
-PLANS = {
-    "defaults": lambda: plan(model=uncompiled, step=default, epochs=2),
-    "noise": lambda: plan(model=regularized, step=NoisyStep, epochs=2),
-    "groups": lambda: plan(model=uncompiled, step=GroupsStep, epochs=2),
-    "two networks": lambda: plan(model=maker, step=GanStep, epochs=2),
-    "eager": lambda: plan(model=regularized, step=eager, data=unvalidated, epochs=1),
-    "accumulating": lambda: plan(model=uncompiled, step=accumulating, epochs=2),
-}
-
-
-def eager():
-    return TrainingStep(**light_settings(), run_eagerly=True)
-
-
-def accumulating():
-    optimizer = keras.optimizers.Adam(0.01, gradient_accumulation_steps=3)
-    return TrainingStep(**{**settings(), "optimizer": optimizer})
-
-
-def outcome(loop):
-    """The variables of the model and all that the step leads to, and the history."""
-    components = {c.name: c for c in loop._state.components}
-    tensors = {}
-    for name in ("model", "optimizer", "optimizers", "metrics", "reachable"):
-        components[name].capture(tensors)
-    return [np.asarray(tensors[name]) for name in sorted(tensors)], loop.history.history
-
-
-def interrupted(make, directory, stops):
-    for stop in stops:
-        train(make(), Watcher(directory, stop_at=stop), load_newest([directory], pytest.fail))
-    return outcome(train(make(), Watcher(directory), load_newest([directory], pytest.fail)))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """What a training without a stop comes to, and its checkpoint after so many steps; once."""
-
-    @cache
-    def of(what, step):
-        directory = tmp_path_factory.mktemp("whole")
-        watcher = Watcher(directory, lambda position: position.step == step, block=1)
-        return outcome(train(PLANS[what](), watcher)), watcher.kept[0]
-
-    return of
-
-
-# By default what has most state of its own, and what runs without a graph; the defaults are in both.
-# The first of the steps is where the training without a stop took a checkpoint.
-@pytest.mark.parametrize(
-    ("what", "steps"),
-    [
-        ("two networks", [10]),
-        ("eager", [3]),
-        *(
-            pytest.param(what, [3, 5 if what == "eager" else 10], marks=pytest.mark.whole)
-            for what in PLANS
-        ),
-    ],
-)
-def test_a_step_resumed_inside_an_epoch_ends_as_if_it_never_stopped(what, steps, whole, tmp_path):
-    expected, taken = whole(what, steps[0])
-    shutil.copytree(taken, tmp_path / taken.name)
-    assert load_checkpoint(taken).step == steps[0]
-    resumed = interrupted(PLANS[what], tmp_path, steps[1:])
-    assert equal(expected[0], resumed[0])
-    assert expected[1] == resumed[1]
-
-
-def test_without_what_the_step_leads_to_it_would_not(whole, tmp_path, monkeypatch):
-    """Negative control: a walk that does not begin at the step loses its optimizers and weights."""
-    from sweeper.train.state import variables
-
-    expected, _ = whole("two networks", 10)
-    monkeypatch.setattr(state_module, "Reach", lambda model, step: variables.Reach(model))
-    monkeypatch.setattr(state_module.UserState, "_capture", lambda *given: {"changed": {}})
-    resumed = interrupted(PLANS["two networks"], tmp_path, [10])
-    # That walk finds fewer variables at the end as well; what the losses were does not ask it.
-    assert not equal(expected[0], resumed[0])
-    assert expected[1] != resumed[1]
-
-
-# Calls at steps.
 
 
 class Blocked(Watcher):
@@ -202,7 +76,7 @@ def test_calls_at_steps_do_not_part_steps_that_nobody_wants(monkeypatch):
     [
         [4, 9],
         pytest.param([3, 4, 5, 9], marks=pytest.mark.whole),
-        pytest.param(list(range(1, STEPS)), id="at every step", marks=pytest.mark.whole),
+        pytest.param(list(range(1, 14)), id="at every step", marks=pytest.mark.whole),
     ],
     ids=str,
 )
@@ -212,7 +86,7 @@ def test_no_call_is_made_twice_or_left_out_however_often_it_is_resumed(stops, tm
     train(calling(whole, *kinds)(), Watcher())
     assert numbers(whole) == [4, 7, 8, 9, 12]
     calls = []
-    interrupted(calling(calls, *kinds), tmp_path, stops)
+    resumed(calling(calls, *kinds), tmp_path, stops)
     assert calls == whole
 
 
@@ -267,13 +141,12 @@ def test_a_call_changes_what_is_trained_from_then_on_and_a_resume_keeps_it(tmp_p
         return light(lambda: [AtStep(5, freeze)], step=Freezes)
 
     watcher = Watcher(tmp_path, lambda position: position.step == 6, block=1)
-    whole = outcome(train(make(), watcher))
+    whole = weights(train(make(), watcher)._plan.model)
     loaded = load_checkpoint(watcher.kept[0])
     assert loaded.step == 6
-    resumed = outcome(train(make(), Watcher(), loaded))
-    assert equal(whole[0], resumed[0])
-    free = outcome(train(light(tuple, step=Freezes), Watcher()))
-    assert not equal(whole[0], free[0])
+    assert equal(whole, weights(train(make(), Watcher(), loaded)._plan.model))
+    free = train(light(tuple, step=Freezes), Watcher())
+    assert not equal(whole, weights(free._plan.model))
 
 
 def test_summaries_written_at_steps_are_there_once_for_each_step_after_a_resume(tmp_path):
@@ -281,13 +154,12 @@ def test_summaries_written_at_steps_are_there_once_for_each_step_after_a_resume(
         return light(lambda: [Summaries(logs)])
 
     logs = tmp_path / "logs"
-    whole = outcome(train(make(), Watcher()))
+    whole = train(make(), Watcher()).history.history
     first = written(logs)
     assert [step for step, _ in first] == [3, 6, 9, 12]
     for file in logs.iterdir():
         file.unlink()
-    resumed = interrupted(make, tmp_path / "checkpoints", [5])
-    assert whole[1] == resumed[1]
+    assert resumed(make, tmp_path / "checkpoints", [5]).history.history == whole
     assert written(logs) == first
 
 

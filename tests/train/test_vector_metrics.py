@@ -1,13 +1,12 @@
-"""A metric that is a vector: whole in history, callbacks and checkpoints, by components elsewhere."""
+"""A metric that is a vector: whole in history and callbacks, by components elsewhere.
+
+That checkpoints have it whole is in ``test_exactness_suite.py``.
+"""
 
 from __future__ import annotations
 
 import math
-import shutil
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -16,11 +15,9 @@ import tensorflow as tf
 from trainings import Watcher, digits, equal, plan, train, weights
 
 from sweeper import Data
-from sweeper.checkpoint.reading import load_checkpoint, load_newest
 from sweeper.errors import NonFiniteError, ObjectiveError
 from sweeper.train.loop.logs import named_numbers
 from sweeper.train.loop.loop import TrainingLoop
-from sweeper.train.state import state as state_module
 
 X, LABELS = digits(96)
 Y = keras.utils.to_categorical(LABELS, 4)
@@ -80,12 +77,19 @@ def reporting():
     return model
 
 
-MODELS = {"metrics": classifier, "eager": eager, "a step of its own": reporting}
-
-
-def data(name="metrics"):
-    validation = None if name == "a step of its own" else (X[:32], Y[:32])
+def data(validation=(X[:32], Y[:32])):
     return Data(train=(X, Y), validation=validation, batch_size=16, shuffle=False)
+
+
+def unvalidated():
+    return data(validation=None)
+
+
+TRAININGS = {
+    "metrics": (classifier, data),
+    "eager": (eager, data),
+    "a step of its own": (reporting, unvalidated),
+}
 
 
 def plain(logs):
@@ -120,13 +124,6 @@ class Recorder(keras.callbacks.Callback):
         self.calls.append((epoch, plain(logs)))
 
 
-@pytest.fixture
-def _without_constant_folding():
-    tf.config.optimizer.set_experimental_options({"constant_folding": False})
-    yield
-    tf.config.optimizer.set_experimental_options({"constant_folding": True})
-
-
 @pytest.mark.usefixtures("_without_constant_folding")
 @pytest.mark.parametrize(
     "name",
@@ -136,19 +133,18 @@ def _without_constant_folding():
     ],
 )
 def test_callbacks_history_and_csv_are_fits_own(name, tmp_path):
-    given, theirs, ours = data(name), Recorder(), Recorder()
+    model, made = TRAININGS[name]
+    given, theirs, ours = made(), Recorder(), Recorder()
 
     def callbacks(recorder, file):
         return [recorder, keras.callbacks.CSVLogger(str(tmp_path / file))]
 
-    fitted = plan(model=MODELS[name], data=lambda: given).model
+    fitted = plan(model=model, data=lambda: given).model
     fitted.fit(
         *given.train, batch_size=16, epochs=3, shuffle=False, verbose=0,
         validation_data=given.validation, callbacks=callbacks(theirs, "theirs.csv"),
     )  # fmt: skip
-    again = plan(
-        model=MODELS[name], data=lambda: given, callbacks=lambda: callbacks(ours, "ours.csv")
-    )
+    again = plan(model=model, data=lambda: given, callbacks=lambda: callbacks(ours, "ours.csv"))
     loop = train(again, Watcher())
     assert any(value[0] == "ndarray" for value in ours.calls[-1][1].values())
     assert ours.calls == theirs.calls
@@ -183,94 +179,10 @@ def test_stopping_early_by_a_vector_fails_as_in_fit():
     assert str(ours.value) == str(theirs.value)
 
 
-def outcome(loop, watcher):
-    return history_of(loop), loop.epochs, watcher.digest, plain(loop._position.logs)
-
-
-def planned(name):
-    return plan(model=MODELS[name], data=lambda: data(name))
-
-
-def resumed(name, directory, stops):
-    """Go on from the newest checkpoint, if any, stop at each of ``stops``, and then to the end."""
-    for stop in stops:
-        watcher = Watcher(directory, stop_at=stop)
-        train(planned(name), watcher, load_newest([directory], pytest.fail))
-    watcher = Watcher(directory)
-    loop = train(planned(name), watcher, load_newest([directory], pytest.fail))
-    return outcome(loop, watcher)
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A training without a stop, what it comes to, and its checkpoint after two steps."""
-
-    loop: TrainingLoop
-    watcher: Watcher
-    outcome: Any
-    on_its_way: Path
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Trained once, whoever asks."""
-
-    @cache
-    def of(name):
-        directory = tmp_path_factory.mktemp("whole")
-        watcher = Watcher(directory, lambda position: position.step == 2, block=1)
-        loop = train(planned(name), watcher)
-        return Whole(loop, watcher, outcome(loop, watcher), watcher.kept[0])
-
-    return of
-
-
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory):
-    """What a training with a step of its own left when it was stopped at an epoch's last step."""
-    directory = tmp_path_factory.mktemp("stopped")
-    train(planned("a step of its own"), Watcher(directory, stop_at=6))
-    return directory
-
-
-# Step 6 is the last of an epoch: its logs are all that the epoch's end has. At step 2 lies what the
-# training without a stop took on its way.
-@pytest.mark.parametrize(
-    ("name", "stops"),
-    [
-        ("metrics", [6]),
-        *(pytest.param(name, [6, 9, 12], marks=pytest.mark.whole) for name in MODELS),
-    ],
-)
-def test_vectors_resume_bit_for_bit_also_in_the_middle_of_an_epoch(name, stops, whole, tmp_path):
-    taken = whole(name).on_its_way
-    assert load_checkpoint(taken).step == 2
-    shutil.copytree(taken, tmp_path / taken.name)
-    assert resumed(name, tmp_path, stops) == whole(name).outcome
-
-
-def test_vectors_of_a_step_of_ones_own_resume_bit_for_bit(whole, stopped, tmp_path):
-    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
-    assert resumed("a step of its own", tmp_path, []) == whole("a step of its own").outcome
-
-
-def test_control_a_rounded_vector_is_noticed(whole, stopped, tmp_path, monkeypatch):
-    expected = whole("a step of its own").outcome
-    shutil.copytree(stopped, tmp_path, dirs_exist_ok=True)
-    decode = state_module.decode
-
-    def rounded(node, tensors):
-        value = decode(node, tensors)
-        return value.astype("float16") if isinstance(value, np.ndarray) else value
-
-    monkeypatch.setattr(state_module, "decode", rounded)
-    assert resumed("a step of its own", tmp_path, []) != expected
-
-
-def test_epochs_report_every_component_by_name(whole):
-    trained = whole("metrics")
-    reported = trained.watcher.epochs[-1][1]
-    logs = trained.loop.history.history
+def test_epochs_report_every_component_by_name():
+    watcher = Watcher()
+    logs = train(plan(model=classifier, data=data), watcher).history.history
+    reported = watcher.epochs[-1][1]
     assert [reported[f"val_f1_score[{i}]"] for i in range(4)] == logs["val_f1_score"][-1].tolist()
     assert reported["confusion[2,1]"] == logs["confusion"][-1][2, 1]
     assert reported["accuracy"] == logs["accuracy"][-1]

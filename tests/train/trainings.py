@@ -9,10 +9,12 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from sweeper import Data
 from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.reading import load_newest
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.train.loop import loop as loop_module
 from sweeper.train.loop.loop import TrainingLoop
@@ -147,6 +149,36 @@ class Watcher:
         return self.stop_at is not None and self._step >= self.stop_at
 
 
+HOOKS = [
+    f"on_{where}_{when}"
+    for where in ("epoch", "train", "test", "train_batch", "test_batch")
+    for when in ("begin", "end")
+]
+
+
+class Recorder(keras.callbacks.Callback):
+    """Records every call with all its arguments; only the hooks it is told to listen to."""
+
+    def __init__(self, hooks):
+        super().__init__()
+        self.calls = []
+        for hook in hooks:
+            setattr(self, hook, self._recording(hook))
+
+    def _recording(self, hook):
+        def record(*arguments, logs=None):
+            given = [dict(a) if isinstance(a, dict) else a for a in arguments]
+            self.calls.append((hook, *given, None if logs is None else dict(logs)))
+
+        return record
+
+    def get_state(self):
+        return [repr(call) for call in self.calls]
+
+    def set_state(self, state):
+        raise AssertionError(state)
+
+
 def plan(
     *,
     model=dropping,
@@ -186,6 +218,17 @@ def train(planned, watcher, loaded=None):
         loop.run(loaded)
     except Stopped:
         assert watcher.stop_at is not None
+    return loop
+
+
+def resumed(make, directory, stops=()):
+    """Stop after each of ``stops`` steps, each time going on in fresh objects, then train to the end.
+
+    What is trained at all is a row of `test_exactness_suite.py`; this is for what else is there then.
+    """
+    for stop in [*stops, None]:
+        loaded = load_newest([directory], pytest.fail)
+        loop = train(make(), Watcher(directory, stop_at=stop), loaded)
     return loop
 
 
