@@ -11,7 +11,7 @@ from sweeps import differing, results_of, sweep, trials_in
 from sweeper.checkpoint.reading import load_checkpoint
 
 pytestmark = pytest.mark.whole
-"""By default `train/test_replicas_resume.py` resumes trainings on two replicas, in a process."""
+"""By default `train/test_exactness_suite.py` resumes trainings on two replicas, in a process."""
 
 STUDY = Path(__file__).parents[2] / "studies" / "two_replicas.py"
 
