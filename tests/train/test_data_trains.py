@@ -240,11 +240,14 @@ def ragged_model(**options):
     return model
 
 
-ROWS = tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + row % 5 for row in range(50)])
+@functools.cache
+def rows():
+    """Ragged; made when a test first asks for them, because files are imported before they are forked."""
+    return tf.RaggedTensor.from_row_lengths(X.reshape(-1)[:150], [1 + n % 5 for n in range(50)])
 
 
 def ragged_arrays(shuffle=True):
-    return Data(train=(ROWS, Y), batch_size=8, validation_split=0.2, shuffle=shuffle)
+    return Data(train=(rows(), Y), batch_size=8, validation_split=0.2, shuffle=shuffle)
 
 
 @pytest.mark.whole
@@ -256,7 +259,7 @@ def test_ragged_tensors_train_as_in_fit(eager):
 
     ours = train(planned(), Watcher()).history.history
     fitted = planned().model.fit(
-        ROWS, Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
+        rows(), Y, batch_size=8, shuffle=False, validation_split=0.2, epochs=3, verbose=0
     )
     for name, values in fitted.history.items():
         np.testing.assert_allclose(ours[name], values, rtol=1e-5)
