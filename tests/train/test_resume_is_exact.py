@@ -11,7 +11,7 @@ from dataclasses import replace
 import keras
 import pytest
 import tensorflow as tf
-from test_exactness_suite import CASE, differing, go_on
+from test_exactness_suite import CASE, differing, go_on, in_files_of
 from trainings import (
     Watcher,
     equal,
@@ -41,16 +41,17 @@ def same(a, b):
 
 def test_control_a_training_with_other_weights_differs_and_one_that_is_resumed_does_not(tmp_path):
     case = CASE["components-in_few_batches-eager"]
-    whole = go_on(case, tmp_path / "whole")
-    go_on(case, tmp_path / "stopped", case.stop)
-    assert differing(whole, go_on(case, tmp_path / "stopped")) == []
 
     def changed():
         model = case.model()
         model.layers[1].kernel.assign_add(keras.ops.ones((8, 4)) * 1e-6)
         return model
 
-    other = go_on(replace(case, model=changed), tmp_path / "other")
+    with in_files_of(tmp_path):
+        whole = go_on(case, tmp_path / "whole")
+        go_on(case, tmp_path / "stopped", case.stop)
+        assert differing(whole, go_on(case, tmp_path / "stopped")) == []
+        other = go_on(replace(case, model=changed), tmp_path / "other")
     assert any(name.startswith("weights") for name in differing(whole, other))
 
 
