@@ -28,7 +28,7 @@ from sweeper.errors import (
     Interrupted,
     UsageError,
 )
-from sweeper.run.signals import handled, signals_to_stop
+from sweeper.run.signals import StopRequests, handled, signals_to_stop
 from sweeper.spec.arguments import named_arguments
 from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
@@ -227,13 +227,13 @@ def _stop_signals() -> Iterator[threading.Event]:
 
     Outside of the main thread no signal sets it.
     """
-    stopping = threading.Event()
+    stopping, requests = threading.Event(), StopRequests()
     if threading.current_thread() is not threading.main_thread():
         yield stopping
         return
 
     def stop(number: int, _frame: FrameType | None) -> None:
-        if not stopping.is_set() or number not in (signal.SIGINT, signal.SIGTERM):
+        if not requests.insists(number):
             stopping.set()
             return
         msg = f"a second signal ({signal.Signals(number).name}): stopped without a checkpoint"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -22,6 +24,28 @@ def hangup() -> tuple[signal.Signals, ...]:
 def signals_to_stop() -> tuple[signal.Signals, ...]:
     """Return the signals that ask a process of this run to stop after a checkpoint."""
     return (signal.SIGINT, signal.SIGTERM, *hangup())
+
+
+class StopRequests:
+    """Requests to stop that this process has received; a SIGTERM within a second of another is the same one.
+
+    ``timeout`` of GNU and some batch systems send it to the process and to the process's group.
+    """
+
+    def __init__(self) -> None:
+        self._received = False
+        self._terminated = -math.inf
+
+    def insists(self, number: int) -> bool | None:
+        """Return whether a signal is a further request; None if it repeats one. SIGHUP never is one."""
+        again, self._received = self._received, True
+        if number == signal.SIGTERM:
+            before, self._terminated = self._terminated, time.monotonic()
+            if self._terminated - before < 1.0:
+                return None
+        if again and number not in (signal.SIGINT, signal.SIGTERM):
+            return None
+        return again
 
 
 @contextmanager
@@ -66,7 +90,8 @@ def stop_signals(
 ) -> Iterator[None]:
     """Context manager for SIGINT, SIGTERM and SIGHUP: the first stops the trials, the second kills them.
 
-    SIGHUP never counts as the second, because a closed terminal and its shell both send it.
+    SIGHUP never counts as the second, because a closed terminal and its shell both send it; see
+    `StopRequests` for SIGTERM.
 
     Args:
         request: Stops the trials: "drain" after a checkpoint, or "kill".
@@ -77,8 +102,7 @@ def stop_signals(
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = False
-    over = threading.Event()
+    requests, over = StopRequests(), threading.Event()
 
     def kill_after_grace(seconds: float) -> None:
         if not over.wait(seconds):
@@ -86,10 +110,9 @@ def stop_signals(
             request("kill")
 
     def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
         del frame
-        again, asked = asked, True
-        if again and number not in (signal.SIGINT, signal.SIGTERM):
+        again = requests.insists(number)
+        if again is None:
             return
         said = (
             "killing the trials; each resumes from its newest checkpoint"

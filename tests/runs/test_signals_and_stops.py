@@ -16,7 +16,7 @@ from waiting import until
 from sweeper.api.fit import _stop_signals
 from sweeper.db.repository import Repository
 from sweeper.errors import Interrupted
-from sweeper.run import prepared_study
+from sweeper.run import prepared_study, signals
 from sweeper.run.options import RunRequest, WorkerOptions
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.signals import early_termination, stop_signals
@@ -68,6 +68,15 @@ def test_a_second_interrupt_ends_a_training_at_once():
         assert stop.is_set()
         with pytest.raises(KeyboardInterrupt, match="without a checkpoint"):
             os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_sigterm_that_is_sent_to_the_process_and_to_its_group_is_one_request(monkeypatch):
+    """As ``timeout 60 sweeper run …`` sends it."""
+    now = iter((10.0, 10.01, 12.0))
+    monkeypatch.setattr(signals.time, "monotonic", lambda: next(now))
+    requests = signals.StopRequests()
+    asked = [requests.insists(signal.SIGTERM) for _ in range(3)]
+    assert asked == [False, None, True], "the control: one that comes later insists"
 
 
 @pytest.mark.whole
