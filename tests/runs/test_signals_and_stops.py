@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from databases import opened_database
@@ -72,11 +73,20 @@ def test_a_second_interrupt_ends_a_training_at_once():
 
 def test_a_sigterm_that_is_sent_to_the_process_and_to_its_group_is_one_request(monkeypatch):
     """As ``timeout 60 sweeper run …`` sends it."""
-    now = iter((10.0, 10.01, 12.0))
-    monkeypatch.setattr(signals.time, "monotonic", lambda: next(now))
-    requests = signals.StopRequests()
-    asked = [requests.insists(signal.SIGTERM) for _ in range(3)]
-    assert asked == [False, None, True], "the control: one that comes later insists"
+    now, asked = [10.0], []
+    monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(signals, "_apart", lambda act: act())
+    with stop_signals(asked.append, lambda _: None):
+        for now[0], expected in ((10.0, ["drain"]), (10.01, ["drain"]), (12.0, ["drain", "kill"])):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert asked == expected
+    with _stop_signals() as stop:
+        for now[0] in (20.0, 20.01):
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert stop.is_set()
+        now[0] = 22.0
+        with pytest.raises(KeyboardInterrupt, match="without a checkpoint"):
+            os.kill(os.getpid(), signal.SIGTERM)
 
 
 @pytest.mark.whole
