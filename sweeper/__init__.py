@@ -12,7 +12,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from sweeper.support.installation import VERSION
-from sweeper.support.tensorflow_start import quiet_first_import
 
 if TYPE_CHECKING:
     from sweeper.api.fit import fit
@@ -203,8 +202,6 @@ __all__ = [
 ]
 
 __version__ = VERSION
-
-quiet_first_import()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,8 @@
 """Calls of a study's factories, each with its own seed and under guard.
 
 So the random numbers of one factory do not affect the next, and an object that two trials share is
-refused.
+refused. Every function raises `IndependenceError` if the result contains an object that existed before
+the trial and must not be shared.
 """
 
 from __future__ import annotations
@@ -22,22 +23,18 @@ from sweeper.train.step import TrainingStep
 
 Factory = Callable[[Trial], Any]
 
+_EXPECTED: dict[What, tuple[Any, str]] = {
+    "model": (keras.Model, "a compiled keras.Model (does it end with `return model`?)"),
+    "step": (TrainingStep, "a sweeper.TrainingStep (does it end with `return`?)"),
+    "data": (Data, "sweeper.Data(train=(x, y), validation=(x_val, y_val), batch_size=…)"),
+    "callbacks": (list | tuple, "a list of callbacks"),
+}
+"""Class of each factory's result, and its description for errors."""
+
 
 def build_model(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> keras.Model:
-    """Return the trial's model.
-
-    Raises:
-        FactoryError: The factory returned something else.
-        IndependenceError: It contains an object that existed before the trial.
-    """
-    model = _built("model", factory, trial, seeds, guard)
-    if not isinstance(model, keras.Model):
-        msg = (
-            f"the model factory {name_of(factory)} returned {_what(model)}; expected a compiled "
-            "keras.Model (does it end with `return model`?)"
-        )
-        raise FactoryError(msg)
-    guard.check("model", model)
+    """Return the trial's model; raise FactoryError if the factory returned something else."""
+    model: keras.Model = _built("model", factory, trial, seeds, guard)
     return model
 
 
@@ -48,65 +45,31 @@ def build_step(
 
     Raises:
         FactoryError: The factory returned something else, or it and the model do not fit.
-        IndependenceError: It holds something that was there before the trial.
     """
     if factory is None:
         return None
-    step = _built("step", factory, trial, seeds, guard)
-    if not isinstance(step, TrainingStep):
-        msg = (
-            f"the step factory {name_of(factory)} returned {_what(step)}; expected a "
-            "sweeper.TrainingStep (does it end with `return`?)"
-        )
-        raise FactoryError(msg)
-    guard.check("step", step)
+    step: TrainingStep = _built("step", factory, trial, seeds, guard)
     with FreshEntropy(seeds.sequence("step"), "step"):
         step.bind(model)
     return step
 
 
 def build_data(factory: Factory, trial: Trial, seeds: TrialSeeds, guard: Guard) -> Data:
-    """Return the trial's data.
-
-    Raises:
-        DataError: The factory returned something else.
-        IndependenceError: They hold something that was there before the trial.
-    """
-    data = _built("data", factory, trial, seeds, guard)
-    if not isinstance(data, Data):
-        msg = (
-            f"the data factory {name_of(factory)} returned {_what(data)}; expected "
-            "sweeper.Data(train=(x, y), validation=(x_val, y_val), batch_size=…)"
-        )
-        error = DataError(msg)
-        error.of_study = True
-        raise error
-    guard.check("data", data)
+    """Return the trial's data; raise DataError if the factory returned something else."""
+    data: Data = _built("data", factory, trial, seeds, guard)
     return data
 
 
 def build_callbacks(
     factory: Factory | None, trial: Trial, seeds: TrialSeeds, guard: Guard
 ) -> Sequence[keras.callbacks.Callback]:
-    """Return the trial's callbacks; none without a factory.
-
-    Raises:
-        FactoryError: The factory returned something else.
-        IndependenceError: They hold something that was there before the trial.
-    """
-    seed_everything(seeds.child("callbacks"))
-    callbacks: Any = []
-    if factory is not None:
-        callbacks = _built("callbacks", factory, trial, seeds, guard)
-    if not isinstance(callbacks, list | tuple) or not all(
-        isinstance(callback, keras.callbacks.Callback) for callback in callbacks
-    ):
-        msg = (
-            f"the callbacks factory {name_of(factory)} returned {callbacks!r}; expected a list of "
-            "callbacks"
-        )
-        raise FactoryError(msg)
-    guard.check("callbacks", callbacks)
+    """Return the trial's callbacks, none without a factory; raise FactoryError for something else."""
+    if factory is None:
+        seed_everything(seeds.child("callbacks"))
+        return []
+    callbacks: Sequence[keras.callbacks.Callback] = _built(
+        "callbacks", factory, trial, seeds, guard
+    )
     return callbacks
 
 
@@ -116,8 +79,18 @@ def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard:
     tell = guard.warn if trial.number == 0 else None
     guard.name_factory(what, factory)
     with FreshEntropy(seeds.sequence(what), what, tell):
-        return factory(trial)
-
-
-def _what(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__module__}.{type(value).__qualname__}"
+        made = factory(trial)
+    cls, expected = _EXPECTED[what]
+    right = isinstance(made, cls)
+    if right and what == "callbacks":
+        right = all(isinstance(each, keras.callbacks.Callback) for each in made)
+    if not right:
+        shown = f"a {type(made).__module__}.{type(made).__qualname__}"
+        if made is None or what == "callbacks":
+            shown = repr(made)
+        msg = f"the {what} factory {name_of(factory)} returned {shown}; expected {expected}"
+        error = DataError(msg) if what == "data" else FactoryError(msg)
+        error.of_study = True
+        raise error
+    guard.check(what, made)
+    return made

@@ -1,9 +1,12 @@
 """The guard, which refuses objects that are older than their trial, and the age of objects.
 
-Python's garbage collector keeps lists of every object that can refer to others. `gc.freeze` moves
-all existing objects aside in constant time; objects that the lists contain afterwards are younger.
-So the age of an object, also of one that no walk can reach (in a C extension or another thread), is
-known without hooks in Keras or a snapshot of all modules.
+A trial makes its models, layers with weights, optimizers and training steps itself. What may be older is
+what training does not change (frozen weights, vocabularies, arrays, functions, data), and what is the state of
+the process: it is captured, and undone after an inline trial.
+
+Python's garbage collector lists every object that can refer to others. So the age of an object, also of
+one that no walk can reach (in a C extension or another thread), is known without hooks in Keras: it is
+younger than a moment if the collector lists it now, and did not list it then.
 """
 
 from __future__ import annotations
@@ -11,52 +14,26 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Self
 
-from keras.initializers import Initializer
+import keras
 
 from sweeper.errors import IndependenceError
-from sweeper.guard.owned import (
-    Owned,
-    Visit,
-    Visited,
-    gets_weights,
-    holders_of,
-    name_of,
-    outermost,
-    owned_among,
-    visit_all,
-)
-from sweeper.inspection.sorts import Sort, fields_of, label_of, sort_of
-from sweeper.inspection.walk import MOST
+from sweeper.guard.owned import Visit, holders_of, name_of, visits_from
+from sweeper.inspection.sorts import Sort, fields_of, label_of
+from sweeper.inspection.walk import MOST, ObjectPath
+from sweeper.train.sources.tfdata import draws_new_seeds
 from sweeper.train.step import TrainingStep
 
 
-class _Witness:
-    """An object whose age is known."""
-
-
 class AgeBoundary:
-    """A moment in time, which separates older from younger objects.
+    """A moment in time, which separates older from younger objects."""
 
-    Args:
-        lasting: Whether older objects may stay frozen, in a process that ends with its trial.
-            Otherwise `release` unfreezes them.
-    """
-
-    def __init__(self, *, lasting: bool) -> None:
-        self._lasting = lasting
-        self._before = _Witness()
-        # What someone else has frozen could not be distinguished from ours when it is given back.
-        self._frozen = lasting or gc.get_freeze_count() == 0
-        self._census: list[object] = []
-        if self._frozen:
-            gc.freeze()
-        else:
-            self._census = gc.get_objects()
-        self._after = _Witness()
+    def __init__(self) -> None:
+        self._frozen = gc.get_freeze_count()
+        self._census = gc.get_objects()
         self.ages_unknown = False
         """True if objects were frozen or unfrozen since, so that ages are unknown."""
 
@@ -66,31 +43,37 @@ class AgeBoundary:
         Numbers, strings, arrays and containers of only these have no age, because the collector
         does not list them.
         """
-        aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
-        asked = aged | {id(self._before), id(self._after)}
-        young = asked.intersection(map(id, gc.get_objects()))
-        young.difference_update(map(id, self._census))
-        if id(self._before) in young or id(self._after) not in young:
+        frozen = gc.get_freeze_count()
+        if frozen > self._frozen or (self._frozen and not frozen):
             self.ages_unknown = True
             return set()
+        aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
+        young = aged.intersection(map(id, gc.get_objects()))
+        young.difference_update(map(id, self._census))
         return aged - young
-
-    def release(self) -> None:
-        """Unfreeze the older objects. Afterwards ages are unknown."""
-        self._census = []
-        if self._frozen and not self._lasting:
-            gc.unfreeze()
-        self._frozen = False
 
 
 What = Literal["model", "step", "data", "callbacks", "tracked"]
 
-_CODE = frozenset({Sort.CACHE, Sort.DESCRIPTOR, Sort.FUNCTION, Sort.METHOD, Sort.PARTIAL})
-_NEVER_OWNED = _CODE | {Sort.WEAK, Sort.CLASS, Sort.MODULE, Sort.ARRAY}
 _LAYERS = frozenset({Sort.LAYER, Sort.MODEL})
-_FRESH = _LAYERS | {Sort.OPTIMIZER}
+_ALWAYS_CHANGED = frozenset(
+    {Sort.CALLBACK, Sort.ITERATOR, Sort.METRIC, Sort.OPTIMIZER, Sort.RANDOM}
+)
+"""Sorts of objects that training always changes or binds."""
+
+_WHOLES = _LAYERS | {Sort.INITIALIZER, Sort.TFDATA}
+"""Sorts of objects that change with their parts."""
+
+_CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
+_PASSED = _CONTAINERS | {Sort.OBJECT}
+"""Sorts of objects between a whole and its parts."""
+
 _NOT_UNDONE = frozenset({Sort.CALLBACK, Sort.ITERATOR, Sort.TFDATA})
 """Sorts that inline trials cannot share, because the next trial would find them as this one left them."""
+
+_MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
+"""Layers whose calls assign to variables that no optimizer trains."""
+
 _MOST_SHOWN = 4
 
 
@@ -99,9 +82,9 @@ class Sharing:
     """An object that is older than the trial that uses it.
 
     Attributes:
-        kind: As `Owned.kind`.
-        name: As `Owned.name`.
-        first_path: Its path in the trial.
+        kind: The user's word for such an object: ``"layer"``, ``"variable"``, ``"optimizer"``, …
+        name: Its given name, or an empty string.
+        first_path: Its path in the trial: ``model.layers[2] 'trunk' → kernel``.
         second_path: Its path in an earlier trial, or another holder.
     """
 
@@ -128,15 +111,15 @@ class Earlier:
         self._kept: dict[int, tuple[weakref.ReferenceType[Any], str]] = {}
         self.inline = inline
 
-    def keep(self, trial: int, owned: Mapping[int, Owned]) -> None:
+    def keep(self, trial: int, visits: Iterable[Visit]) -> None:
         """Record the objects of ``trial``, as long as they exist."""
         self._kept = {key: kept for key, kept in self._kept.items() if kept[0]() is not None}
-        for key, each in owned.items():
+        for visit in visits:
             try:
-                reference = weakref.ref(each.obj)
+                reference = weakref.ref(visit.obj)
             except TypeError:
                 continue
-            self._kept.setdefault(key, (reference, f"{_whole(each.path)} of trial {trial}"))
+            self._kept.setdefault(id(visit.obj), (reference, f"{_whole(visit)} of trial {trial}"))
 
     def holder_of(self, obj: object) -> str:
         """Return the path of ``obj`` in an earlier trial; an empty string for none."""
@@ -168,19 +151,17 @@ class Guard:
         self._factories: dict[str, Callable[..., Any]] = {}
         self._others = [factory for factory in factories if factory is not None]
         self._line: AgeBoundary | None = None
-        self._owned: dict[int, Owned] = {}
+        self._made: list[Visit] = []
 
     def __enter__(self) -> Self:
-        self._line = AgeBoundary(lasting=self._earlier is None)
+        self._line = AgeBoundary()
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Release older objects, and record the trial's objects."""
-        if self._line is not None:
-            self._line.release()
-            self._line = None
+        """Record the trial's objects."""
+        self._line = None
         if self._earlier is not None and error[0] is None:
-            self._earlier.keep(self._trial, self._owned)
+            self._earlier.keep(self._trial, self._made)
 
     def name_factory(self, what: What, factory: Callable[..., Any]) -> None:
         """Record the factory that makes ``what``, for its name in errors."""
@@ -201,19 +182,13 @@ class Guard:
         if line is None:
             msg = "Guard.check is called inside `with guard:`"
             raise RuntimeError(msg)
-        if what == "tracked":
-            visited = visit_all(extra={f"trial.track({n!r}, …)": t for n, t in built.items()})
-        elif what == "step":
-            visited = visit_all(extra={"step": built})
-        else:
-            visited = visit_all(**{what: built})
-        if visited.cut:
+        visits, cut = visits_from(_roots(what, built), trained=built if what == "model" else None)
+        if cut:
             self.warn(
                 f"{self._call(what)} returned a value that refers to more than {MOST:,} objects; "
                 "the guard did not inspect the others"
             )
-        objects = [visit.obj for visit in visited.visits if visit.sort not in _NEVER_OWNED]
-        old = line.older(objects)
+        old = line.older(visit.obj for visit in visits)
         if line.ages_unknown:
             self.warn(
                 "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects "
@@ -221,31 +196,25 @@ class Guard:
                 f"{self._call(what)} made; do not call them in a factory"
             )
         if what == "model":
-            for repeat in _shared_initializers(visited.visits, old, self._call("model")):
+            for repeat in _shared_initializers(visits, old, self._call("model")):
                 self.warn(repeat)
-        if old or self._earlier is not None:
-            self._refuse_older(what, visited, old)
-
-    def _refuse_older(self, what: What, visited: Visited, old: set[int]) -> None:
-        owned = owned_among(visited)
-        taken = {key: each for key, each in owned.items() if key in old}
-        for visit in visited.visits:
-            if id(visit.obj) in old and id(visit.obj) not in owned and _was_filled(visit, old):
-                taken[id(visit.obj)] = _as_owned(visit)
-        earlier = self._earlier
-        inline = earlier is not None and earlier.inline
-        taken = {
-            key: each
-            for key, each in taken.items()
-            if (inline and sort_of(each.obj) in _NOT_UNDONE)
-            # Data may go through any layer: nothing there is trained.
-            or (what != "data" and _must_be_fresh(each, owned) and not _only_draws(each, owned))
+        changed = _changed_by_training(visits)
+        inline = self._earlier is not None and self._earlier.inline
+        refused = {
+            index
+            for index, visit in enumerate(visits)
+            if id(visit.obj) in old
+            and (
+                (inline and index in changed and visit.sort in _NOT_UNDONE)
+                # Data may go through any layer: nothing there is trained.
+                or (what != "data" and _must_be_fresh(visits, index, changed, old))
+            )
         }
-        if taken:
-            raise self._refusal(what, outermost(taken))
-        self._owned.update(owned)
+        if refused:
+            raise self._refusal(what, _outermost(visits, refused))
+        self._made += (visits[index] for index in changed)
 
-    def _refusal(self, what: What, ends: list[Owned]) -> IndependenceError:
+    def _refusal(self, what: What, ends: list[Visit]) -> IndependenceError:
         before = f"an object that existed before {self._call(what)} was called"
         found = holders_of([end.obj for end in ends], [*self._factories.values(), *self._others])
         sharings = []
@@ -254,8 +223,8 @@ class Guard:
             earlier = "" if self._earlier is None else self._earlier.holder_of(end.obj)
             if earlier:
                 holder = f"{earlier} (kept by {holder})" if holder else earlier
-            here = f"{_whole(end.path)} of this trial"
-            sharings.append(Sharing(end.kind, end.name, here, holder or before))
+            name, here = label_of(end.obj, end.sort), f"{_whole(end)} of this trial"
+            sharings.append(Sharing(end.sort.value, name, here, holder or before))
         shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
         if len(sharings) > _MOST_SHOWN:
             shown += f"; and {len(sharings) - _MOST_SHOWN} more"
@@ -269,64 +238,132 @@ class Guard:
         return f"the {what} factory" if factory is None else name_of(factory)
 
 
-def _must_be_fresh(each: Owned, owned: Mapping[int, Owned]) -> bool:
-    """Return whether an older ``each`` is refused also in a trial's own process.
+def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:
+    named: Iterable[tuple[str, Any]] = [(what, built)]
+    if what == "tracked":
+        named = ((f"trial.track({name!r}, …)", obj) for name, obj in built.items())
+    elif what == "callbacks":
+        named = ((f"callbacks[{index}]", each) for index, each in enumerate(built))
+    elif what == "data":
+        named = ((f"Data({name}=…)", obj) for name, obj in fields_of(built).items())
+    return [(ObjectPath(path), obj) for path, obj in named]
 
-    That is a model, a layer, an optimizer, a training step, and a trainable variable of a layer.
+
+def _changed_by_training(visits: Sequence[Visit]) -> set[int]:
+    """Return the indices of the objects that training changes, and of the wholes around them.
+
+    Seeds do not count: they begin equal in every attempt, and are in the checkpoints.
     """
-    sort = sort_of(each.obj)
-    if sort in _FRESH or isinstance(each.obj, TrainingStep):
+    changed: set[int] = set()
+    for index, visit in enumerate(visits):
+        part = index if _changes_by_itself(visits, visit) else -1
+        while part >= 0 and part not in changed:
+            changed.add(part)
+            above = _above(visits, visits[part], _PASSED)
+            # What the code of a whole merely uses is not a part of it.
+            is_part = above >= 0 and visits[above].by_code == visits[part].by_code
+            part = above if is_part and visits[above].sort in _WHOLES else -1
+    return changed
+
+
+def _changes_by_itself(visits: Sequence[Visit], visit: Visit) -> bool:
+    obj, sort = visit.obj, visit.sort
+    if sort is Sort.VARIABLE:
+        return _is_changed_variable(visits, visit)
+    if sort is Sort.TFDATA:
+        return draws_new_seeds(obj)
+    if sort in _LAYERS:
+        return visit.parent < 0 or _gets_weights(obj)
+    return sort in _ALWAYS_CHANGED or isinstance(obj, TrainingStep)
+
+
+def _is_changed_variable(visits: Sequence[Visit], visit: Visit) -> bool:
+    above = _above(visits, visit, _CONTAINERS)
+    if above < 0:
         return True
-    if sort is not Sort.VARIABLE or each.by_code or each.inside is None:
+    holder = visits[above]
+    trainable = bool(fields_of(visit.obj).get("_trainable", True))
+    if holder.sort in (Sort.OPTIMIZER, Sort.METRIC):
+        return True
+    if visit.by_code or holder.sort in (Sort.FUNCTION, Sort.SEEDS):
         return False
-    trainable = bool(fields_of(each.obj).get("_trainable", True))
-    return trainable and sort_of(owned[each.inside].obj) in _LAYERS
+    if holder.sort in _LAYERS:
+        # No optimizer is given the weights of a network that a loss measures with.
+        measures = _above(visits, visit, frozenset(Sort) - {Sort.LOSS}) >= 0
+        if not measures and trainable and fields_of(holder.obj).get("_trainable", True):
+            return True
+        return _statistics_move(holder.obj)
+    return trainable
 
 
-def _only_draws(each: Owned, owned: Mapping[int, Owned]) -> bool:
-    """Return whether random state is all that training changes in a layer, as in dropout or random flips.
+def _above(visits: Sequence[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
+    """Return the index of the innermost visit around ``visit`` that is not in ``passed``, or -1."""
+    above = visit.parent
+    while above >= 0 and visits[above].sort in passed:
+        above = visits[above].parent
+    return above
 
-    Such state begins equal in every attempt, and is in the checkpoints.
-    """
-    if sort_of(each.obj) not in _LAYERS or gets_weights(each.obj):
+
+def _gets_weights(layer: Any) -> bool:
+    """Return whether a layer makes weights when it is built later."""
+    fields = fields_of(layer)
+    if fields.get("built") or not fields.get("_trainable"):
         return False
-    within = {id(each.obj)}
-    for key, inner in owned.items():  # an object comes before what is inside it
-        if inner.inside not in within:
-            continue
-        within.add(key)
-        if sort_of(inner.obj) in _LAYERS:
-            if gets_weights(inner.obj):
-                return False
-            continue
-        around = None if inner.inside is None else owned[inner.inside].obj
-        if Sort.SEEDS not in (sort_of(inner.obj), sort_of(around)):
+    plain = keras.layers.Layer.__dict__["build"]
+    for base in type(layer).__mro__:
+        # A Sequential makes no weights but those of its layers, which are judged themselves.
+        if base.__dict__.get("build") is plain or base in (keras.Model, keras.Sequential):
             return False
-    return len(within) > 1
+        if "build" in vars(base):
+            return True
+    return False
 
 
-def _was_filled(visit: Visit, old: set[int]) -> bool:
-    """Return whether an older layer has weights that this trial made."""
-    if visit.sort not in _LAYERS:
-        return False
+def _statistics_move(layer: Any) -> bool:
+    """Return whether calls of ``layer`` assign to its variables that no optimizer trains."""
+    fields = fields_of(layer)
+    names = {base.__name__ for base in type(layer).__mro__}
+    if "BatchNormalization" in names:
+        return bool(fields.get("_trainable"))
+    return not names.isdisjoint(_MOVING) or fields.get("stateful") is True
+
+
+def _must_be_fresh(visits: Sequence[Visit], index: int, changed: set[int], old: set[int]) -> bool:
+    """Return whether an older object is refused: a layer, a weight of one, an optimizer or a training step."""
+    visit = visits[index]
     fields = fields_of(visit.obj)
-    weights = [*fields.get("_trainable_variables", ()), *fields.get("_non_trainable_variables", ())]
-    return any(id(weight) not in old for weight in weights)
+    if visit.sort in _LAYERS:
+        weights = (
+            *fields.get("_trainable_variables", ()),
+            *fields.get("_non_trainable_variables", ()),
+        )
+        # An older layer without weights may have been filled by this trial.
+        return index in changed or any(id(weight) not in old for weight in weights)
+    if visit.sort is not Sort.VARIABLE:
+        return visit.sort is Sort.OPTIMIZER or isinstance(visit.obj, TrainingStep)
+    above = _above(visits, visit, _PASSED)
+    in_layer = above >= 0 and visits[above].sort in _LAYERS and not visit.by_code
+    return index in changed and in_layer and bool(fields.get("_trainable", True))
 
 
-def _as_owned(visit: Visit) -> Owned:
-    name = fields_of(visit.obj).get("name", "")
-    return Owned(visit.obj, visit.sort.value, visit.path.text, name)
+def _outermost(visits: Sequence[Visit], refused: set[int]) -> list[Visit]:
+    """Return the refused visits that are not inside another of them."""
+    inside: set[int] = set()
+    for index, visit in enumerate(visits):
+        if visit.parent in inside or visit.parent in refused:
+            inside.add(index)
+    return [visits[index] for index in sorted(refused - inside)]
 
 
-def _whole(path: str) -> str:
+def _whole(visit: Visit) -> str:
+    path = visit.path.text
     return {"model": "the model", "step": "the training step"}.get(path, path)
 
 
-def _advice(ends: Sequence[Owned], factory: str) -> str:
+def _advice(ends: Sequence[Visit], factory: str) -> str:
     """Return the advice on ``ends``, which ``factory`` returned."""
     them = "it" if len(ends) == 1 else "them"
-    if all(end.kind == Sort.TFDATA.value for end in ends):
+    if all(end.sort is Sort.TFDATA for end in ends):
         return (
             f"every iteration over {them} is reshuffled, so build {them} inside {factory}, or "
             "give the shuffle reshuffle_each_iteration=False"
@@ -347,7 +384,7 @@ def _shared_initializers(visits: Sequence[Visit], old: set[int], factory: str) -
             where = f"{visit.path.text} {label_of(visit.obj, visit.sort)!r}"
             for name, value in list(fields_of(visit.obj).items()):
                 if (
-                    Initializer in type(value).__mro__
+                    keras.initializers.Initializer in type(value).__mro__
                     and fields_of(value).get("_init_seed", 0) is None
                 ):
                     found[id(value)].append(f"{where} → {name.lstrip('_')}")

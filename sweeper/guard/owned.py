@@ -1,9 +1,4 @@
-"""Objects that a trial must make itself, by identity, with a path to each, and the names of other holders.
-
-Objects that are no part of a training may be shared: frozen weights, vocabularies, arrays,
-configurations, functions, data sets. So each object that `walk` finds is checked for state of a training:
-trained weights, moving statistics and seeds, optimizers, metrics and callbacks. What the user's code changes
-besides is the state of its process, which is captured, and undone after an inline trial.
+"""Walk over the objects of a trial, with a path to each, and the names of their other holders.
 
 The factories and the user's modules are searched breadth first, so that the shortest name is found.
 Objects that cannot be reached from them (an attribute of an installed library, a variable of
@@ -18,20 +13,17 @@ from __future__ import annotations
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
 
-from sweeper.inspection import walk as objects
 from sweeper.inspection.sorts import (
     OF_KERAS,
     Sort,
     fields_of,
     is_users_class,
     is_users_module,
-    label_of,
     sort_of,
 )
 from sweeper.inspection.walk import (
@@ -43,8 +35,6 @@ from sweeper.inspection.walk import (
     variables_used,
     walk,
 )
-from sweeper.train.sources.tfdata import draws_new_seeds
-from sweeper.train.step import TrainingStep
 
 _MOST_ITEMS = 20_000
 """Items of a container that are visited; a longer container is data."""
@@ -58,7 +48,6 @@ class Visit(NamedTuple):
     Attributes:
         parent: Index of the parent's visit; -1 for a root.
         by_code: Whether the path goes through a function that uses the object.
-        root: Text of the root's path.
     """
 
     obj: Any
@@ -66,23 +55,20 @@ class Visit(NamedTuple):
     path: ObjectPath
     parent: int
     by_code: bool
-    root: str
 
 
-class Visited(NamedTuple):
-    """Visits in order, each before its parts; ``cut`` means that the walk was ended early."""
-
-    visits: list[Visit]
-    cut: bool
-
-
-def visits_from(roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None) -> Visited:
+def visits_from(
+    roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None
+) -> tuple[list[Visit], bool]:
     """Visit everything reachable from the roots, each object once, depth first.
 
     Args:
         roots: The roots, in order: an object reachable from several is named by the first.
         trained: The model whose optimizer, loss and metrics count. Those of a model inside it are
             not used in training.
+
+    Returns:
+        The visits, each before its parts, and whether the walk was ended early.
     """
     visits: list[Visit] = []
 
@@ -90,14 +76,12 @@ def visits_from(roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None)
         sort = sort_of(edge.obj)
         if sort in _NEVER:
             return None
-        above = visits[parent] if parent >= 0 else None
-        by_code = edge.how is How.USED or (above is not None and above.by_code)
-        root = edge.path.text if above is None else above.root
-        visits.append(Visit(edge.obj, sort, edge.path, parent, by_code, root))
+        by_code = edge.how is How.USED or (parent >= 0 and visits[parent].by_code)
+        visits.append(Visit(edge.obj, sort, edge.path, parent, by_code))
         return parts_of(edge.obj, sort, edge.path, compiled=edge.obj is trained)
 
-    cut = objects.walk([Edge(path, obj) for path, obj in roots], visit)
-    return Visited(visits, cut)
+    cut = walk([Edge(path, obj) for path, obj in roots], visit)
+    return visits, cut
 
 
 def parts_of(obj: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
@@ -238,171 +222,3 @@ def name_of(factory: Any) -> str:
     function = getattr(factory, "func", factory)
     name = getattr(function, "__qualname__", None) or type(function).__name__
     return str(name).rpartition("<locals>.")[2]
-
-
-_ALWAYS = frozenset(
-    {
-        Sort.CALLBACK,
-        Sort.ITERATOR,
-        Sort.METRIC,
-        Sort.OPTIMIZER,
-        Sort.RANDOM,
-        Sort.SEEDS,
-    }
-)
-"""Sorts of objects that training always changes or binds."""
-
-_WHOLES = frozenset({Sort.INITIALIZER, Sort.LAYER, Sort.MODEL, Sort.TFDATA})
-"""Sorts of objects that change with their content."""
-
-_CONTAINERS = frozenset({Sort.LIST, Sort.DICT, Sort.SET})
-_PASSED = frozenset({*_CONTAINERS, Sort.OBJECT})
-"""Sorts of objects between a whole and its parts."""
-
-_NO_LOSS = frozenset(Sort) - {Sort.LOSS}
-_MOVING = frozenset({"SpectralNormalization", "FlaxLayer", "JaxLayer", "TorchModuleWrapper"})
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """An object with state of a training.
-
-    Attributes:
-        obj: The object.
-        kind: The user's word for such an object: ``"layer"``, ``"variable"``, ``"optimizer"``, …
-        path: Its path in the user's terms: ``model.layers[2] 'trunk' → kernel``.
-        name: Its given name, or an empty string.
-        inside: The id of the innermost owned object around it; None for none.
-        by_code: Whether it is only used by a function, through a closure, a default or a module
-            variable.
-    """
-
-    obj: Any
-    kind: str
-    path: str
-    name: str = ""
-    inside: int | None = None
-    by_code: bool = False
-
-
-def visit_all(
-    *,
-    model: Any = None,
-    data: Any = None,
-    callbacks: Sequence[Any] = (),
-    extra: Mapping[str, object] | None = None,
-) -> Visited:
-    """Walk through a trial's parts, including objects that training cannot change.
-
-    Args:
-        model: A model, compiled or not, with the arguments of `compile`.
-        data: A `Data`, or a value for ``Data(train=…)``.
-        callbacks: The callbacks.
-        extra: Other objects, by their paths.
-    """
-    roots: list[tuple[ObjectPath, Any]] = []
-    if model is not None:
-        roots.append((ObjectPath("model"), model))
-    for index, callback in enumerate(callbacks):
-        roots.append((ObjectPath("callbacks").item(index), callback))
-    roots += [(ObjectPath(path), obj) for path, obj in (extra or {}).items()]
-    fields = fields_of(data)
-    if "train" in fields and sort_of(data) is Sort.OBJECT:
-        roots += [(ObjectPath(f"Data({name}=…)"), value) for name, value in fields.items()]
-    elif data is not None:
-        roots.append((ObjectPath("data"), data))
-    return visits_from(roots, trained=model)
-
-
-def owned_among(visited: Visited) -> dict[int, Owned]:
-    """Return the visited objects with state of a training.
-
-    Returns:
-        Objects by id, in the order of the walk, each before its parts. The objects are referenced,
-        so their ids remain valid.
-    """
-    visits = visited.visits
-    flags = [_changes_by_itself(visits, visit) for visit in visits]
-    for index in range(len(visits) - 1, -1, -1):
-        above = _above(visits, visits[index], _PASSED) if flags[index] else -1
-        if above >= 0 and visits[above].sort in _WHOLES:
-            # What its code merely uses is not a part of it.
-            flags[above] |= visits[above].by_code == visits[index].by_code
-    owned: dict[int, Owned] = {}
-    inside: list[int | None] = []
-    for visit, flag in zip(visits, flags, strict=True):
-        outer = None if visit.parent < 0 else inside[visit.parent]
-        if flag:
-            name = label_of(visit.obj, visit.sort)
-            owned[id(visit.obj)] = Owned(
-                visit.obj, visit.sort.value, visit.path.text, name, outer, visit.by_code
-            )
-        inside.append(id(visit.obj) if flag else outer)
-    return owned
-
-
-def outermost(owned: Mapping[int, Owned]) -> list[Owned]:
-    """Return the objects that are not inside another of them."""
-    return [each for each in owned.values() if each.inside not in owned]
-
-
-def _above(visits: list[Visit], visit: Visit, passed: frozenset[Sort]) -> int:
-    """Return the index of the innermost visit around ``visit`` that is not in ``passed``, or -1."""
-    above = visit.parent
-    while above >= 0 and visits[above].sort in passed:
-        above = visits[above].parent
-    return above
-
-
-def _changes_by_itself(visits: list[Visit], visit: Visit) -> bool:
-    obj, sort = visit.obj, visit.sort
-    if sort in _ALWAYS or isinstance(obj, TrainingStep):
-        return True
-    if sort is Sort.VARIABLE:
-        return _is_changed_variable(visits, visit)
-    if sort is Sort.TFDATA:
-        return draws_new_seeds(obj)
-    return sort in (Sort.MODEL, Sort.LAYER) and (visit.parent < 0 or gets_weights(obj))
-
-
-def gets_weights(layer: Any) -> bool:
-    """Return whether a layer makes weights when it is built later."""
-    fields = fields_of(layer)
-    if fields.get("built") or not fields.get("_trainable"):
-        return False
-    plain = keras.layers.Layer.__dict__["build"]
-    for base in type(layer).__mro__:
-        # A Sequential makes no weights but those of its layers, which are judged themselves.
-        if base.__dict__.get("build") is plain or base in (keras.Model, keras.Sequential):
-            return False
-        if "build" in vars(base):
-            return True
-    return False
-
-
-def _is_changed_variable(visits: list[Visit], visit: Visit) -> bool:
-    above = _above(visits, visit, _CONTAINERS)
-    if above < 0:
-        return True
-    holder = visits[above]
-    trainable = bool(fields_of(visit.obj).get("_trainable", True))
-    if holder.sort in (Sort.OPTIMIZER, Sort.METRIC, Sort.SEEDS):
-        return True
-    if visit.by_code or holder.sort is Sort.FUNCTION:
-        return False
-    if holder.sort in (Sort.LAYER, Sort.MODEL):
-        # No optimizer is given the weights of a network that a loss measures with.
-        measures = _above(visits, visit, _NO_LOSS) >= 0
-        if not measures and trainable and fields_of(holder.obj).get("_trainable", True):
-            return True
-        return _statistics_move(holder.obj)
-    return trainable
-
-
-def _statistics_move(layer: Any) -> bool:
-    """Return whether calls of ``layer`` assign to its variables that no optimizer trains."""
-    fields = fields_of(layer)
-    names = {base.__name__ for base in type(layer).__mro__}
-    if "BatchNormalization" in names:
-        return bool(fields.get("_trainable"))
-    return not names.isdisjoint(_MOVING) or fields.get("stateful") is True

@@ -10,16 +10,12 @@ With ``TF_CPP_MIN_LOG_LEVEL=0`` nothing is filtered.
 from __future__ import annotations
 
 import contextlib
-import importlib.abc
-import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from importlib.machinery import ModuleSpec
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 _STDERR = 2
@@ -45,11 +41,9 @@ _GPU_FILES = (
 """Files of which one exists if NVIDIA's driver is installed, also on WSL and Jetson."""
 
 
-@contextlib.contextmanager
-def loading_quietly() -> Iterator[None]:
+def loading_quietly() -> contextlib.AbstractContextManager[None]:
     """Context manager that suppresses the start-up lines; on an error all lines are printed."""
-    with _without(_LOADING):
-        yield
+    return _without(_LOADING)
 
 
 def look_for_gpus() -> None:
@@ -66,46 +60,6 @@ def look_for_gpus() -> None:
         tf.config.list_physical_devices()
 
 
-def quiet_first_import() -> None:
-    """Suppress the start-up lines at this process's first ``import tensorflow``.
-
-    It has no effect if TensorFlow was already imported.
-    """
-    if "tensorflow" not in sys.modules and not any(
-        isinstance(finder, _FirstImport) for finder in sys.meta_path
-    ):
-        sys.meta_path.insert(0, _FirstImport())
-
-
-class _FirstImport(importlib.abc.MetaPathFinder):
-    """Finder for the first import of TensorFlow, which loads it without start-up lines."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        del path, target
-        if fullname != "tensorflow":
-            return None
-        with contextlib.suppress(ValueError):
-            sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            _load_quietly(spec.loader)
-        return spec
-
-
-def _load_quietly(loader: Any) -> None:
-    """Make ``loader`` execute its next module without start-up lines, and restore it then."""
-    execute: Callable[[ModuleType], None] = loader.exec_module
-
-    def quietly(module: ModuleType) -> None:
-        del loader.exec_module
-        with loading_quietly():
-            execute(module)
-
-    loader.exec_module = quietly
-
-
 @contextlib.contextmanager
 def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
     """Context manager that removes lines with these beginnings from standard error."""
@@ -118,8 +72,6 @@ def _without(unwanted: re.Pattern[bytes]) -> Iterator[None]:
         # A process without a standard error says nothing anyway.
         yield
         return
-    import tempfile
-
     _flush()
     with tempfile.TemporaryFile() as written:
         os.dup2(written.fileno(), _STDERR)

@@ -1,4 +1,4 @@
-"""The walk finds exactly what two builds share, however models are put together."""
+"""The guard refuses exactly what two trials share, however models are put together and wherever an object is kept."""
 
 from __future__ import annotations
 
@@ -14,23 +14,18 @@ from dataclasses import dataclass, field
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sweeper.guard.owned import outermost, owned_among, visit_all
-from sweeper.guard.owned import visits_from as walk
+from sweeper.errors import IndependenceError
+from sweeper.guard.guard import Earlier, Guard
+from sweeper.guard.owned import visits_from
 from sweeper.inspection import walk as walking
-from sweeper.inspection.sorts import Sort
 from sweeper.inspection.walk import ObjectPath
 
 UNITS = 3
-CHANGING = ("dense", "dropout", "statistics", "nested", "own")
-KINDS = (*CHANGING, "frozen", "flatten", "vocabulary")
-
-
-def owned_by(**parts):
-    return owned_among(visit_all(**parts))
+CHANGING = ("dense", "statistics", "nested", "own")
+KINDS = (*CHANGING, "dropout", "frozen", "flatten", "vocabulary")
 
 
 class Own(keras.layers.Layer):
@@ -76,7 +71,6 @@ class Case:
 
     layers: list[tuple[str, bool]]
     optimizer: bool
-    metric: bool
     callback: bool
     functional: bool
     twice: bool = field(default=False)
@@ -89,11 +83,10 @@ cases = st.builds(
     st.booleans(),
     st.booleans(),
     st.booleans(),
-    st.booleans(),
 )
 
 
-def build(layers, optimizer, metric, case):
+def build(layers, optimizer, case):
     x = inputs = keras.Input((UNITS,))
     if case.functional:
         for layer in layers:
@@ -103,13 +96,20 @@ def build(layers, optimizer, metric, case):
         model = keras.Model(inputs, x)
     else:
         model = keras.Sequential([inputs, *layers])
-    model.compile(optimizer=optimizer, loss="mse", metrics=["mae", metric])
+    model.compile(optimizer=optimizer, loss="mse", metrics=["mae"])
     return model
 
 
-def shared(first, second):
-    """The outermost objects that two trainings own, as the first has them."""
-    return outermost({key: each for key, each in first.items() if key in second})
+def shared(earlier, what, first, second):
+    """Have one trial make ``first`` and the next ``second``; return the names that the guard refuses."""
+    made = []
+    for number, make_part in enumerate((first, second)):
+        with Guard(trial=number, warn=made.append, earlier=earlier) as guard:
+            try:
+                guard.check(what, make_part())
+            except IndependenceError as error:
+                return [sharing.name for sharing in error.sharings]
+    return []
 
 
 @settings(
@@ -119,48 +119,39 @@ def shared(first, second):
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(cases)
-def test_the_walk_finds_exactly_what_two_builds_share(case):
+def test_the_guard_refuses_exactly_what_two_trials_share(case):
     keras.backend.clear_session(free_memory=False)
-    first = [make(kind, index) for index, (kind, _) in enumerate(case.layers)]
-    second = [
-        first[index] if both else make(kind, index)
-        for index, (kind, both) in enumerate(case.layers)
-    ]
-    optimizers = [keras.optimizers.SGD(name="rate") for _ in range(2)]
-    metrics = [keras.metrics.MeanSquaredError(name="error") for _ in range(2)]
-    callbacks = [keras.callbacks.EarlyStopping() for _ in range(2)]
-    one = build(first, optimizers[0], metrics[0], case)
-    other = build(
-        second,
-        optimizers[0 if case.optimizer else 1],
-        metrics[0 if case.metric else 1],
-        case,
-    )
-    found = shared(
-        owned_by(model=one, callbacks=callbacks[:1]),
-        owned_by(model=other, callbacks=callbacks[:1] if case.callback else callbacks[1:]),
-    )
+    made = {}
+
+    def part(key, make_it, *, both):
+        """One part for both trials, or one for each."""
+        if not both or key not in made:
+            made[key] = make_it()
+        return made[key]
+
+    def model():
+        layers = [
+            part(index, functools.partial(make, kind, index), both=both)
+            for index, (kind, both) in enumerate(case.layers)
+        ]
+        rate = part("rate", lambda: keras.optimizers.SGD(name="rate"), both=case.optimizer)
+        return build(layers, rate, case)
+
+    def callbacks():
+        stop = part("stop", keras.callbacks.EarlyStopping, both=case.callback)
+        return [stop]
+
     expected = [
-        layer.name
-        for layer, (kind, both) in zip(first, case.layers, strict=True)
+        f"{kind}_{index}"
+        for index, (kind, both) in enumerate(case.layers)
         if both and kind in CHANGING
     ]
-    expected += ["rate"] * case.optimizer + ["error"] * case.metric
-    expected += ["EarlyStopping"] * case.callback
-    assert sorted(each.name for each in found) == sorted(expected)
-
-
-def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(monkeypatch):
-    layer = Own("own")
-    layer.build((None, UNITS))
-
-    def both():
-        models = [keras.Sequential([keras.Input((UNITS,)), layer]) for _ in range(2)]
-        return shared(*(owned_by(extra={"parts": model.layers[0].parts}) for model in models))
-
-    assert [each.name for each in both()] == ["own_inner"]
-    monkeypatch.delitem(walking._OTHERS, Sort.OBJECT)
-    assert both() == []
+    expected += ["rate"] * case.optimizer
+    earlier = Earlier()
+    found = shared(earlier, "model", model, model)
+    assert sorted(found) == sorted(expected)
+    found = shared(earlier, "callbacks", callbacks, callbacks)
+    assert found == ["EarlyStopping"] * case.callback
 
 
 @pytest.mark.parametrize(
@@ -193,8 +184,8 @@ def test_a_walk_that_stops_at_layers_lists_misses_what_a_layer_keeps_elsewhere(m
 )
 def test_an_object_is_found_wherever_it_is_kept(path, hide):
     metric = keras.metrics.Mean(name="hidden")
-    visited = walk([(ObjectPath("x"), hide(metric))])
-    assert [v.path.text for v in visited.visits if v.obj is metric] == [path]
+    visits, _ = visits_from([(ObjectPath("x"), hide(metric))])
+    assert [visit.path.text for visit in visits if visit.obj is metric] == [path]
 
 
 _waiting = []
@@ -277,78 +268,15 @@ def test_a_cycle_ends_and_depth_is_no_limit():
     for _ in range(5000):
         ring = [ring]
     ring.append(ring)
-    assert metric in [each.obj for each in owned_by(extra={"x": ring}).values()]
+    visits, cut = visits_from([(ObjectPath("x"), ring)])
+    assert metric in [visit.obj for visit in visits]
+    assert not cut
 
 
-def test_a_walk_that_would_not_end_says_that_it_was_cut(monkeypatch):
+def test_a_walk_that_would_not_end_is_cut_and_the_guard_says_so(monkeypatch):
     monkeypatch.setattr(walking, "MOST", 100)
-    visited = walk([(ObjectPath("x"), [[index] for index in range(1000)])])
-    assert visited.cut
-    assert len(visited.visits) == 100
-
-
-def test_two_objects_that_say_they_are_equal_are_not_shared():
-    class Same(keras.metrics.Mean):
-        def __eq__(self, other):
-            return True
-
-        def __hash__(self):
-            return 1
-
-    assert shared(owned_by(extra={"a": Same()}), owned_by(extra={"b": Same()})) == []
-
-
-def test_a_shared_part_is_reported_once_by_its_outermost_object():
-    inner = keras.layers.Dense(UNITS, name="inner")
-    outer = keras.Sequential([keras.Input((UNITS,)), inner], name="outer")
-    models = [keras.Sequential([keras.Input((UNITS,)), outer]) for _ in range(2)]
-    models[0].compile(optimizer="adam", loss="mse", metrics=["mae"])
-    (sharing,) = shared(*(owned_by(model=model) for model in models))
-    assert (sharing.kind, sharing.name) == ("model", "outer")
-    assert sharing.path == "model.layers[0]"
-    owned = owned_by(model=models[0])
-    paths = [each.path for each in owned.values()]
-    assert "model.layers[0] 'outer' → layers[0] 'inner' → kernel" in paths
-    assert [each.kind for each in outermost(owned)] == ["model"]
-    assert all(each.inside is None or each.inside in owned for each in owned.values())
-
-
-def test_optimizer_slots_are_the_optimizers_and_tensorflows_variables_and_generators_are_found():
-    model = keras.Sequential(
-        [keras.Input((UNITS,)), keras.layers.Dense(1, name="head")], name="sequential"
-    )
-    model.compile(optimizer=keras.optimizers.SGD(momentum=0.9), loss="mse")
-    model.optimizer.build(model.trainable_variables)
-    owned = owned_by(model=model)
-    slots = {id(v): owned[id(v)] for v in model.optimizer.variables}
-    assert {each.inside for each in slots.values()} == {id(model.optimizer)}
-    assert "model.optimizer.sequential_head_kernel_momentum" in [
-        each.path for each in slots.values()
-    ]
-    assert owned[id(model.layers[0].kernel)].path == "model.layers[0] 'head' → kernel"
-
-    class Step(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.noise = tf.random.Generator.from_seed(1)
-            self.scale = tf.Variable(1.0, name="scale")
-
-    model = Step()
-    owned = owned_by(model=model)
-    assert owned[id(model.noise)].path == "model.noise"
-    assert owned[id(model.scale)].path == "model.scale"
-
-
-def test_what_training_cannot_change_is_nobodys_own():
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
-    loss = keras.losses.Huber()
-    frozen = keras.layers.BatchNormalization(trainable=False)
-    frozen.build((None, UNITS))
-    owned = owned_by(extra={"model": [schedule, loss, np.zeros(3), frozen, tf.constant(1)]})
-    assert list(owned.values()) == []
-    frozen.trainable = True
-    assert [each.kind for each in owned_by(extra={"x": [frozen]}).values()][:1] == ["layer"]
-    # A weight that only a function uses belongs to no training.
-    weight = keras.Variable(np.zeros(3), name="weight")
-    assert owned_by(extra={"f": lambda: weight + 1}) == {}
-    assert [o.name for o in owned_by(extra={"x": [weight]}).values()] == ["weight"], "the control"
+    warnings = []
+    with Guard(trial=0, warn=warnings.append) as guard:
+        guard.check("tracked", {"x": [[index] for index in range(1000)]})
+    (warning,) = warnings
+    assert "the guard did not inspect the others" in warning
