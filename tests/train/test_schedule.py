@@ -4,7 +4,7 @@ import pytest
 
 from sweeper import Every
 from sweeper.checkpoint.format import Snapshot
-from sweeper.train.loop.plan import CheckpointSchedule, Observer
+from sweeper.train.loop.plan import Observer
 from sweeper.train.state.state import Position
 
 
@@ -13,23 +13,26 @@ class Training:
 
     def __init__(self, every, *, step=0.01, stall=0.0):
         self.now = 100.0
-        self.schedule = CheckpointSchedule(every, clock=lambda: self.now)
+        self.observer = Observer(every, clock=lambda: self.now)
+        self.observer.writer = self
         self.step = step
         self.stall = stall
         self.taken = []
         self.stalled = 0.0
 
+    def submit(self, snapshot):
+        self.now += self.stall
+        self.stalled += self.stall
+        self.taken.append(snapshot.step)
+
     def run(self, steps, *, begin=0, epoch_steps=10):
-        self.schedule.begin(begin, begin // epoch_steps)
+        self.observer.started(Position(begin, begin // epoch_steps), 0)
         for number in range(begin + 1, begin + steps + 1):
             self.now += self.step
-            epoch = number // epoch_steps
-            if self.schedule.is_due(number, epoch):
-                self.now += self.stall
-                self.stalled += self.stall
-                self.taken.append(number)
-                self.schedule.taken(number, epoch, stalled_seconds=self.stall)
-                assert not self.schedule.is_due(number, epoch), "never twice at one step"
+            position = Position(number, number // epoch_steps)
+            if self.observer.is_due(position):
+                self.observer.keep(Snapshot(number, position.epoch, {}, {}, {}, ()))
+                assert not self.observer.is_due(position), "never twice at one step"
         return self.taken
 
 
@@ -71,24 +74,13 @@ def test_auto_is_as_often_as_that_allows():
 
 @pytest.mark.parametrize(("every", "left"), [(Every(steps=7), 5), (Every(epochs=1), 1 << 30)])
 def test_blocks_of_steps_end_where_a_checkpoint_is_due(every, left):
-    assert CheckpointSchedule(every).steps_left(9) == left
-
-
-class SlowWriter:
-    """Takes half a second of the clock for every snapshot."""
-
-    def __init__(self, training):
-        self.training = training
-
-    def submit(self, _snapshot):
-        self.training.now += 0.5
+    assert Observer(every).steps_until_due(Position(9)) == left
 
 
 def test_the_cost_of_a_snapshot_is_all_that_training_waits_for():
     """From asking whether one is due to its being handed over: its capture, and the write before."""
-    training = Training("auto")
-    keeper = Observer("auto", clock=lambda: training.now)
-    keeper.writer = SlowWriter(training)
+    training = Training("auto", stall=0.5)
+    keeper = training.observer
     keeper.started(Position(), 0)
     training.now += 2.0
     assert keeper.is_due(Position(step=1))

@@ -28,12 +28,9 @@ _SHOWN = 12
 
 
 def metrics_or_logs(taken: Any, logs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the model's metrics or the step's logs, as ``fit`` does.
+    """Return the metrics of ``taken``, a model, unless its step's ``logs`` have other names, as in ``fit``.
 
-    Args:
-        taken: The model, whose metrics count unless its step reports other names; or a
-            `TrainingStep`, whose logs count.
-        logs: Logs of the last step.
+    Of a `TrainingStep` the logs count.
     """
     if not isinstance(taken, keras.Model):
         return logs
@@ -50,10 +47,6 @@ def to_python(logs: Mapping[str, Any]) -> dict[str, Any]:
 
 def named_numbers(name: str, value: Any) -> Iterator[tuple[str, float]]:
     """Yield the components of a metric with their names; none if it is neither a number nor an array.
-
-    Args:
-        name: Name of the metric.
-        value: Reported value.
 
     Examples:
         >>> import numpy as np
@@ -83,15 +76,10 @@ def log_shapes(outputs: Mapping[str, Any]) -> dict[str, tuple[int | None, ...]]:
 
 
 def check_objective(objective: str, reported: Shapes, hint: str = "") -> None:
-    """Refuse an objective that no epoch will report as one number.
-
-    Args:
-        objective: Name of the objective.
-        reported: Shapes of the logs of an epoch.
-        hint: Possible reason if it is missing.
+    """Refuse an objective that is missing in the logs of an epoch, of these shapes, or is an array.
 
     Raises:
-        ObjectiveError: It is missing, or an array; lists the possible names.
+        ObjectiveError: Lists the possible names, after ``hint``, a possible reason.
     """
     if reported.get(objective) == () or objective.removeprefix("val_") == "learning_rate":
         return
@@ -135,16 +123,7 @@ def _listed(names: list[str]) -> str:
 
 
 def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
-    """Refuse a budget with a rung at which the objective is not reported, before any step runs.
-
-    Args:
-        rungs: Numbers of epochs after which trials pause.
-        objective: The compared objective.
-        data: The trial's data, which has the epochs with validation.
-
-    Raises:
-        ObjectiveError: An epoch before a rung will not report the objective.
-    """
+    """Raise ObjectiveError if the epoch before a rung, where trials pause, will not report the objective."""
     if not objective.startswith("val_") or (data.validation is None and not data.validation_split):
         return
     silent = [epochs for epochs in rungs if not data.validates_after(epochs - 1)]
@@ -159,11 +138,7 @@ def check_rungs(rungs: Sequence[int], objective: str, data: Data) -> None:
 
 
 def check_rung(objective: str, last: EpochRecord) -> None:
-    """Refuse to pause after an epoch that did not report the objective.
-
-    Raises:
-        ObjectiveError: The epoch did not report it.
-    """
+    """Raise ObjectiveError if the epoch after which a training pauses did not report the objective."""
     if objective not in last.metrics:
         msg = (
             f"trials are compared by {objective!r} after epoch {last.epoch + 1}, but that epoch "
@@ -212,15 +187,9 @@ class Reported:
         return ((name, number) for name, number in numbers if name in self._objectives)
 
     def check_before(self, train: Shapes | None, test: Shapes | None, *, validates: bool) -> None:
-        """Refuse an objective that no epoch will report, before any step runs.
+        """Refuse, before any step runs, an objective that no epoch will report as one number.
 
-        Args:
-            train: Shapes of the training step's logs; None if unknown before it runs.
-            test: The same for validation.
-            validates: Whether there is any validation.
-
-        Raises:
-            ObjectiveError: An objective is not reported, or is not one number.
+        ``train`` and ``test`` are the shapes of the steps' logs, None if only running tells.
         """
         if train is None or (validates and test is None):
             return
@@ -236,13 +205,8 @@ class Reported:
     ) -> None:
         """Refuse an objective that a finished epoch of an eager model does not report as one number.
 
-        Args:
-            logs: The model's logs of the epoch.
-            stored: Names of the epoch's metrics, with those that callbacks added.
-            validated: Whether the epoch has all metrics of validation that any epoch will have.
-
-        Raises:
-            ObjectiveError: An objective is not reported, or is not one number.
+        ``stored`` has the metrics that callbacks added, too. An epoch that is not ``validated`` lacks metrics
+        that a later one may have.
         """
         shapes = {name: np.shape(value) for name, value in logs.items()}
         for objective in self._objectives:
@@ -286,17 +250,7 @@ class Reported:
 
 
 def check_value(objective: str, value: float, at: At, epochs: int) -> None:
-    """Refuse a trial's value that is NaN or infinite.
-
-    Args:
-        objective: Name of the metric.
-        value: Value of the trial.
-        at: The weights, or the epoch, that it is of.
-        epochs: Number of finished epochs.
-
-    Raises:
-        NonFiniteError: It is NaN or infinite.
-    """
+    """Raise NonFiniteError if a trial's value after ``epochs`` finished epochs is NaN or infinite."""
     if math.isfinite(value):
         return
     where = f"at the end of the last epoch, {epochs}" if at != "best" else f"in all {epochs} epochs"

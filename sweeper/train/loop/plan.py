@@ -1,4 +1,4 @@
-"""Plan of a training, its observer, the schedule of its checkpoints, and the roots of its objects."""
+"""Plan of a training, its observer with the schedule of its checkpoints, and the roots of its objects."""
 
 from __future__ import annotations
 
@@ -39,53 +39,12 @@ _AUTO_SHARE = 0.01
 _AUTO_LEAST_SECONDS = 1.0
 
 
-class CheckpointSchedule:
-    """Schedule of checkpoints.
-
-    Args:
-        every: The interval, or ``"auto"`` for the shortest interval that costs less than 1% of the
-            training time.
-        clock: A monotonic clock, in seconds.
-    """
-
-    def __init__(self, every: CheckpointEvery, clock: Callable[[], float] = time.monotonic) -> None:
-        self._every = every
-        self._clock = clock
-        self._step = self._epoch = 0
-        self._at = clock()
-        self._cost = 0.0
-
-    def begin(self, step: int, epoch: int) -> None:
-        """Record the start or resume of the training."""
-        self._step, self._epoch, self._at = step, epoch, self._clock()
-
-    def taken(self, step: int, epoch: int, *, stalled_seconds: float) -> None:
-        """Record a checkpoint and the time that training waited for it."""
-        self.begin(step, epoch)
-        self._cost = max(stalled_seconds, self._cost / 2)
-
-    def is_due(self, step: int, epoch: int) -> bool:
-        """Return whether a checkpoint is due at this step; never twice at the same step."""
-        if step == self._step and epoch == self._epoch:
-            return False
-        since = self._clock() - self._at
-        if isinstance(self._every, Every):
-            return self._every.due(
-                step=step, epoch=epoch, last_step=self._step, last_epoch=self._epoch, since=since
-            )
-        return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
-
-    def steps_left(self, step: int) -> int:
-        """Return the number of steps before a checkpoint may be due; a large number if never."""
-        due = self._every.next_step(step) if isinstance(self._every, Every) else None
-        return 1 << 30 if due is None else due - step
-
-
 class Observer:
     """Observer of a training, which keeps its snapshots; base of those of trials and of `sweeper.fit`.
 
     Args:
-        every: Interval of the snapshots.
+        every: Interval of the snapshots, or ``"auto"`` for the shortest interval that costs less
+            than 1% of the training time.
         clock: A monotonic clock, in seconds.
 
     Attributes:
@@ -97,14 +56,16 @@ class Observer:
     stalled_seconds: float = 0.0
 
     def __init__(self, every: CheckpointEvery, clock: Callable[[], float] = time.monotonic) -> None:
-        self._schedule = CheckpointSchedule(every, clock)
+        self._every = every
         self._clock = clock
-        self._asked_at = clock()
+        self._step = self._epoch = 0
+        self._at = self._asked_at = clock()
+        self._cost = 0.0
 
     def started(self, position: Position, steps_per_epoch: int) -> None:
         """Receive the initial position, before the first step; ``steps_per_epoch`` is 0 if unknown."""
         del steps_per_epoch
-        self._schedule.begin(position.step, position.epoch)
+        self._step, self._epoch, self._at = position.step, position.epoch, self._clock()
 
     def steps_done(self, position: Position) -> None:
         """Receive the position after a block of steps, and announce what was written meanwhile."""
@@ -116,12 +77,21 @@ class Observer:
 
     def steps_until_due(self, position: Position) -> int:
         """Return the number of steps before the next snapshot may be due; at least 1."""
-        return self._schedule.steps_left(position.step)
+        due = self._every.next_step(position.step) if isinstance(self._every, Every) else None
+        return 1 << 30 if due is None else due - position.step
 
     def is_due(self, position: Position) -> bool:
-        """Return whether a snapshot is due now; the time from now to `keep` is its cost."""
+        """Return whether a snapshot is due, never twice at a step; the time until `keep` is its cost."""
         self._asked_at = self._clock()
-        return self._schedule.is_due(position.step, position.epoch)
+        step, epoch = position.step, position.epoch
+        if (step, epoch) == (self._step, self._epoch):
+            return False
+        since = self._asked_at - self._at
+        if isinstance(self._every, Every):
+            return self._every.due(
+                step=step, epoch=epoch, last_step=self._step, last_epoch=self._epoch, since=since
+            )
+        return since >= max(_AUTO_LEAST_SECONDS, self._cost / _AUTO_SHARE)
 
     def keep(self, snapshot: Snapshot) -> None:
         """Pass ``snapshot`` to the writer, after the previous one has been written.
@@ -130,8 +100,9 @@ class Observer:
             CheckpointError: Writing failed.
         """
         self.writer.submit(snapshot)
-        self.stalled_seconds = self._clock() - self._asked_at
-        self._schedule.taken(snapshot.step, snapshot.epoch, stalled_seconds=self.stalled_seconds)
+        self._step, self._epoch, self._at = snapshot.step, snapshot.epoch, self._clock()
+        self.stalled_seconds = self._at - self._asked_at
+        self._cost = max(self.stalled_seconds, self._cost / 2)
 
     def stop_requested(self) -> bool:
         """Return whether training should stop at the next step."""

@@ -77,11 +77,6 @@ class EagerSeeds(Interception, Component):
             tensors[f"{self.name}/calls"] = np.array(rows, np.int64)
         return {"operations": ops, "graphs": self.graphs.capture(f"{self.name}/graphs", tensors)}
 
-    def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
-        held = {"calls": saved["operations"], "graphs": saved.get("graphs")}
-        missing = [key for key in held if held[key] and f"{self.name}/{key}" not in tensors]
-        return [f"the tensor '{self.name}/{key}' is missing" for key in missing]
-
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         self._counted_from = _seed_source()
         self._calls.clear()

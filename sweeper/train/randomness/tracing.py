@@ -75,18 +75,6 @@ _SYMBOLIC = "scratch_graph"
 """Prefix of the names of graphs in which Keras only computes shapes."""
 
 
-def _normal(generator: Any, shape: Any, dtype: Any) -> Any:
-    return generator.normal(shape, dtype=dtype)
-
-
-def _truncated(generator: Any, shape: Any, dtype: Any) -> Any:
-    return generator.truncated_normal(shape, dtype=dtype)
-
-
-def _uniform(generator: Any, shape: Any, dtype: Any) -> Any:
-    return generator.uniform(shape, dtype=dtype)
-
-
 def _integers(generator: Any, shape: Any, minval: Any, maxval: Any) -> Any:
     return generator.uniform(shape, minval, maxval, dtype=tf.convert_to_tensor(minval).dtype)
 
@@ -109,10 +97,6 @@ def _categorical(
     return tf.random.stateless_categorical(logits, num_samples, _seed(generator), output_dtype)
 
 
-def _shuffled(generator: Any, value: Any) -> Any:
-    return tf.random.experimental.stateless_shuffle(value, _seed(generator))
-
-
 def _seed(generator: Any) -> Any:
     return generator.make_seeds(1)[:, 0]
 
@@ -121,11 +105,15 @@ _DRAWN_BY: Mapping[str, Callable[..., Any]] = {
     "multinomial": _categorical,
     "random_gamma": _gamma,
     "random_poisson_v2": _poisson,
-    "random_shuffle": _shuffled,
-    "random_standard_normal": _normal,
-    "random_uniform": _uniform,
+    "random_shuffle": lambda generator, value: tf.random.experimental.stateless_shuffle(
+        value, _seed(generator)
+    ),
+    "random_standard_normal": lambda generator, shape, dtype: generator.normal(shape, dtype=dtype),
+    "random_uniform": lambda generator, shape, dtype: generator.uniform(shape, dtype=dtype),
     "random_uniform_int": _integers,
-    "truncated_normal": _truncated,
+    "truncated_normal": lambda generator, shape, dtype: generator.truncated_normal(
+        shape, dtype=dtype
+    ),
 }
 """Replaced functions of ``gen_random_ops``, with the functions that draw instead."""
 
