@@ -85,13 +85,9 @@ def visits_from(
 
 
 def parts_of(obj: Any, sort: Sort, path: ObjectPath, *, compiled: bool) -> Iterator[Edge]:
-    """Yield the edges of ``obj``; objects that code uses as `How.USED`.
+    """Yield the edges of ``obj``, with the arguments of a model's `compile` if ``compiled``.
 
-    Args:
-        obj: An object of ``sort``, at ``path``.
-        sort: As `sort_of` tells.
-        path: Its path.
-        compiled: For a model: whether to include the arguments of `compile`.
+    Objects that code uses have `How.USED`.
     """
     edges = itertools.islice(edges_of(obj, sort, path), _MOST_ITEMS)
     held = _ordered(obj, edges) if sort in OF_KERAS else list(edges)
@@ -175,12 +171,7 @@ _MOST = 300_000
 def holders_of(
     wanted: Iterable[object], factories: Iterable[Callable[..., Any]]
 ) -> Mapping[int, str]:
-    """Return the path of each object in the factories and the user's modules, by id.
-
-    Args:
-        wanted: The objects.
-        factories: The study's.
-    """
+    """Return the path of each wanted object in the factories and the user's modules, by id."""
     missing = {id(obj) for obj in wanted}
     found: dict[int, str] = {}
     factories = list(factories)

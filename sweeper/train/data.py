@@ -180,27 +180,11 @@ class DataSource:
         """Return the batches of ``pass_`` from ``step`` to its end."""
         raise NotImplementedError
 
-    def describe(self) -> str:
-        """Return a description for people."""
-        raise NotImplementedError
-
-    @property
-    def length(self) -> str:
-        """Return the number of batches in a pass as a phrase."""
-        if self.endless:
-            return "endless"
-        return "unknown length" if self.steps is None else f"{self.steps:,} batches"
-
     def drop(self, batches: Iterator[Any], step: int, shown: str) -> None:
         """Draw and drop the first ``step`` batches of a pass, which were trained on already.
 
-        Args:
-            batches: The pass, from its beginning.
-            step: Number of the batches.
-            shown: The data, for messages.
-
         Raises:
-            DataError: The pass is shorter than that.
+            DataError: The pass, which messages call ``shown``, is shorter than that.
         """
         if not step:
             return
@@ -223,9 +207,7 @@ class DataSource:
     def capture(self, name: str, tensors: dict[str, Any]) -> Any:
         """Return the state besides the position, after the batches drawn from the last `open`, as JSON.
 
-        Args:
-            name: Prefix of the names of tensors.
-            tensors: Receives arrays.
+        Arrays go into ``tensors``, under names that begin with ``name``.
 
         Raises:
             UncapturableError: A part of the state cannot be captured.

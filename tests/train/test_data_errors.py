@@ -162,9 +162,8 @@ def test_workers_are_refused_where_batches_depend_on_which_comes_first():
 
 
 def test_processes_are_said_to_be_threads():
-    train, _, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
+    *_, notices = opened(Data(train=Plain(workers=2, use_multiprocessing=True)))
     assert "2 threads read ahead" in notices[0]
-    assert "2 threads" in train.describe()
 
 
 # tf.data

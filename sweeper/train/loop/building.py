@@ -38,13 +38,7 @@ def build_before_tracing(
     """Create the variables of the model's compiled metrics and of its optimizer, if it is built.
 
     If Keras cannot, the reason is logged, and the trace creates them. Other errors, such as one in
-    a metric of the user's, are raised.
-
-    Args:
-        model: A compiled model.
-        example: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``, of which shapes and dtypes are
-            used; anything else is ignored.
-        step: The training step that replaces the model's own, if any.
+    a metric of the user's, are raised. Of ``example``, a tuple of arrays, only shapes and dtypes are used.
     """
     arrays = example if isinstance(example, tuple) else None
     if model._distribute_strategy is not None:
@@ -96,11 +90,7 @@ def _build_in_scope(model: keras.Model, arrays: Any) -> None:
 
 
 def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
-    """Refuse optimizers whose slots a trace would create on one replica only.
-
-    Raises:
-        FactoryError: Names an optimizer that is not built.
-    """
+    """Raise FactoryError for an optimizer whose slots a trace would create on one replica only."""
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync == 1:
         return
@@ -133,21 +123,11 @@ def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: A
 
 
 def create_variables_of_training(
-    model: keras.Model,
-    step: TrainingStep | None,
-    data: Data,
-    source: DataSource,
+    model: keras.Model, step: TrainingStep | None, data: Data, source: DataSource
 ) -> None:
-    """Create the variables that only a training step creates: trace one, or run it if eager.
-
-    Args:
-        model: A compiled model.
-        step: The training step that replaces the model's own, if any.
-        data: The trial's data.
-        source: Source of the training data.
-    """
+    """Create the variables that only a training step creates: trace one, or run it if eager."""
     train_step = (model if step is None else step).train_step
-    runner = make_runner(model, source, train_step, steps_per_epoch=data.steps_per_epoch)
+    runner = make_runner(model, source, train_step, data.steps_per_epoch)
     build_before_tracing(model, runner.example(), step)
     runner.trace()
     if model.run_eagerly:

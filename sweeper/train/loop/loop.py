@@ -26,7 +26,7 @@ from sweeper.records.results import EpochRecord
 from sweeper.train.loop.building import take_one_step
 from sweeper.train.loop.logs import Reported, metrics_or_logs, to_python
 from sweeper.train.loop.plan import Observer, Paused, Stopped, TrainingPlan
-from sweeper.train.loop.prepared import build_training, trace_training
+from sweeper.train.loop.prepared import prepare_training
 from sweeper.train.randomness.hidden_state import HiddenState
 from sweeper.train.sources.runner import Runner
 from sweeper.train.state.callbacks import without_superfluous
@@ -66,9 +66,8 @@ class TrainingLoop:
         self._observer = observer
         self._hidden = HiddenState(plan.order_seed, notice)
         with self._hidden:
-            built = build_training(plan, notice)
-            self._traced = trace_training(built)
-            self._train, self._test = built.train, built.test
+            self._prepared = prepare_training(plan, notice)
+            self._train, self._test = self._prepared.train, self._prepared.test
             self._taken = plan.steps_of
             self.history: keras.callbacks.History = plan.model.history
             self._record = HistoryRecord(self.history)
@@ -79,7 +78,7 @@ class TrainingLoop:
                     self._record,
                     self._train,
                     self._test,
-                    roots=built.roots,
+                    roots=self._prepared.roots,
                     notice=notice,
                     hidden=self._hidden,
                 ),
@@ -167,7 +166,7 @@ class TrainingLoop:
             batch = self._train.building_batch()
             self._state.prepared(lambda: take_one_step(model, self._taken.train_step, batch))
         self._state.before_train_begin(loaded)
-        self._traced.callbacks.on_train_begin()
+        self._prepared.callbacks.on_train_begin()
         if loaded is None:
             self._state.begin()
             self._snapshot()
@@ -192,7 +191,7 @@ class TrainingLoop:
         epoch = self._position.epoch
         if self._position.step_in_epoch == 0:
             self._taken.reset_metrics()
-            self._traced.callbacks.on_epoch_begin(epoch)
+            self._prepared.callbacks.on_epoch_begin(epoch)
             self._train.begin_epoch(epoch)
         logs = self._train_steps(epoch)
         self._train.end_epoch(epoch)
@@ -233,7 +232,7 @@ class TrainingLoop:
 
     def _end_epoch(self, epoch: int, logs: dict[str, Any]) -> EpochRecord:
         """Call the callbacks with ``logs``, and record the logs with the callbacks' additions."""
-        for callback in self._traced.callbacks.callbacks:
+        for callback in self._prepared.callbacks.callbacks:
             callback.on_epoch_end(epoch, logs)
         numbers = (self._reported.numbers(name, value) for name, value in logs.items())
         record = EpochRecord(epoch, dict(chain.from_iterable(numbers)))
@@ -266,17 +265,17 @@ class TrainingLoop:
             begin = self._position.step_in_epoch
             end = begin + self._block_size()
             shown = self._callback_step(begin)
-            if self._traced.listening:
-                self._traced.callbacks.on_train_batch_begin(shown)
+            if self._prepared.listening:
+                self._prepared.callbacks.on_train_batch_begin(shown)
             started = time.monotonic()
-            ran, reported = self._traced.blocks.run(
+            ran, reported = self._prepared.blocks.run(
                 self._train, self._position.step, epoch, begin, end
             )
             if not ran:
                 break
             logs = reported
-            if self._traced.listening:
-                self._traced.callbacks.on_train_batch_end(
+            if self._prepared.listening:
+                self._prepared.callbacks.on_train_batch_end(
                     shown + model.steps_per_execution - 1, logs
                 )
             else:
@@ -308,7 +307,7 @@ class TrainingLoop:
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
         left = (self._train.limit or _NO_END) - self._position.step_in_epoch
-        if self._traced.listening or self._train.one_by_one:
+        if self._prepared.listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
@@ -321,10 +320,10 @@ class TrainingLoop:
         self._block_steps = max(1, min(round(wanted), self._block_steps * 16, 1 << 20))
 
     def _validate(self, test: Runner, epoch: int) -> Mapping[str, float]:
-        self._traced.callbacks.on_test_begin()
-        logs = self._test_steps(test, epoch, to_callbacks=self._traced.listening_to_tests)
+        self._prepared.callbacks.on_test_begin()
+        logs = self._test_steps(test, epoch, to_callbacks=self._prepared.listening_to_tests)
         self._measured = self._weights_digest()
-        self._traced.callbacks.on_test_end(logs)
+        self._prepared.callbacks.on_test_end(logs)
         return logs
 
     def _test_steps(self, test: Runner, epoch: int, *, to_callbacks: bool) -> dict[str, Any]:
@@ -340,7 +339,7 @@ class TrainingLoop:
             if to_callbacks or test.one_by_one:
                 block = model.steps_per_execution
             if to_callbacks:
-                self._traced.callbacks.on_test_batch_begin(self._callback_step(begin))
+                self._prepared.callbacks.on_test_batch_begin(self._callback_step(begin))
             end = min(begin + block, steps)
             started = time.monotonic()
             ran, reported = test.run(epoch, begin, end)
@@ -348,7 +347,7 @@ class TrainingLoop:
                 break
             logs = reported
             if to_callbacks:
-                self._traced.callbacks.on_test_batch_end(
+                self._prepared.callbacks.on_test_batch_end(
                     self._callback_step(begin) + block - 1, logs
                 )
             else:
@@ -364,10 +363,10 @@ class TrainingLoop:
     def _finish(self) -> None:
         model = self._plan.model
         if self._position.epoch == self._plan.epochs:
-            self._traced.averages.finalize()
+            self._prepared.averages.finalize()
         if isinstance(model.optimizer, keras.optimizers.Optimizer):
-            model.optimizer.finalize_variable_values(self._traced.trained)
-        self._traced.callbacks.on_train_end(self._position.logs)
+            model.optimizer.finalize_variable_values(self._prepared.trained)
+        self._prepared.callbacks.on_train_end(self._position.logs)
         self._state.after_train_end()
 
     def _snapshot(self) -> Snapshot:

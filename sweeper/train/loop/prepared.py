@@ -1,15 +1,14 @@
-"""A training before its first step, in two stages: built, and then traced.
+"""A training before its first step, when its runners are traced.
 
-A built training has its runners, and the variables whose shapes are known. A traced one has every graph, and so
-every variable that a graph creates, and callbacks that know the model. Only a traced training has a complete
-state, which `sweeper.train.state.state` captures and restores.
+Then every variable exists that a graph creates, and the callbacks know the model. So the state is complete,
+which `sweeper.train.state.state` captures and restores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import keras
 
@@ -30,24 +29,34 @@ from sweeper.train.userstate import Roots
 
 
 @dataclass(frozen=True)
-class BuiltTraining:
-    """The runners of a training, which are not traced yet.
+class PreparedTraining:
+    """The traced runners of a training, and its callbacks.
 
     Attributes:
-        plan: Plan of the training.
         train: Runner of the training steps.
         test: Runner of the validation steps; None without validation data.
         roots: Roots of the walk over the user's objects.
+        callbacks: The user's callbacks and Keras's history.
+        blocks: Runner of blocks of steps, with `StepCallback`s in between.
+        averages: What ``SwapEMAWeights`` does after the last epoch.
+        listening: Whether a callback is called at training batches.
+        listening_to_tests: Whether one is called at validation batches.
+        trained: The weights that the step trains: callbacks may change ``trainable`` later.
     """
 
-    plan: TrainingPlan
     train: Runner
     test: Runner | None
     roots: Roots
+    callbacks: keras.callbacks.CallbackList
+    blocks: Blocks
+    averages: FinalAverages
+    listening: bool
+    listening_to_tests: bool
+    trained: list[Any]
 
 
-def build_training(plan: TrainingPlan, notice: Callable[[str], None]) -> BuiltTraining:
-    """Check the model, open the data, and return the runners.
+def prepare_training(plan: TrainingPlan, notice: Callable[[str], None]) -> PreparedTraining:
+    """Check the model, open the data, trace the runners, and give the callbacks the model.
 
     Raises:
         FactoryError, DataError, UncapturableError: The plan cannot be trained, or not exactly.
@@ -63,53 +72,15 @@ def build_training(plan: TrainingPlan, notice: Callable[[str], None]) -> BuiltTr
     if remark is not None:
         notice(remark)
     source, validation = open_sources(data, plan.order_seed, notice)
-    train = make_runner(
-        model, source, plan.steps_of.train_step, steps_per_epoch=data.steps_per_epoch
-    )
+    steps = plan.steps_of
+    train = make_runner(model, source, steps.train_step, data.steps_per_epoch)
     build_before_tracing(model, train.example(), plan.step)
-    test = None
+    runners: dict[Literal["train", "validation"], Runner] = {"train": train}
     if validation is not None:
-        test = make_runner(
-            model,
-            validation,
-            plan.steps_of.test_step,
-            steps_per_epoch=data.validation_steps,
-            continues=False,
+        runners["validation"] = make_runner(
+            model, validation, steps.test_step, data.validation_steps, continues=False
         )
-    roots = roots_of(plan, {"train": source, "validation": validation})
-    return BuiltTraining(plan, train, test, roots)
-
-
-@dataclass(frozen=True)
-class TracedTraining:
-    """The callbacks of a training whose runners are traced, and the parts of its steps that call them.
-
-    Attributes:
-        callbacks: The user's callbacks and Keras's history.
-        blocks: Runner of blocks of steps, with `StepCallback`s in between.
-        averages: What ``SwapEMAWeights`` does after the last epoch.
-        listening: Whether a callback is called at training batches.
-        listening_to_tests: Whether one is called at validation batches.
-        trained: The weights that the step trains: callbacks may change ``trainable`` later.
-    """
-
-    callbacks: keras.callbacks.CallbackList
-    blocks: Blocks
-    averages: FinalAverages
-    listening: bool
-    listening_to_tests: bool
-    trained: list[Any]
-
-
-def trace_training(built: BuiltTraining) -> TracedTraining:
-    """Trace the runners, and give the callbacks the model.
-
-    Raises:
-        FactoryError, DataError, UncapturableError: A step cannot be traced, or not resumed.
-    """
-    plan, model = built.plan, built.plan.model
-    runners = [each for each in (built.train, built.test) if each is not None]
-    for runner in runners:
+    for runner in runners.values():
         runner.trace()
     callbacks = keras.callbacks.CallbackList(
         list(plan.callbacks),
@@ -117,17 +88,20 @@ def trace_training(built: BuiltTraining) -> TracedTraining:
         model=model,
         verbose=0,
         epochs=plan.epochs,
-        steps=built.train.steps,
+        steps=train.steps,
     )
     # A callback in another thread could still be running when a snapshot is taken.
     callbacks._async_train = callbacks._async_test = False
     board = writing_by_batch(callbacks.callbacks)
     if board is not None and not model.run_eagerly:
         # Traced again, because the callback that writes the model's summaries has the model now.
-        for runner in runners:
-            with summaries_to(board, "train" if runner is built.train else "validation"):
+        for use, runner in runners.items():
+            with summaries_to(board, use):
                 runner.trace()
-    return TracedTraining(
+    return PreparedTraining(
+        train=train,
+        test=runners.get("validation"),
+        roots=roots_of(plan, {"train": source, "validation": validation}),
         callbacks=callbacks,
         blocks=Blocks(model, callbacks.callbacks),
         averages=FinalAverages(plan.callbacks),

@@ -44,10 +44,7 @@ StepFunction = Callable[[Any], Logs]
 class GraphStep:
     """The step for one batch: a graph function, or a Python function for an eager model.
 
-    Args:
-        model: A compiled model.
-        step: ``train_step`` or ``test_step`` of the model, or of a `TrainingStep`.
-        batch_of: Returns the batch for the function's arguments.
+    ``batch_of`` returns the batch for the function's arguments.
 
     Attributes:
         log_shapes: Shapes of the step's logs; see `Runner.log_shapes`.
@@ -90,9 +87,10 @@ class GraphStep:
         self.calls_python = any(node.op in _PYTHON for node in ops(graph))
         outputs = traced.structured_outputs
         if not isinstance(outputs, dict):
+            owner = type(getattr(self._step, "__self__", self._model)).__name__
             msg = (
-                f"{self._step.__name__} of {type(self._owner()).__name__} returned a "
-                f"{type(outputs).__name__}; expected a dict of metric names to values"
+                f"{self._step.__name__} of {owner} returned a {type(outputs).__name__}; "
+                "expected a dict of metric names to values"
             )
             raise FactoryError(msg)
         self.log_shapes = log_shapes(outputs)
@@ -102,9 +100,6 @@ class GraphStep:
     def specialized(self) -> Callable[..., Any]:
         """Return the traced function, which is called without a lookup of the trace."""
         return self if self.eager else self._call.get_concrete_function()
-
-    def _owner(self) -> object:
-        return getattr(self._step, "__self__", self._model)
 
     def _on_arguments(self, *arguments: Any) -> Any:
         batch = self._batch_of(*arguments)
@@ -128,12 +123,7 @@ _HOST = "/device:CPU:0"
 
 
 class ArrayPlacement:
-    """Arrays as tensors on a device, from which rows are gathered.
-
-    Args:
-        arrays: A structure of arrays and Nones.
-        device: TensorFlow's name of the device; None for TensorFlow's choice.
-    """
+    """Arrays as tensors on a device, from which rows are gathered; None for TensorFlow's choice."""
 
     def __init__(self, arrays: Any, device: str | None) -> None:
         self.device = device
@@ -155,13 +145,7 @@ class ArrayPlacement:
 
 
 def put_arrays(arrays: Any, name: str, notice: Callable[[str], None]) -> ArrayPlacement:
-    """Place ``arrays`` on the GPU if there is one and they are small, otherwise in host memory.
-
-    Args:
-        arrays: A structure of arrays and Nones.
-        name: Argument of `Data` with the data.
-        notice: Called if they stay in host memory although there is a GPU.
-    """
+    """Place ``arrays`` on the GPU if there is one and they are small, otherwise in host memory, with a notice."""
     room = _room_on_gpu()
     size = sum(_size(array) for array in tf.nest.flatten(arrays) if array is not None)
     if room is None or size <= room:
@@ -192,29 +176,15 @@ def make_runner(
     model: keras.Model,
     source: DataSource,
     step: StepFunction,
+    steps_per_epoch: int | None,
     *,
-    steps_per_epoch: int | None = None,
     continues: bool = True,
 ) -> Runner:
-    """Return the runner for ``source``.
-
-    Args:
-        model: A compiled model.
-        source: Source of the batches.
-        step: ``train_step`` or ``test_step`` of the model, or of a `TrainingStep`.
-        steps_per_epoch: Maximum number of steps in an epoch; None for one pass.
-        continues: See `Reader`.
-    """
+    """Return the runner of ``step``, a ``train_step`` or ``test_step``, for ``source``; see `Reader`."""
     if isinstance(source, ArraySource):
         placement = put_arrays(source.packed, source.name, source.notice)
-        return IndexRunner(
-            model,
-            source,
-            step,
-            placement,
-            steps_per_epoch=steps_per_epoch,
-            continues=continues,
-        )
+        one = GraphStep(model, step, placement.gather)
+        return IndexRunner(source, one, steps_per_epoch, continues=continues)
     reader = Reader(source, steps_per_epoch, continues=continues)
     if isinstance(source, TfDataSource):
         return DatasetRunner(model, source, step, reader)
@@ -222,35 +192,19 @@ def make_runner(
 
 
 class IndexRunner(Runner):
-    """Runner over an `ArraySource`, whose rows are gathered in the graph.
-
-    Args:
-        model: A compiled model.
-        source: The arrays.
-        step: See `make_runner`.
-        placement: Placement of the source's arrays.
-        steps_per_epoch: See `make_runner`.
-        continues: See `Reader`.
-    """
+    """Runner over an `ArraySource`, whose rows are gathered in the graph."""
 
     source: ArraySource
     _one: GraphStep
 
     def __init__(
-        self,
-        model: keras.Model,
-        source: ArraySource,
-        step: StepFunction,
-        placement: ArrayPlacement,
-        *,
-        steps_per_epoch: int | None = None,
-        continues: bool = True,
+        self, source: ArraySource, one: GraphStep, steps_per_epoch: int | None, *, continues: bool
     ) -> None:
         super().__init__(source)
         self._limit = steps_per_epoch
         self._continues = continues and steps_per_epoch is not None
         self._order: tuple[int, Any] | None = None
-        self._one = GraphStep(model, step, placement.gather)
+        self._one = one
         self._block: Any = None
         if self._one.replicas is not None:
             self._one.replicas.rule.check_arrays(
@@ -444,12 +398,7 @@ class DatasetRunner(_ReadingRunner):
 
 
 class Blocks:
-    """Runner of blocks of steps that calls `StepCallback`s in between.
-
-    Args:
-        model: The model, whose ``stop_training`` ends a block.
-        callbacks: All callbacks of the training.
-    """
+    """Runner of blocks of steps that calls `StepCallback`s in between; ``stop_training`` ends a block."""
 
     def __init__(self, model: keras.Model, callbacks: Iterable[Any]) -> None:
         self._model = model
@@ -458,15 +407,7 @@ class Blocks:
     def run(
         self, runner: Runner, step: int, epoch: int, begin: int, end: int
     ) -> tuple[int, Mapping[str, Any]]:
-        """Run the steps of ``epoch`` from ``begin`` to ``end``; see `Runner.run`.
-
-        Args:
-            runner: Runner of the steps.
-            step: Finished steps of the training.
-            epoch: The epoch.
-            begin: Finished steps of the epoch.
-            end: Step of the epoch to stop at.
-        """
+        """Run the steps of ``epoch`` from ``begin`` to ``end``, after ``step`` steps of the training; see `Runner.run`."""
         if not self._callbacks:
             return runner.run(epoch, begin, end)
         ran = 0

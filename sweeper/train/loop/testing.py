@@ -32,12 +32,6 @@ _NO_END = 1 << 40
 class CheckpointTests:
     """A model and the data on which its checkpoints are evaluated.
 
-    Args:
-        plan: Plan of the trial.
-        held_out: The data.
-        sequence: A seed sequence of the trial.
-        notice: Called with notices for the user.
-
     Raises:
         DataError, FactoryError, UncapturableError: As for a validation; nothing has run yet.
         Exception: Any error of tracing the step, if the data do not fit the model.
@@ -59,11 +53,7 @@ class CheckpointTests:
         self._beginning: RecordedState | None = None
         with self._hidden:
             self._runner = make_runner(
-                model,
-                held_out.source,
-                plan.steps_of.test_step,
-                steps_per_epoch=held_out.limit,
-                continues=False,
+                model, held_out.source, plan.steps_of.test_step, held_out.limit, continues=False
             )
             if model._distribute_strategy is not None:
                 # A trace would create variables of metrics on one replica only.

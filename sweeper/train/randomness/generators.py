@@ -186,11 +186,7 @@ def process_generators() -> tuple[Component, ...]:
 
 
 class RecordedState:
-    """State of components at the time of construction.
-
-    Args:
-        components: In the order in which they are restored.
-    """
+    """State of components at the time of construction, restored in their order."""
 
     def __init__(self, components: Iterable[Component]) -> None:
         self._saved = []

@@ -148,12 +148,7 @@ def _fast(path: Replaceable) -> Callable[..., Any]:
 
 
 class HiddenState:
-    """The parts of the hidden state, entered and left together.
-
-    Args:
-        sequence: A seed sequence of the trial.
-        tell: See `FreshEntropy`.
-    """
+    """The parts of the hidden state, entered and left together; see `FreshEntropy` for the arguments."""
 
     def __init__(
         self, sequence: np.random.SeedSequence, tell: Callable[[str], None] | None = None

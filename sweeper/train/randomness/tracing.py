@@ -288,11 +288,7 @@ class TracedFunctions(Interception):
 
 
 def refuse_hidden_randomness(graph: Any, what: str) -> None:
-    """Refuse a function with a random operation whose state is in its kernel.
-
-    Args:
-        graph: A ``FuncGraph``; the functions that it calls are checked as well.
-        what: The function, for the error.
+    """Refuse a function with a random operation whose state is in its kernel, or in one that it calls.
 
     Raises:
         UncapturableError: Names the op and the line of the user's code.

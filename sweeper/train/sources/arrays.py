@@ -64,10 +64,6 @@ class ArraySource(DataSource):
             chosen = order[at * self.batch_size : (at + 1) * self.batch_size]
             yield _map_arrays(self.packed, partial(_take, chosen), "")
 
-    def describe(self) -> str:
-        order = "in order" if self.seed is None else "shuffled every epoch"
-        return f"arrays, {self.samples:,} samples in batches of {self.batch_size}, {order}"
-
 
 def permutation(
     seed: np.random.SeedSequence | None, pass_: int, length: int

@@ -58,11 +58,7 @@ class BatchSpec:
         return [leaf for spec, leaf in flat if _is_spec(spec)]
 
     def tensors(self, batch: Batch, shown: str) -> list[Any]:
-        """Return the tensors of ``batch``, in order.
-
-        Args:
-            batch: A batch from the source.
-            shown: Description of the batch for errors, such as ``batch 3``.
+        """Return the tensors of ``batch``, in order; errors call it ``shown``.
 
         Raises:
             DataError: It has another form than the first batches.

@@ -46,10 +46,7 @@ class EpochFunctionSource(DataSource):
             )
             raise DataError(msg) from None
         except ValueError:
-            self.notice(
-                f"Data({self.name}=…): the signature of {self._shown} is unknown; it is called with "
-                "one argument, the epoch"
-            )
+            pass  # the signature of a function in C is unknown
 
     @property
     def _shown(self) -> str:
@@ -85,6 +82,3 @@ class EpochFunctionSource(DataSource):
         # Dropped now, not with the first batch, while random generators have their state of the opening.
         self.drop(batches, step, f"{self._shown}({epoch})")
         return (standardize_batch(batch, self.class_weight, self.name) for batch in batches)
-
-    def describe(self) -> str:
-        return f"function {self._shown}, called for every epoch"

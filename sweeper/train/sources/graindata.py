@@ -100,9 +100,6 @@ class GrainSource(DataSource):
             state = decode(saved["state"], tensors)
             self._restored = (saved["pass"], state)
 
-    def describe(self) -> str:
-        return f"grain {type(self._dataset).__name__}, {self.length}"
-
     def _iterate(self, pass_: int) -> Any:
         if not self._by_index:
             return iter(self._dataset)

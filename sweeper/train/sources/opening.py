@@ -34,12 +34,7 @@ KINDS = (
 def open_sources(
     data: Data, seed: np.random.SeedSequence, notice: Callable[[str], None]
 ) -> tuple[DataSource, DataSource | None]:
-    """Return the sources of the training data and of the validation data, if any.
-
-    Args:
-        data: Result of the data factory.
-        seed: Seed of the order of training data.
-        notice: Called with notices on time and on what cannot be checked.
+    """Return the sources of the training data, in an order from ``seed``, and of the validation data, if any.
 
     Raises:
         DataError: The data cannot be read by position, or numbers contradict each other.
@@ -61,7 +56,7 @@ def open_sources(
     options = SourceOptions("train", notice, order, data.class_weight)
     source = _open(train, options, batch_size=data.batch_size)
     if source.endless and data.steps_per_epoch is None:
-        msg = f"Data(train=…): {source.describe()} never ends; give Data(steps_per_epoch=…)"
+        msg = "Data(train=…) never ends; give Data(steps_per_epoch=…)"
         raise DataError(msg)
     limit = data.steps_per_epoch
     if limit and source.steps and source.steps % limit and not source.by_epoch:
@@ -108,10 +103,7 @@ def open_held_out(data: Data, notice: Callable[[str], None]) -> HeldOut | None:
         size = data.validation_batch_size or data.batch_size
         source = _open(data.test, SourceOptions("test", notice), batch_size=size)
         if source.endless:
-            msg = (
-                f"Data(test=…): {source.describe()} never ends; make it finite, for example with "
-                "take(…)"
-            )
+            msg = "Data(test=…) never ends; make it finite, for example with take(…)"
             raise DataError(msg)
         held_out = HeldOut("test", data.test, source, None)
     if held_out.source.reshuffling:
@@ -132,7 +124,7 @@ def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> D
         limit=data.validation_steps,
     )
     if test.endless and data.validation_steps is None:
-        msg = f"Data(validation=…): {test.describe()} never ends; give Data(validation_steps=…)"
+        msg = "Data(validation=…) never ends; give Data(validation_steps=…)"
         raise DataError(msg)
     return test
 

@@ -128,11 +128,6 @@ class PyDatasetSource(DataSource):
             self._dataset.set_state(decode(saved["state"], tensors))
         self._note_changes()
 
-    def describe(self) -> str:
-        order = "in order" if self.seed is None else "shuffled every epoch"
-        ahead = f", read ahead by {self._dataset.workers} threads" if self.reads_ahead else ""
-        return f"PyDataset {type(self._dataset).__qualname__}, {self.length}, {order}{ahead}"
-
     def _note_changes(self) -> None:
         if self._between is not None:
             self._between = Watch(self._shown, self._dataset)

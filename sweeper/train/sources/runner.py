@@ -41,11 +41,8 @@ class _NextBatch:
 class Reader:
     """The batches of every epoch, from any step on.
 
-    Args:
-        source: Source of the batches.
-        steps_per_epoch: Maximum number of batches in an epoch; None for one pass.
-        continues: Whether an epoch with ``steps_per_epoch`` continues the previous epoch's pass.
-            A validation starts a new pass.
+    An epoch with ``steps_per_epoch`` continues the previous epoch's pass if ``continues``; a validation starts
+    a new one. Without ``steps_per_epoch`` an epoch is one pass.
     """
 
     def __init__(self, source: DataSource, steps_per_epoch: int | None, *, continues: bool) -> None:
@@ -136,10 +133,7 @@ class Reader:
         """
         at = self._at
         if at.drawn == 0:
-            msg = (
-                f"Data({self.source.name}=…): {self.source.describe()} yielded no batch in epoch "
-                f"{at.epoch}; expected at least one"
-            )
+            msg = f"Data({self.source.name}=…) yielded no batch in epoch {at.epoch}; expected at least one"
             raise DataError(msg)
         if not self._continues:
             return False

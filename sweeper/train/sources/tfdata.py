@@ -155,9 +155,6 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
     """Refuse a function of ``node`` that reads a reshuffling dataset made outside of it.
 
     Such a dataset is not an input of ``node``; it is found in TensorFlow's graph of the dataset.
-
-    Raises:
-        UncapturableError: It reads such a dataset.
     """
     captured = (each for f in node._functions() for each in f.function.captured_inputs)
     for dataset in captured:
@@ -176,11 +173,7 @@ def refuse_captured_shuffle(node: Any, name: str) -> None:
 
 
 def refuse_unseeded(op: Any, node: Any, name: str) -> None:
-    """Refuse an op of a function of ``node`` that is random and has no seed.
-
-    Raises:
-        UncapturableError: It is such an op.
-    """
+    """Raise UncapturableError for an op of a function of ``node`` that is random and has no seed."""
     if op.op in STATEFUL_RANDOM and not (op.attr["seed"].i or op.attr["seed2"].i):
         msg = (
             f"Data({name}=…): the function of {type(node).__name__.strip('_')} contains the "
@@ -211,12 +204,7 @@ _EXTERNAL_STATE_FAILS = 2
 
 
 class Rewinding:
-    """Control of the seeds of reshuffling nodes at the beginning of each pass.
-
-    Args:
-        parts: The reshuffling nodes.
-        name: Argument of `Data` with these data, for errors.
-    """
+    """Control of the seeds of reshuffling nodes at the beginning of each pass."""
 
     def __init__(self, parts: Iterable[Any], name: str) -> None:
         self._parts = tuple(parts)
@@ -238,11 +226,7 @@ def serialized(iterator: Any) -> Any:
 
 
 def deserialize(iterator: Any, state: Any, name: str) -> None:
-    """Restore an iterator from ``state``: the result of `serialized`, or its bytes.
-
-    Raises:
-        RestoreError: The state is of another dataset.
-    """
+    """Restore an iterator from the result of `serialized`, or its bytes; raise RestoreError if it does not fit."""
     try:
         if isinstance(state, bytes):
             state = tf.io.parse_tensor(state, tf.variant)
@@ -263,12 +247,15 @@ _LARGE_BYTES = 64 << 20
 
 
 class Resume(enum.Enum):
-    """How a resumed training finds its position in a dataset; the value describes it."""
+    """How a resumed training finds its position in a dataset."""
 
-    SERIALIZE = "iterator checkpointed"
-    REWIND = "epoch read again, with the seeds of its beginning"
-    REREAD = "epoch read again"
-    REREAD_ALL = "every epoch read again"
+    SERIALIZE = enum.auto()
+    """The iterator is in the checkpoint."""
+    REWIND = enum.auto()
+    """The epoch is read again, with the seeds of its beginning."""
+    REREAD = enum.auto()
+    REREAD_ALL = enum.auto()
+    """All earlier epochs are read again, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +287,6 @@ class Traits:
 
 def resume_of(traits: Traits, name: str) -> tuple[Resume, str]:
     """Return how a dataset is resumed, and a notice for the user, which may be empty.
-
-    Args:
-        traits: Its properties.
-        name: Argument of `Data` with these data, for errors.
 
     Raises:
         DataError: The effects of a limited pass depend on how far TensorFlow has read ahead.
@@ -527,9 +510,6 @@ class TfDataSource(DataSource):
             self._shared.restore(saved["draws"])
         if "pass" in saved:
             self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
-
-    def describe(self) -> str:
-        return f"tf.data.Dataset, {self.length}, {self._resume.value}"
 
     def _iterator_of(self, pass_: int) -> Any:
         """Return a new iterator of ``pass_``, after creating those of all earlier passes."""

@@ -74,11 +74,7 @@ def remember_start(logger: keras.callbacks.CSVLogger) -> None:
 
 
 def cut_back(logger: keras.callbacks.CSVLogger, size: int) -> None:
-    """Truncate the file to ``size`` bytes, and make the logger append to it.
-
-    Raises:
-        RestoreError: The file is shorter than that.
-    """
+    """Truncate the file to ``size`` bytes, and make the logger append; raise RestoreError if it is shorter."""
     file = Path(logger.filename)
     now = size_of(logger)
     if now < size:
@@ -158,14 +154,7 @@ def listens_to_batches(callbacks: Iterable[keras.callbacks.Callback], *, test: b
 
 
 class CallbackStates(Component):
-    """Component of the callbacks.
-
-    Args:
-        callbacks: The user's callbacks, in order.
-
-    Raises:
-        UncapturableError: The state of a callback cannot be restored.
-    """
+    """Component of the user's callbacks; raises UncapturableError if the state of one cannot be restored."""
 
     name = "callbacks"
 

@@ -63,10 +63,7 @@ class DataPosition(Component):
 class Reopening(Component):
     """Component of the state at the beginning of each pass that a resume reads again.
 
-    Args:
-        data: Readers of the data that are read again, by ``train`` and ``validation``.
-        user_state: Component of the user's objects.
-        generators: Components of the process's generators.
+    ``data`` has the readers of the data that are read again, by ``train`` and ``validation``.
     """
 
     name = "reopening"

@@ -70,12 +70,7 @@ _TWO_PHASES = (
 
 
 class FixedParts(Component):
-    """Component of the classes of parts that must not be replaced during training.
-
-    Args:
-        model: A compiled model.
-        reach: Variables of the model.
-    """
+    """Component of the classes of parts that must not be replaced during training."""
 
     name = "parts"
 

@@ -133,17 +133,8 @@ def default_components(
     """Return all components of a training, in the order in which they are restored.
 
     Data come first, because reading them again runs the user's code, whose effects later components
-    overwrite. The state of the libraries comes last, after all code of the user.
-
-    Args:
-        model: A compiled model whose variables exist.
-        callbacks: The user's callbacks, in order.
-        history: History of the training.
-        train: Runner of training steps; None without data.
-        validation: Runner of validation steps, or None.
-        roots: Roots of the walk over the user's objects; by default model and callbacks.
-        notice: Called with notices for the user.
-        hidden: State of the libraries; None if it is not observed.
+    overwrite. The state of the libraries comes last, after all code of the user; it is left out
+    without ``hidden``. The variables of the model exist already.
     """
     given = Roots(model, callbacks) if roots is None else roots
     reach = Reach(model, given.step)
@@ -190,11 +181,9 @@ def default_components(
 
 
 class TrainingState:
-    """The components of one training, captured and restored together.
+    """The components of one training, in the order in which they are restored.
 
-    Args:
-        components: In the order in which they are restored.
-        eager: Whether the step creates variables when it first runs, instead of when it is traced.
+    An ``eager`` step creates variables when it first runs, instead of when it is traced.
     """
 
     def __init__(self, components: Sequence[Component], *, eager: bool = False) -> None:
@@ -209,10 +198,7 @@ class TrainingState:
     ) -> Snapshot:
         """Return a snapshot of all components, with references to the variables' values.
 
-        Args:
-            position: Position of the training.
-            metrics: Logs of the last epoch, for retention rules.
-            history: Logs of all finished epochs.
+        Retention rules use ``metrics``, the logs of the last epoch.
 
         Raises:
             UncapturableError: A part of the state cannot be captured.
@@ -239,10 +225,7 @@ class TrainingState:
         )
 
     def before_train_begin(self, loaded: LoadedCheckpoint | None = None) -> None:
-        """Prepare for the callbacks' ``on_train_begin``.
-
-        Args:
-            loaded: The checkpoint to resume from; None for a training from its start.
+        """Prepare for the callbacks' ``on_train_begin``; ``loaded`` is the checkpoint to resume from.
 
         Raises:
             RestoreError: The checkpoint does not fit; names every mismatch.

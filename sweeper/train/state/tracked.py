@@ -73,11 +73,7 @@ def has_own_state(value: object) -> bool:
 
 
 def check_trackable(name: str, value: object) -> None:
-    """Refuse an object whose state cannot be restored.
-
-    Raises:
-        UncapturableError: ``value`` is of none of the kinds that can be tracked.
-    """
+    """Raise UncapturableError for an object whose state cannot be restored."""
     if (
         framework_variables(value) is not None
         or has_own_state(value)

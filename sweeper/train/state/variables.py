@@ -109,15 +109,10 @@ def _path(variable: Any) -> str:
 
 
 def load_variables(model: keras.Model, loaded: LoadedCheckpoint) -> None:
-    """Assign all of the checkpoint's model variables, or none.
-
-    Args:
-        model: A built model, with its variables in the order that they had in training.
-        loaded: A checkpoint of the same model.
+    """Assign all of the checkpoint's model variables to a built model, or none.
 
     Raises:
-        RestoreError: A variable is missing, superfluous, or has another shape or dtype; names each,
-            and nothing was assigned.
+        RestoreError: A variable is missing, superfluous, or has another shape or dtype; names each.
     """
     variables = Variables("model", lambda: model.variables)
     saved = loaded.state[variables.name]
@@ -173,10 +168,6 @@ class Reach:
     """Assignment of the objects reachable from a model to components.
 
     A walk takes milliseconds, too long for a capture, so its result is kept once Keras's lists are complete.
-
-    Args:
-        model: A compiled model.
-        step: The training step that replaces the model's own, if any.
     """
 
     def __init__(self, model: keras.Model, step: TrainingStep | None = None) -> None:
