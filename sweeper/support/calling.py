@@ -30,13 +30,8 @@ def retrying(
 ) -> T:
     """Return the result of ``call``, or raise the error of its last try.
 
-    Args:
-        call: Function to call.
-        may_pass: Returns whether an error may be temporary.
-        patience: Seconds from now within which a try may begin; 0 for a single try.
-        first_pause: Seconds before the second try, plus or minus half; each later pause is twice as
-            long.
-        longest_pause: Maximum pause in seconds, plus or minus half.
+    An error that ``may_pass`` is followed by another try, if that begins within ``patience`` seconds from now.
+    Pauses double from ``first_pause`` to ``longest_pause`` seconds, plus or minus half.
     """
     deadline, pause = time.monotonic() + patience, first_pause
     while True:
@@ -59,13 +54,10 @@ _WAKES_EVERY = 0.2
 def run_side_by_side(
     work: Sequence[Callable[[], Result]], slots: int, stopping: threading.Event
 ) -> tuple[Result, ...]:
-    """Run all pieces of work in threads, and return their results in order.
+    """Run all pieces of work in threads, at most ``slots`` at once, and return their results in order.
 
-    Args:
-        work: At least one function.
-        slots: Maximum number of parallel calls.
-        stopping: Event that is set when one raises or this thread is interrupted; running work must
-            check it. Work that has not begun then is skipped.
+    When one raises or this thread is interrupted, ``stopping`` is set, which running work must check. Work that
+    has not begun then is skipped.
 
     Raises:
         BaseException: The error of the first failed piece, in their order.

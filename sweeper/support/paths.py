@@ -243,52 +243,32 @@ _SETTLING = 60.0
 
 @contextmanager
 def scratch_directory(what: str) -> Iterator[Path]:
-    """Context manager for a temporary directory.
+    """Context manager for a temporary directory, with ``what`` in its name.
 
     After a SIGKILL a replay leaves gigabytes of checkpoints. So each directory has a
     lock, which the system releases with its last process; every new directory first removes the
     user's directories whose lock is free.
-
-    Args:
-        what: A part of its name.
     """
-    _remove_abandoned(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name:
-        held = os.open(Path(name, _LOCK), os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-        try:
-            _try_lock(held)
-            yield Path(name)
-        finally:
-            os.close(held)
-
-
-def _remove_abandoned(parent: Path) -> None:
-    for directory in parent.glob(f"{_PREFIX}*"):
+    for directory in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # Somebody else may be removing it too, and what cannot be removed is only in the way.
         with contextlib.suppress(OSError):
             found = directory.lstat()
             ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
-            if ours and time.time() - found.st_mtime > _SETTLING and not _in_use(directory):
-                shutil.rmtree(directory)
+            if ours and time.time() - found.st_mtime > _SETTLING:
+                with _locked(directory):
+                    shutil.rmtree(directory)
+    with tempfile.TemporaryDirectory(prefix=f"{_PREFIX}{what}-") as name, _locked(Path(name)):
+        yield Path(name)
 
 
-def _in_use(directory: Path) -> bool:
-    try:
-        held = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
-    except FileNotFoundError:
-        return False
-    try:
-        return not _try_lock(held)
-    finally:
-        os.close(held)
-
-
-def _try_lock(descriptor: int) -> bool:
-    """Take the lock; return False if another process holds it."""
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Context manager that holds the directory's lock; BlockingIOError if another process holds it."""
     import fcntl
 
+    held = os.open(directory / _LOCK, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(held)
