@@ -156,9 +156,8 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
     "TfDataSource": (
         "`tf.data.Dataset`",
         (
-            "the iterator, if TensorFlow can serialize it; otherwise the earlier batches are read "
-            "again, with a notice; the number of processors, if the order of an `interleave` without "
-            "`cycle_length` depends on it"
+            "nothing: the earlier batches of the pass are read again and dropped, with a notice; the "
+            "number of processors, if the order of an `interleave` without `cycle_length` depends on it"
         ),
         (
             "random ops without a seed in `map`; variables written in `map` before a `cache`, or "

@@ -342,12 +342,22 @@ def test_an_interleave_sized_by_the_processors_resumes_where_there_are_as_many(
 # Negative controls: blocks that are not held within an epoch, and seeds that reading leaves behind.
 
 
+class PastItsLimit(Reader):
+    limit = None
+
+    def within(self, step):
+        return step
+
+
 @pytest.mark.parametrize(
     "name", by_default("pipeline", among=["unknown length", "endless", "pipeline"])
 )
 def test_control_a_reader_that_is_read_past_its_limit_is_noticed(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(Reader, "within", lambda _self, step: step)
-    monkeypatch.setattr(runners_module.DatasetRunner, "limit", None)
+    def reader(source, *arguments, **options):
+        kind = PastItsLimit if source.name == "validation" else Reader
+        return kind(source, *arguments, **options)
+
+    monkeypatch.setattr(runners_module, "Reader", reader)
 
     def data():
         return Data(train=(X, Y), validation=SOURCES[name](), validation_steps=11)

@@ -100,7 +100,7 @@ class TrainingLoop:
     @property
     def steps_per_epoch(self) -> int | None:
         """Return the number of steps of an epoch; None if only its end tells."""
-        return self._train.steps
+        return self._train.reader.steps
 
     @property
     def position(self) -> Position:
@@ -173,7 +173,7 @@ class TrainingLoop:
         else:
             self._position = self._state.restore(loaded)
             model.stop_training = self._position.stopped
-        self._observer.started(self._position, self._train.steps or 0)
+        self._observer.started(self._position, self._train.reader.steps or 0)
         # The attempt that wrote the checkpoint may have ended before it acted on the answer.
         self.pruned = self._position.step_in_epoch == 0 and self._is_to_end()
         if self._is_to_pause():
@@ -192,9 +192,9 @@ class TrainingLoop:
         if self._position.step_in_epoch == 0:
             self._taken.reset_metrics()
             self._prepared.callbacks.on_epoch_begin(epoch)
-            self._train.begin_epoch(epoch)
+            self._train.reader.begin_epoch(epoch)
         logs = self._train_steps(epoch)
-        self._train.end_epoch(epoch)
+        self._train.reader.end_epoch(epoch)
         epoch_logs = dict(metrics_or_logs(self._taken, logs))
         validates = self._plan.data.validates_after(epoch)
         if self._test is not None and validates:
@@ -291,7 +291,7 @@ class TrainingLoop:
 
     def _more_steps(self) -> bool:
         """Return whether the epoch may have another step; True if its length is unknown."""
-        return self._position.step_in_epoch < (self._train.limit or _NO_END)
+        return self._position.step_in_epoch < (self._train.reader.limit or _NO_END)
 
     def _after_block(self, logs: Mapping[str, Any]) -> None:
         self._state.first_step_done()
@@ -306,7 +306,7 @@ class TrainingLoop:
 
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
-        left = (self._train.limit or _NO_END) - self._position.step_in_epoch
+        left = (self._train.reader.limit or _NO_END) - self._position.step_in_epoch
         if self._prepared.listening or self._train.one_by_one:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
@@ -332,8 +332,8 @@ class TrainingLoop:
         logs: Mapping[str, Any] = {}
         self._taken.reset_metrics()
         model.stop_evaluating = False
-        test.begin_epoch(epoch)
-        steps = test.limit or _NO_END
+        test.reader.begin_epoch(epoch)
+        steps = test.reader.limit or _NO_END
         begin, block = 0, 1
         while begin < steps and not model.stop_evaluating:
             if to_callbacks or test.one_by_one:
@@ -357,7 +357,7 @@ class TrainingLoop:
             if self._held is not None and begin < steps and self._observer.stop_requested():
                 self._observer.keep(self._held)
                 raise Stopped
-        test.end_epoch(epoch)
+        test.reader.end_epoch(epoch)
         return to_python(metrics_or_logs(self._taken, logs))
 
     def _finish(self) -> None:

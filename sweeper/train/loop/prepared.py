@@ -88,7 +88,7 @@ def prepare_training(plan: TrainingPlan, notice: Callable[[str], None]) -> Prepa
         model=model,
         verbose=0,
         epochs=plan.epochs,
-        steps=train.steps,
+        steps=train.reader.steps,
     )
     # A callback in another thread could still be running when a snapshot is taken.
     callbacks._async_train = callbacks._async_test = False

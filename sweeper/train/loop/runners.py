@@ -33,8 +33,9 @@ from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
 from sweeper.train.replicas import replicated
 from sweeper.train.sources.arrays import ArraySource, is_ragged
+from sweeper.train.sources.batches import BatchSpec
 from sweeper.train.sources.runner import Logs, Reader, Runner, Shapes
-from sweeper.train.sources.tfdata import TfDataPass, TfDataSource, ops
+from sweeper.train.sources.tfdata import TfDataSource, ops
 from sweeper.train.step_callbacks import StepCallback, call_at, wanted
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
@@ -181,14 +182,15 @@ def make_runner(
     continues: bool = True,
 ) -> Runner:
     """Return the runner of ``step``, a ``train_step`` or ``test_step``, for ``source``; see `Reader`."""
+    reader = Reader(source, steps_per_epoch, continues=continues)
     if isinstance(source, ArraySource):
         placement = put_arrays(source.packed, source.name, source.notice)
-        one = GraphStep(model, step, placement.gather)
-        return IndexRunner(source, one, steps_per_epoch, continues=continues)
-    reader = Reader(source, steps_per_epoch, continues=continues)
+        return IndexRunner(reader, GraphStep(model, step, placement.gather))
+    spec = source.spec()
+    one = GraphStep(model, step, spec.pack)
     if isinstance(source, TfDataSource):
-        return DatasetRunner(model, source, step, reader)
-    return BatchRunner(model, source, step, reader)
+        return DatasetRunner(reader, one, spec)
+    return BatchRunner(reader, one, spec)
 
 
 class IndexRunner(Runner):
@@ -197,27 +199,17 @@ class IndexRunner(Runner):
     source: ArraySource
     _one: GraphStep
 
-    def __init__(
-        self, source: ArraySource, one: GraphStep, steps_per_epoch: int | None, *, continues: bool
-    ) -> None:
-        super().__init__(source)
-        self._limit = steps_per_epoch
-        self._continues = continues and steps_per_epoch is not None
+    def __init__(self, reader: Reader, one: GraphStep) -> None:
+        super().__init__(reader, one)
         self._order: tuple[int, Any] | None = None
-        self._one = one
         self._block: Any = None
-        if self._one.replicas is not None:
-            self._one.replicas.rule.check_arrays(
-                source.samples,
-                source.batch_size,
-                last=self._continues or (self._limit or source.steps) >= source.steps,
+        if one.replicas is not None:
+            steps = self.source.steps
+            one.replicas.rule.check_arrays(
+                self.source.samples,
+                self.source.batch_size,
+                last=reader.continues or reader.within(steps) == steps,
             )
-
-    @property
-    def steps(self) -> int | None:
-        if self._continues or self._limit is None:
-            return self._limit or self.source.steps
-        return min(self._limit, self.source.steps)
 
     def example(self) -> Any:
         return self.source.arrays
@@ -254,11 +246,12 @@ class IndexRunner(Runner):
         self._block.get_concrete_function()
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
-        end = min(end, self.steps or end)
-        if not self._continues:
+        end = self.reader.within(end)
+        if not self.reader.continues:
             return max(0, end - begin), self._run_in_pass(epoch, begin, end)
         logs: Logs = {}
-        at, last = epoch * (self._limit or 0) + begin, epoch * (self._limit or 0) + end
+        before = epoch * (self.reader.limit or 0)
+        at, last = before + begin, before + end
         while at < last:
             pass_, step = divmod(at, self.source.steps)
             stop = min(self.source.steps, step + last - at)
@@ -287,17 +280,13 @@ class IndexRunner(Runner):
 
 
 class _ReadingRunner(Runner):
-    """Base of the runners over a `Reader`."""
+    """Base of the runners that read batches of the form ``spec``."""
 
-    reader: Reader
     _one: GraphStep
 
-    def __init__(
-        self, model: keras.Model, source: DataSource, step: StepFunction, reader: Reader
-    ) -> None:
-        super().__init__(source, reader)
-        self._spec = source.spec()
-        self._one = GraphStep(model, step, self._spec.pack)
+    def __init__(self, reader: Reader, one: GraphStep, spec: BatchSpec) -> None:
+        super().__init__(reader, one)
+        self._spec = spec
 
     def example(self) -> Any:
         return self._spec.example()
@@ -387,8 +376,8 @@ class DatasetRunner(_ReadingRunner):
 
     def _run_in_pass(self, opened: Iterator[Any], wanted: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        if isinstance(opened, TfDataPass) and not self._one.eager:
-            ran, logs = self._block(opened.iterator, tf.constant(wanted, tf.int64))
+        if not self._one.eager:
+            ran, logs = self._block(opened, tf.constant(wanted, tf.int64))
             return int(ran), logs
         ran = 0
         for batch in islice(opened, wanted):

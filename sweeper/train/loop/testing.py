@@ -70,7 +70,7 @@ class CheckpointTests:
         with self._hidden:
             if self._beginning is None:
                 self._complete(loaded)
-                self._runner.begin_epoch(0)
+                self._runner.reader.begin_epoch(0)
                 reading = DataPosition(self._runner, None)
                 hidden = self._hidden.components
                 # The order matters: setting TensorFlow's seed restarts the streams of eager ops.
@@ -90,9 +90,9 @@ class CheckpointTests:
         saved = len(loaded.state["model"])
         if self._model.run_eagerly and len(self._model.variables) < saved:
             tensors: Tensors = {}
-            begun = self._runner.capture("test", tensors)
+            begun = self._runner.reader.capture("test", tensors)
             self._runner.run(0, 0, 1)
-            self._runner.restore("test", begun, tensors)
+            self._runner.reader.restore("test", begun, tensors)
         if len(self._model.variables) < saved:
             # Only the training step creates them.
             source, _ = open_sources(self._plan.data, self._plan.order_seed, self._notice)
@@ -102,7 +102,7 @@ class CheckpointTests:
         model, runner = self._model, self._runner
         model.reset_metrics()
         model.stop_evaluating = False
-        steps = runner.limit or _NO_END
+        steps = runner.reader.limit or _NO_END
         block = int(model.steps_per_execution) if runner.one_by_one else steps
         begin = 0
         logs: Logs = {}

@@ -48,7 +48,7 @@ class Reader:
     def __init__(self, source: DataSource, steps_per_epoch: int | None, *, continues: bool) -> None:
         self.source = source
         self._limit = steps_per_epoch
-        self._continues = continues and steps_per_epoch is not None and not source.by_epoch
+        self.continues = continues and steps_per_epoch is not None and not source.by_epoch
         self._at = _NextBatch()
         self._iterator: Iterator[Batch] | None = None
         self._opened: Callable[[], None] = lambda: None
@@ -73,7 +73,7 @@ class Reader:
     def steps(self) -> int | None:
         """Return the number of batches in an epoch; None if unknown."""
         steps = self.source.steps
-        if self._continues or self.source.endless:
+        if self.continues or self.source.endless:
             return self._limit
         if self._limit is None or steps is None:
             return steps
@@ -98,7 +98,7 @@ class Reader:
         """Call the source's hook for the end of ``epoch``, once per epoch also after a resume."""
         if self._at.ended == epoch:
             return
-        if not self._continues:
+        if not self.continues:
             self._close()
         self.source.end_epoch()
         self._at.ended = epoch
@@ -109,7 +109,7 @@ class Reader:
         if at.ended == epoch or (self._limit is not None and step >= self._limit):
             return None
         if (at.epoch, at.step) != (epoch, step):
-            if not self._continues:
+            if not self.continues:
                 self._close()
                 at.pass_, at.drawn = epoch, step
             at.epoch, at.step = epoch, step
@@ -135,7 +135,7 @@ class Reader:
         if at.drawn == 0:
             msg = f"Data({self.source.name}=…) yielded no batch in epoch {at.epoch}; expected at least one"
             raise DataError(msg)
-        if not self._continues:
+        if not self.continues:
             return False
         if at.step and not self._reported:
             self.source.notice(continued_epoch(self._limit or 0, at.drawn))
@@ -181,26 +181,14 @@ class Runner:
     """Base of the runners of a model's steps over a source, from any step of any epoch.
 
     Args:
-        source: Source of the batches.
-        reader: Reader of the source; None for arrays, whose batches are a function of the position.
+        reader: Reader of the source; of arrays, whose batches are a function of the position, only its limits.
+        one: The `GraphStep` for one batch.
     """
 
-    _one: Any
-    """The `GraphStep` for one batch."""
-
-    def __init__(self, source: DataSource, reader: Reader | None = None) -> None:
-        self.source = source
+    def __init__(self, reader: Reader, one: Any) -> None:
+        self.source = reader.source
         self.reader = reader
-
-    @property
-    def steps(self) -> int | None:
-        """Return the number of steps in an epoch; None if unknown."""
-        return None if self.reader is None else self.reader.steps
-
-    @property
-    def limit(self) -> int | None:
-        """Return the maximum number of steps in an epoch; None for no limit."""
-        return self.steps if self.reader is None else self.reader.limit
+        self._one = one
 
     @property
     def one_by_one(self) -> bool:
@@ -236,11 +224,6 @@ class Runner:
         """
         raise NotImplementedError
 
-    def begin_epoch(self, epoch: int) -> None:
-        """Begin ``epoch``; a repeated call after a resume has no effect."""
-        if self.reader is not None:
-            self.reader.begin_epoch(epoch)
-
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         """Run steps ``begin`` to ``end`` (exclusive) of ``epoch``.
 
@@ -252,17 +235,3 @@ class Runner:
             of the last one; empty if none was run.
         """
         raise NotImplementedError
-
-    def end_epoch(self, epoch: int) -> None:
-        """End ``epoch``; a repeated call after a resume has no effect."""
-        if self.reader is not None:
-            self.reader.end_epoch(epoch)
-
-    def capture(self, name: str, tensors: Tensors) -> Json:
-        """Return the position of the reader and the source's own state; None for arrays."""
-        return None if self.reader is None else self.reader.capture(name, tensors)
-
-    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        """Restore the captured state."""
-        if self.reader is not None:
-            self.reader.restore(name, saved, tensors)

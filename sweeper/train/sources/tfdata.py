@@ -1,28 +1,25 @@
-"""Source of a ``tf.data.Dataset``: the iterator is serialized if possible, otherwise batches are skipped.
+"""Source of a ``tf.data.Dataset``: a resumed pass is read again, up to the training's position.
 
-Behaviour of TensorFlow 2.21, as measured, and the consequences:
+TensorFlow can serialize an iterator, but not one whose functions have state or call Python, and not the
+seeds of a shuffle that is exhausted; and the result contains all shuffle buffers. So no iterator is
+serialized, and the position is the number of the pass. Behaviour of TensorFlow 2.21, as measured, and
+the consequences:
 
 - A reshuffling ``shuffle`` draws a new seed from a generator in the dataset for each iterator. So the
   order of pass p depends on the number of earlier iterators. A new process creates and drops p
   iterators first, so the order is a function of the dataset's seed and p. A dataset before another
   shuffle gets its iterator when the pass is first read, so iterators of it are dropped separately.
-- A serialized iterator restores its own elements exactly. But once a shuffle inside it is exhausted,
-  it leaves the generators of seeds in a wrong state for the *next* iterator. So the state of the new
-  iterator is stored, and restored before the next one is created.
 - If iterators are created during a pass (a shuffle before a finite ``repeat``, in a ``concatenate``,
   before a ``cache``), all earlier passes are read again, with a notice to the user. Each is read to
   its end before the next, because a cache is kept only then.
+- If such passes end early, the number of drawn seeds depends on how far TensorFlow has read ahead. So before
+  each pass the seeds are reset to their state at the beginning of the previous pass, and each pass draws
+  one seed of every node.
 - The order of an ``interleave`` without ``cycle_length`` depends on the number of processors.
 
-A dataset has no position that can be saved if an op keeps state in its kernel, writes a variable, or
-calls Python. It is read again from the beginning of the pass. A random op restarts with each iterator
-and draws in order, because TensorFlow's determinism runs stateful functions one by one. Variables and
-the state of the Python functions are restored to their values at the opening of the pass.
-
-Under a ``repeat``, a reshuffling node draws seeds during a pass, and TensorFlow reads ahead, so the
-number of drawn seeds depends on time when a pass ends early. So before each pass the seeds are reset to
-their state at the beginning of the previous pass, and each pass draws one seed of every node. Then it
-does not matter how far a pass was read.
+A random op in a function restarts with each iterator and draws in order, because TensorFlow's determinism
+runs stateful functions one by one. Variables that functions write, and the state of Python functions, are
+restored to their values at the opening of the pass.
 
 Datasets are nodes of a graph in Python, and their functions are graphs of ops. The names of the nodes'
 classes are those of TensorFlow 2.21; an unknown class may create its inputs' iterators at any time.
@@ -33,7 +30,6 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -200,100 +196,56 @@ def _writes(op: Any) -> bool:
     )
 
 
+_HARMLESS = frozenset(
+    {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
+)
+_INFINITE = -1
 _EXTERNAL_STATE_FAILS = 2
 
 
 class Rewinding:
     """Control of the seeds of reshuffling nodes at the beginning of each pass."""
 
-    def __init__(self, parts: Iterable[Any], name: str) -> None:
+    def __init__(self, parts: Iterable[Any]) -> None:
         self._parts = tuple(parts)
-        self._name = name
         self._states: list[Any] = []
 
     def begin_pass(self) -> None:
         """Set the seeds for the next pass, however far the last one was read."""
         for part, state in zip(self._parts, self._states, strict=False):
-            deserialize(iter(part), state, self._name)
-        self._states = [serialized(iter(part)) for part in self._parts]
+            gen_dataset_ops.deserialize_iterator(iter(part)._iterator_resource, state)
+        self._states = [
+            gen_dataset_ops.serialize_iterator(
+                iter(part)._iterator_resource, external_state_policy=_EXTERNAL_STATE_FAILS
+            )
+            for part in self._parts
+        ]
 
 
-def serialized(iterator: Any) -> Any:
-    """Return the state of an iterator, as a tensor of variants."""
-    return gen_dataset_ops.serialize_iterator(
-        iterator._iterator_resource, external_state_policy=_EXTERNAL_STATE_FAILS
-    )
+class Earlier(enum.Enum):
+    """What the order of a pass needs of the earlier passes."""
+
+    COUNTED = enum.auto()
+    """Their number."""
+    REWOUND = enum.auto()
+    """Their number, and that they leave the seeds as a read pass would."""
+    READ = enum.auto()
+    """That they were read to their end."""
 
 
-def deserialize(iterator: Any, state: Any, name: str) -> None:
-    """Restore an iterator from the result of `serialized`, or its bytes; raise RestoreError if it does not fit."""
-    try:
-        if isinstance(state, bytes):
-            state = tf.io.parse_tensor(state, tf.variant)
-        gen_dataset_ops.deserialize_iterator(iterator._iterator_resource, state)
-    except tf.errors.OpError as error:
-        msg = (
-            f"Data({name}=…): the position in the checkpoint does not fit the dataset: "
-            f"{error.message}; undo the change of the dataset"
-        )
-        raise RestoreError(msg) from None
-
-
-_HARMLESS = frozenset(
-    {"Assert", "If", "LookupTableFind", "LookupTableFindV2", "StatefulPartitionedCall", "While"}
-)
-_INFINITE = -1
-_LARGE_BYTES = 64 << 20
-
-
-class Resume(enum.Enum):
-    """How a resumed training finds its position in a dataset."""
-
-    SERIALIZE = enum.auto()
-    """The iterator is in the checkpoint."""
-    REWIND = enum.auto()
-    """The epoch is read again, with the seeds of its beginning."""
-    REREAD = enum.auto()
-    REREAD_ALL = enum.auto()
-    """All earlier epochs are read again, too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """Properties of a dataset on which its resume depends.
-
-    Attributes:
-        endless: Whether a pass is known to have no end.
-        limited: Whether passes are not read to their end.
-        reshuffles: Whether a node draws a new seed for each of its iterators.
-        reshuffles_within: Whether such an iterator may be created during a pass.
-        caches_order: Whether a cache stores the order of such a node.
-        repeats: Whether a part is repeated endlessly.
-        stateful: Ops that prevent TensorFlow from saving a position, with their origins.
-        writes: Whether a function writes a variable.
-        caches_writes: Whether a cache stores results of such a function.
-    """
-
-    endless: bool
-    limited: bool
-    reshuffles: bool
-    reshuffles_within: bool
-    caches_order: bool
-    repeats: bool
-    stateful: Mapping[str, set[str]]
-    writes: bool
-    caches_writes: bool
-
-
-def resume_of(traits: Traits, name: str) -> tuple[Resume, str]:
-    """Return how a dataset is resumed, and a notice for the user, which may be empty.
+def earlier_passes(
+    dataset: Any, reshuffling: Mapping[int, Any], *, limited: bool, name: str
+) -> Earlier:
+    """Return what the order of a pass needs; passes that are ``limited`` are not read to their end.
 
     Raises:
-        DataError: The effects of a limited pass depend on how far TensorFlow has read ahead.
-        UncapturableError: A variable is written at a position that cannot be found again.
+        DataError: It depends on how far TensorFlow has read ahead.
     """
-    rewinds = traits.reshuffles_within and traits.limited
-    if rewinds and traits.caches_order and traits.repeats:
+    keys = set(reshuffling)
+    if not made_within(dataset, keys):
+        return Earlier.COUNTED
+    cached = cached_order(dataset, keys)
+    if limited and cached and repeats_for_ever(dataset):
         msg = (
             f"Data({name}=…): validation_steps reads a part of an endless dataset with a shuffle "
             "before its cache(), so the content of the cache depends on how far TensorFlow has "
@@ -301,51 +253,9 @@ def resume_of(traits: Traits, name: str) -> tuple[Resume, str]:
             "reshuffle_each_iteration=False, or leave out the repeat()"
         )
         raise DataError(msg)
-    resume = Resume.SERIALIZE
-    if rewinds and not traits.caches_order:
-        resume = Resume.REWIND
-    elif traits.reshuffles_within and not traits.endless:
-        resume = Resume.REREAD_ALL
-    elif traits.stateful or (traits.endless and traits.reshuffles):
-        # A batch() releases an exhausted shuffle before it, and TensorFlow then saves none of the
-        # shuffle's seeds, so the next pass would have another order. The step at which this happens
-        # depends on how far tf.data has read ahead. Reading again from the beginning is exact.
-        resume = Resume.REREAD
-    if traits.writes and (traits.limited or resume is Resume.REREAD_ALL or traits.caches_writes):
-        msg = (
-            f"Data({name}=…): a function of this dataset writes a variable (for example of a "
-            "Keras layer or generator with random state), and is not called exactly once for "
-            "each element of an epoch: a cache() keeps its results, a shuffle precedes a "
-            "cache() or repeat(), or validation_steps ends an iteration early. Call cache() "
-            "before it, shuffle after repeat(), add a take(…) at the end, or put the layer "
-            "into the model"
-        )
-        raise UncapturableError(msg)
-    return resume, _notice(resume, traits, name)
-
-
-def _notice(resume: Resume, traits: Traits, name: str) -> str:
-    if resume is Resume.REREAD_ALL:
-        return (
-            f"Data({name}=…): a shuffle is before a cache(), a finite repeat() or in a "
-            "concatenate(), so its order in one epoch depends on the epochs before; a "
-            "resumed trial reads all of them again. To avoid this, shuffle after these"
-        )
-    if traits.stateful:
-        causes = sorted(set().union(*traits.stateful.values()))
-        return (
-            f"Data({name}=…): TensorFlow cannot save the position of a dataset with "
-            f"{', '.join(sorted(traits.stateful))} ({' and '.join(causes)}); a resumed epoch reads "
-            "it again from its beginning, so it must give the same elements each time"
-        )
-    if resume is Resume.REREAD:
-        return (
-            f"Data({name}=…): TensorFlow cannot save the position of an endless dataset that "
-            "is reshuffled in each pass; a resumed trial reads all earlier batches again. To "
-            "avoid this, leave out the repeat(): steps_per_epoch continues from pass to pass "
-            "by itself"
-        )
-    return ""
+    if limited and not cached:
+        return Earlier.REWOUND
+    return Earlier.COUNTED if int(dataset.cardinality()) == _INFINITE else Earlier.READ
 
 
 class TfDataSource(DataSource):
@@ -358,7 +268,7 @@ class TfDataSource(DataSource):
             are read to their end.
 
     Raises:
-        DataError: The elements are not batches; or see `resume_of`.
+        DataError: The elements are not batches; or see `earlier_passes`.
         UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
     """
 
@@ -379,28 +289,30 @@ class TfDataSource(DataSource):
         self.reshuffling = {id(node): node for node in parts if self._reshuffles(node)}
         """Nodes that draw a new seed for every iterator, by identity."""
         writing = {id(node): written for node in parts if (written := written_by(node))}
-        self.written: dict[int, Any] = {k: v for each in writing.values() for k, v in each.items()}
+        self.written = {key: each for written in writing.values() for key, each in written.items()}
         """Variables that its functions may write ahead of the training, by identity."""
         stateful = self._stateful_ops(parts)
-        traits = Traits(
-            endless=self.endless,
-            limited=limit is not None and not 0 <= self._cardinality <= limit,
-            reshuffles=bool(self.reshuffling),
-            reshuffles_within=made_within(dataset, set(self.reshuffling)),
-            caches_order=cached_order(dataset, set(self.reshuffling)),
-            repeats=repeats_for_ever(dataset),
-            stateful=stateful,
-            writes=bool(self.written),
-            caches_writes=cached_order(dataset, set(writing)),
-        )
-        self._resume, remark = resume_of(traits, self.name)
-        if remark:
-            self.notice(remark)
-        rewinds = self._resume is Resume.REWIND
-        self._rewinding = Rewinding(self.reshuffling.values(), self.name) if rewinds else None
-        self._processors = _processors() if any(map(sized_by_processors, parts)) else None
         self.is_read_again = self.reads_ahead = bool(stateful)
-        self.reads_all_again = self._resume is Resume.REREAD_ALL
+        limited = limit is not None and not 0 <= self._cardinality <= limit
+        earlier = earlier_passes(dataset, self.reshuffling, limited=limited, name=self.name)
+        self._rewinding = (
+            Rewinding(self.reshuffling.values()) if earlier is Earlier.REWOUND else None
+        )
+        self.reads_all_again = earlier is Earlier.READ
+        if self.written and (
+            limited or self.reads_all_again or cached_order(dataset, set(writing))
+        ):
+            msg = (
+                f"Data({self.name}=…): a function of this dataset writes a variable (for example of a "
+                "Keras layer or generator with random state), and is not called exactly once for "
+                "each element of an epoch: a cache() keeps its results, a shuffle precedes a "
+                "cache() or repeat(), or validation_steps ends an iteration early. Call cache() "
+                "before it, shuffle after repeat(), add a take(…) at the end, or put the layer "
+                "into the model"
+            )
+            raise UncapturableError(msg)
+        self._notice_reading(stateful, limited=limited)
+        self._processors = _processors() if any(map(sized_by_processors, parts)) else None
         if self._processors is not None:
             self.notice(
                 f"Data({self.name}=…): an interleave(…) without cycle_length reads as many inputs at "
@@ -409,10 +321,29 @@ class TfDataSource(DataSource):
             )
         self._made = 0
         self._made_late = [] if self.reads_all_again else list(made_when_read(dataset))
-        self._undo: list[tuple[Any, Any]] = []
-        self._open: TfDataPass | None = None
-        self._restored: tuple[int, Any] | None = None
+        self._open: Any = None
         self._shared: _SharedShuffles | None = None
+
+    def _notice_reading(self, stateful: Mapping[str, set[str]], *, limited: bool) -> None:
+        if self.reads_all_again:
+            self.notice(
+                f"Data({self.name}=…): a shuffle is before a cache(), a finite repeat() or in a "
+                "concatenate(), so its order in one epoch depends on the epochs before; a "
+                "resumed trial reads all of them again. To avoid this, shuffle after these"
+            )
+        elif stateful:
+            causes = sorted(set().union(*stateful.values()))
+            self.notice(
+                f"Data({self.name}=…): a resumed epoch reads a dataset with "
+                f"{', '.join(sorted(stateful))} ({' and '.join(causes)}) again from its beginning, so it "
+                "must give the same elements each time"
+            )
+        elif self.endless and not limited:
+            self.notice(
+                f"Data({self.name}=…): a resumed trial reads all earlier batches of an endless dataset "
+                "again. To avoid this, leave out the repeat(): steps_per_epoch continues from pass to "
+                "pass by itself"
+            )
 
     def share(self, other: TfDataSource) -> bool:
         """Draw the seeds of shuffles that both sources contain in one order; return whether it can be saved.
@@ -421,7 +352,7 @@ class TfDataSource(DataSource):
         """
         sources = (self, other)
         if any(
-            each.endless or each.is_read_again or each._resume is not Resume.SERIALIZE
+            each.endless or each.is_read_again or each.reads_all_again or each._rewinding
             for each in sources
         ):
             return False
@@ -440,56 +371,25 @@ class TfDataSource(DataSource):
         """Return the form of the batches, as the dataset declares it."""
         return BatchSpec(self._dataset.element_spec, self.name)
 
-    def open(self, pass_: int, step: int) -> TfDataPass:
+    def open(self, pass_: int, step: int) -> Iterator[Any]:
         """Return the batches of ``pass_`` from ``step`` on; a reshuffling dataset needs ascending passes."""
-        iterator = self._iterator_of(pass_)
-        restored, self._restored = self._restored, None
-        if step and restored is not None and restored[0] == pass_:
-            if self.reshuffling:
-                self._undo = [(self._dataset, serialized(iterator))]
-                self._undo += [(part, serialized(iter(part))) for part in self._made_late]
-            deserialize(iterator, restored[1], self.name)
-        else:
-            self.drop(iterator, step, "the dataset")
-        self._open = TfDataPass(iterator, pass_)
-        return self._open
+        self._open = self._iterator_of(pass_)
+        self.drop(self._open, step, "the dataset")
+        opened: Iterator[Any] = self._open
+        return opened
 
     def capture(self, name: str, tensors: Tensors) -> Json:
-        position: Any = self._position(name, tensors)
+        del name, tensors
+        state: dict[str, Json] = {}
         if self._processors is not None:
-            position = {**(position or {}), "processors": self._processors}
+            state["processors"] = self._processors
         if self._shared is not None:
-            position = {**(position or {}), "draws": self._shared.draws}
-        return position
-
-    def _position(self, name: str, tensors: Tensors) -> dict[str, Json] | None:
-        """Return the position of the open iterator, if TensorFlow can save it."""
-        opened = self._open
-        if self._resume is not Resume.SERIALIZE or opened is None or opened.closed:
-            return None
-        try:
-            state = tf.io.serialize_tensor(serialized(opened.iterator)).numpy()
-        except tf.errors.FailedPreconditionError as error:
-            self._resume = Resume.REREAD
-            self.notice(
-                f"Data({self.name}=…): TensorFlow cannot save the position of this dataset "
-                f"({error.message}); a resumed epoch reads it again from its beginning"
-            )
-            return None
-        if len(state) > _LARGE_BYTES:
-            self.notice(
-                f"Data({self.name}=…): each checkpoint inside an epoch contains {len(state):,} "
-                "bytes of the dataset's shuffle, cache and prefetch buffers; use smaller buffers "
-                "for smaller checkpoints"
-            )
-        tensors[f"{name}/iterator"] = np.frombuffer(state, np.uint8)
-        return {"pass": opened.pass_, "tensor": f"{name}/iterator"}
+            state["draws"] = self._shared.draws
+        return state
 
     def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del name
+        del name, tensors
         self._open = None
-        self._restored = None
-        saved = {} if saved is None else saved
         was = saved.get("processors", self._processors)
         if was != self._processors:
             msg = (
@@ -508,8 +408,6 @@ class TfDataSource(DataSource):
                 )
                 raise RestoreError(msg)
             self._shared.restore(saved["draws"])
-        if "pass" in saved:
-            self._restored = (saved["pass"], np.asarray(tensors[saved["tensor"]]).tobytes())
 
     def _iterator_of(self, pass_: int) -> Any:
         """Return a new iterator of ``pass_``, after creating those of all earlier passes."""
@@ -535,14 +433,9 @@ class TfDataSource(DataSource):
         """Draw exactly the seeds of the passes before ``pass_``."""
         left, self._open = self._open, None
         if self.reads_all_again and left is not None:
-            _exhaust(left.iterator)
+            _exhaust(left)
         if self.reads_all_again and left is None and self._made < pass_:
             self.notice(f"Data({self.name}=…): reading {pass_} earlier passes again")
-        # Otherwise the iterator could read ahead and draw seeds.
-        del left
-        for dataset, state in self._undo:
-            deserialize(iter(dataset), state, self.name)
-        self._undo = []
 
     def _count_pass(self) -> None:
         self._made += 1
@@ -585,7 +478,7 @@ class TfDataSource(DataSource):
         return draws_new_seeds(node)
 
     def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
-        """Return the kinds of ops that prevent TensorFlow from saving a position, with their origins."""
+        """Return the kinds of ops that have state or call Python, with their origins."""
         found: dict[str, set[str]] = {}
         for node in parts:
             refuse_captured_shuffle(node, self.name)
@@ -644,25 +537,6 @@ class _SharedShuffles:
             if drawing is source and source._made == pass_:
                 return
             drawing._pass_over()
-
-
-class TfDataPass:
-    """An open iterator: graphs draw from ``iterator``, Python code draws from this object."""
-
-    def __init__(self, iterator: Any, pass_: int) -> None:
-        self.iterator = iterator
-        self.pass_ = pass_
-        self.closed = False
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return next(self.iterator)
-
-    def close(self) -> None:
-        """End the pass, which then has no position."""
-        self.closed = True
 
 
 def _processors() -> int:

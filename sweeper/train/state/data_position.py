@@ -39,7 +39,7 @@ class DataPosition(Component):
             if runner is None
             else {
                 "kind": runner.kind,
-                "state": runner.capture(f"{self.name}/{use}", tensors),
+                "state": runner.reader.capture(f"{self.name}/{use}", tensors),
             }
             for use, runner in self._runners.items()
         }
@@ -57,7 +57,7 @@ class DataPosition(Component):
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
         for use, runner in self._runners.items():
             if runner is not None:
-                runner.restore(f"{self.name}/{use}", saved[use]["state"], tensors)
+                runner.reader.restore(f"{self.name}/{use}", saved[use]["state"], tensors)
 
 
 class Reopening(Component):

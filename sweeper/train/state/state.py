@@ -155,8 +155,7 @@ def default_components(
             {
                 use: runner.reader
                 for use, runner in (("train", train), ("validation", validation))
-                if runner is not None and runner.reader is not None
-                if runner.reader.source.is_read_again
+                if runner is not None and runner.source.is_read_again
             },
             user_state,
             (*generators, *libraries),
