@@ -173,7 +173,10 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
     ),
     "GrainSource": (
         "a grain `MapDataset`, `IterDataset` or `DataLoader`",
-        "the state of its iterator",
+        (
+            "nothing: a `MapDataset` without a filter is read on by index; of the others the earlier batches "
+            "of the pass are read again and dropped, with a notice"
+        ),
         "",
     ),
 }

@@ -42,7 +42,10 @@ class ArraySource(DataSource):
         batch = _as_tuple(batch, name)
         batch = _map_arrays(batch, _to_numpy, name)
         if self.class_weight is not None:
-            batch = _with_class_weight(batch, self.class_weight, name)
+            from sweeper.train.sources.batches import with_class_weight
+
+            pair = batch[:2] if len(batch) == 3 and batch[2] is None else batch
+            batch = with_class_weight(pair, self.class_weight, name)
         self.arrays: Batch = _map_arrays(batch, _standardize, name)
         self.batch_size = int(batch_size)
         self.samples = _common_length(self.arrays, name)
@@ -228,15 +231,3 @@ def _common_length(nest: Any, name: str) -> int:
         msg = f"Data({name}=…) contains arrays without samples"
         raise DataError(msg)
     return samples
-
-
-def _with_class_weight(batch: tuple[Any, ...], weights: Mapping[int, float], name: str) -> Batch:
-    from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
-
-    if len(batch) == 3 and batch[2] is not None:
-        msg = f"Data({name}=…) has sample weights together with class_weight; leave one out"
-        raise DataError(msg)
-    if len(batch) < 2 or isinstance(batch[1], tuple | list | Mapping) or is_ragged(batch[1]):
-        msg = "class_weight needs a single array of targets, Data(train=(x, y))"
-        raise DataError(msg)
-    return (*batch[:2], class_weight_to_sample_weights(batch[1], weights))

@@ -40,13 +40,13 @@ class BatchSpec:
 
     def example(self) -> Any:
         """Return two samples of zeros in the form of a batch; None if a size is unknown."""
-        specs = self.signature
-        if any(
-            not isinstance(s, tf.TensorSpec) or s.shape.rank is None or None in s.shape[1:]
-            for s in specs
-        ):
-            return None
-        return self.pack(*(np.zeros([2, *s.shape[1:]], s.dtype.as_numpy_dtype) for s in specs))
+        known = all(
+            isinstance(spec, tf.TensorSpec)
+            and spec.shape.rank is not None
+            and None not in spec.shape[1:]
+            for spec in self.signature
+        )
+        return self.zeros() if known else None
 
     def zeros(self) -> Any:
         """Return two samples of zeros in the form of a batch, with 1 for each unknown size."""
@@ -114,16 +114,20 @@ def standardize_batch(batch: Any, class_weight: Mapping[int, float] | None, name
             "or a dict of inputs"
         )
         raise DataError(msg)
-    if class_weight is None:
-        return batch
-    _check_weighable(batch, name)
+    return batch if class_weight is None else with_class_weight(batch, class_weight, name)
+
+
+def with_class_weight(batch: Any, class_weight: Mapping[int, float], name: str) -> Batch:
+    """Return ``(x, y, weights)`` for ``(x, y)``, as in ``model.fit``."""
     from keras.src.trainers.data_adapters.data_adapter_utils import class_weight_to_sample_weights
 
+    _check_weighable(batch, name)
     return (*batch, class_weight_to_sample_weights(batch[1], class_weight))
 
 
 def _check_weighable(batch: Any, name: str) -> None:
-    if not isinstance(batch, tuple) or len(batch) != 2 or tf.nest.is_nested(batch[1]):
+    pair = isinstance(batch, tuple) and len(batch) == 2
+    if not pair or tf.nest.is_nested(batch[1]) or isinstance(batch[1], tf.RaggedTensor):
         msg = (
             f"Data({name}=…, class_weight=…): class_weight needs batches (x, y) with a single "
             "array of targets and no sample weights"
@@ -217,13 +221,11 @@ def _form(value: Any) -> str:
 
 
 def _sparse_or_same(leaf: Any) -> Any:
-    """Return SciPy's and JAX's sparse arrays as a ``tf.SparseTensor``, and other values unchanged."""
+    """Return a sparse array of SciPy as a ``tf.SparseTensor``, and other values unchanged."""
     from keras.src.trainers.data_adapters import data_adapter_utils as keras_adapters
 
     if keras_adapters.is_scipy_sparse(leaf):
         return keras_adapters.scipy_sparse_to_tf_sparse(leaf)
-    if keras_adapters.is_jax_sparse(leaf):
-        return keras_adapters.jax_sparse_to_tf_sparse(leaf)
     return leaf
 
 

@@ -1,23 +1,19 @@
-"""Source of a grain ``MapDataset``, ``IterDataset`` or ``DataLoader``, with its iterator's state.
+"""Source of a grain ``MapDataset``, ``IterDataset`` or ``DataLoader``.
 
-Grain's iterators have ``get_state()`` and ``set_state()`` for their position. Pass p of a finite
-``MapDataset`` is repetition p of grain's ``repeat()``, so its shuffles differ between epochs. An
-``IterDataset`` or a ``DataLoader`` has the same order in every pass, unless it repeats itself.
+Pass p of a finite ``MapDataset`` is repetition p of grain's ``repeat()``, so its shuffles differ between epochs. It is
+read by index, so a resumed pass begins at its step. An ``IterDataset`` or a ``DataLoader`` has the same order in every
+pass, unless it repeats itself, and a resumed pass is read again.
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from sweeper.errors import RestoreError
-from sweeper.train.codec import Encoder, Json, Tensors, decode, encode_own_state
 from sweeper.train.data import Batch, DataSource, SourceOptions
 from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
-_ADDRESS = re.compile(rb" at 0x[0-9a-f]+")
 _DISCARDS = ("Filter", "FlatMap")
 
 
@@ -37,26 +33,18 @@ class GrainSource(DataSource):
         options: Options of the source.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        options: SourceOptions,
-    ) -> None:
+    def __init__(self, dataset: Any, options: SourceOptions) -> None:
         super().__init__(options)
         import grain
 
         self._dataset = dataset
         self._by_index = isinstance(dataset, grain.MapDataset)
         self._length = len(dataset) if self._by_index else None
-        self._iterator: Any = None
-        self._pass = 0
-        self._restored: tuple[int, Any] | None = None
+        self.is_read_again = not self._by_index or _discards(dataset)
 
     @property
     def steps(self) -> int | None:
-        if self._length is None or self.endless or _discards(self._dataset):
-            return None
-        return self._length
+        return None if self.is_read_again or self.endless else self._length
 
     @property
     def endless(self) -> bool:
@@ -70,43 +58,20 @@ class GrainSource(DataSource):
         return spec_of(map(self._standardize, self._iterate(0)), self.name)
 
     def open(self, pass_: int, step: int) -> Iterator[Batch]:
-        iterator = self._iterate(pass_)
-        restored, self._restored = self._restored, None
-        if step and restored is not None and restored[0] == pass_:
-            try:
-                iterator.set_state(_same_addresses(restored[1], iterator))
-            except (KeyError, TypeError, ValueError, IndexError) as error:
-                msg = (
-                    f"Data({self.name}=…): the position in the checkpoint does not fit the grain "
-                    f"dataset: {error}; undo its change"
-                )
-                raise RestoreError(msg) from None
-        else:
+        iterator = self._iterate(pass_, 0 if self.is_read_again else step)
+        if self.is_read_again:
             self.drop(iterator, step, "the grain dataset")
-        self._iterator, self._pass = iterator, pass_
         return map(self._standardize, iterator)
 
-    def capture(self, name: str, tensors: Tensors) -> Json:
-        if self._iterator is None:
-            return None
-        shown = f"Data({self.name}=…), the grain iterator"
-        state = encode_own_state(Encoder(tensors), self._iterator, shown, f"{name}/state")
-        return {"pass": self._pass, "state": state}
-
-    def restore(self, name: str, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del name
-        self._iterator = self._restored = None
-        if saved is not None:
-            state = decode(saved["state"], tensors)
-            self._restored = (saved["pass"], state)
-
-    def _iterate(self, pass_: int) -> Any:
-        if not self._by_index:
-            return iter(self._dataset)
-        dataset = self._dataset
+    def _iterate(self, pass_: int, step: int = 0) -> Iterator[Any]:
+        dataset, length = self._dataset, self._length
+        if length is None:
+            return iter(dataset)
         if not self.endless:
-            length = len(dataset)
-            dataset = dataset.repeat()[pass_ * length : (pass_ + 1) * length]
+            begin = pass_ * length
+            dataset = dataset.repeat()[begin + step : begin + length]
+        elif step:
+            dataset = dataset[step:]
         return iter(dataset.to_iter_dataset())
 
     def _standardize(self, batch: Any) -> Batch:
@@ -118,15 +83,3 @@ def _discards(dataset: Any) -> bool:
     return any(part in type(dataset).__name__ for part in _DISCARDS) or any(
         map(_discards, dataset.parents)
     )
-
-
-def _same_addresses(state: Any, fresh: Any) -> Any:
-    """Return a loader's state with the addresses of this process in the ``repr`` of its data source."""
-    now = fresh.get_state()
-    if not isinstance(state, bytes) or not isinstance(now, bytes):
-        return state
-    addresses = _ADDRESS.findall(now)
-    if len(addresses) != len(_ADDRESS.findall(state)):
-        return state
-    given = iter(addresses)
-    return _ADDRESS.sub(lambda _: next(given), state)

@@ -57,21 +57,13 @@ class Position:
 
     def capture(self, tensors: Tensors) -> Json:
         """Return the position as JSON; arrays go into ``tensors``."""
-        logs = None
-        if self.logs is not None:
-            logs = {
-                name: encode(value, f"position/logs/{name}", tensors)
-                for name, value in self.logs.items()
-            }
-        return asdict(replace(self, logs=logs))
+        logs = None if self.logs is None else dict(self.logs)
+        return {**asdict(replace(self, logs=None)), "logs": encode(logs, "position/logs", tensors)}
 
     @classmethod
     def restored(cls, saved: Json, tensors: Mapping[str, Any]) -> Position:
         """Return the captured position."""
-        logs = saved["logs"]
-        if logs is not None:
-            logs = {name: decode(value, tensors) for name, value in logs.items()}
-        return cls(**{**saved, "logs": logs})
+        return cls(**{**saved, "logs": decode(saved["logs"], tensors)})
 
     def after(self, steps: int) -> Position:
         return replace(self, step=self.step + steps, step_in_epoch=self.step_in_epoch + steps)
