@@ -22,7 +22,7 @@ import keras
 
 from sweeper.errors import IndependenceError
 from sweeper.guard.owned import Visit, holders_of, name_of, visits_from
-from sweeper.inspection.sorts import Sort, fields_of, label_of
+from sweeper.inspection.sorts import Sort, fields_of, label_of, sort_of
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.sources.tfdata import draws_new_seeds
 from sweeper.train.step import TrainingStep
@@ -196,7 +196,7 @@ class Guard:
                 f"{self._call(what)} made; do not call them in a factory"
             )
         if what == "model":
-            for repeat in _shared_initializers(visits, old, self._call("model")):
+            for repeat in _older_initializers(visits, old, self._call("model")):
                 self.warn(repeat)
         changed = _changed_by_training(visits)
         inline = self._earlier is not None and self._earlier.inline
@@ -371,33 +371,25 @@ def _advice(ends: Sequence[Visit], factory: str) -> str:
     return f"build {them} inside {factory}"
 
 
-def _shared_initializers(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:
-    """Yield a warning for each initializer without a seed that is used more than once.
+def _older_initializers(visits: Sequence[Visit], old: set[int], factory: str) -> Iterator[str]:
+    """Yield a warning for each older initializer without a seed, which is the same for all trials.
 
     Such an initializer draws a seed when it is made, and uses it at every call.
     """
-    found: dict[int, list[str]] = defaultdict(list)
-    made: dict[int, Any] = {}
+    found: dict[tuple[int, str], list[str]] = defaultdict(list)
     for visit in visits:
         # A layer that was there before has its weights, and its initializer is done.
         if visit.sort in _LAYERS and id(visit.obj) not in old:
             where = f"{visit.path.text} {label_of(visit.obj, visit.sort)!r}"
             for name, value in list(fields_of(visit.obj).items()):
                 if (
-                    keras.initializers.Initializer in type(value).__mro__
+                    id(value) in old
+                    and sort_of(value) is Sort.INITIALIZER
                     and fields_of(value).get("_init_seed", 0) is None
                 ):
-                    found[id(value)].append(f"{where} → {name.lstrip('_')}")
-                    made[id(value)] = value
-    for key, paths in found.items():
-        name, where = type(made[key]).__name__, " and ".join(paths)
-        if key in old:
-            yield (
-                f"initializer {name} of {where} was made without a seed before {factory} was "
-                f"called, so every trial begins with the same weights there; make it inside {factory}"
-            )
-        elif len(paths) > 1:
-            yield (
-                f"initializer {name} has no seed and is shared by {where}, so weights of equal "
-                "shape begin with equal values; make one initializer for each"
-            )
+                    found[id(value), type(value).__name__].append(f"{where} → {name.lstrip('_')}")
+    for (_, kind), paths in found.items():
+        yield (
+            f"initializer {kind} of {' and '.join(paths)} was made without a seed before {factory} was "
+            f"called, so every trial begins with the same weights there; make it inside {factory}"
+        )

@@ -19,24 +19,13 @@ from sweeper.train.data import Batch, DataSource, SourceOptions
 
 
 class ArraySource(DataSource):
-    """Arrays of one length.
-
-    Args:
-        batch: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)`` of arrays with one length.
-        options: Options of the source.
-        batch_size: Samples in a batch.
+    """Arrays of one length: ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
 
     Raises:
         DataError: Lengths differ, there is no sample, or something is not an array.
     """
 
-    def __init__(
-        self,
-        batch: Batch,
-        options: SourceOptions,
-        *,
-        batch_size: int,
-    ) -> None:
+    def __init__(self, batch: Batch, options: SourceOptions, *, batch_size: int) -> None:
         super().__init__(options)
         name = self.name
         batch = _as_tuple(batch, name)

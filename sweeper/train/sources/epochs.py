@@ -16,11 +16,7 @@ from sweeper.train.sources.batches import BatchSpec, spec_of, standardize_batch
 
 
 class EpochFunctionSource(DataSource):
-    """Batches from a function of the epoch; their number may differ between epochs.
-
-    Args:
-        function: ``epoch -> iterable of batches``, epochs counted from 0.
-        options: Options of the source.
+    """Batches from a function of the epoch, counted from 0; their number may differ between epochs.
 
     Raises:
         DataError: The function takes no epoch.
@@ -30,11 +26,7 @@ class EpochFunctionSource(DataSource):
     by_epoch = True
     is_read_again = True
 
-    def __init__(
-        self,
-        function: Callable[[int], Iterable[Any]],
-        options: SourceOptions,
-    ) -> None:
+    def __init__(self, function: Callable[[int], Iterable[Any]], options: SourceOptions) -> None:
         super().__init__(options)
         self._function = function
         try:
@@ -53,11 +45,7 @@ class EpochFunctionSource(DataSource):
         return getattr(self._function, "__qualname__", repr(self._function))
 
     def spec(self) -> BatchSpec:
-        """Return the form of the batches, from the first of epoch 0.
-
-        Raises:
-            DataError: Epoch 0 has no batch, or its first ones differ in more than lengths.
-        """
+        """Return the form of the batches, from the first of epoch 0."""
         batches = self.open(0, 0)
         try:
             return spec_of(batches, self.name)

@@ -26,12 +26,7 @@ def is_grain(given: object) -> bool:
 
 
 class GrainSource(DataSource):
-    """Batches of a grain dataset or loader.
-
-    Args:
-        dataset: Dataset or loader of batches.
-        options: Options of the source.
-    """
+    """Batches of a grain dataset or loader."""
 
     def __init__(self, dataset: Any, options: SourceOptions) -> None:
         super().__init__(options)

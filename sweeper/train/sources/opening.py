@@ -202,10 +202,8 @@ def _what(value: object) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-_MOST = 1 << 30
-"""Maximum bytes of an array that are hashed; of a larger one, samples at equal distances."""
-
 _BLOCK = 1 << 22
+"""Bytes that are hashed at a time."""
 
 _SETTINGS = (
     "batch_size",
@@ -266,15 +264,10 @@ def _update_array(digest: xxhash.xxh3_128, given: Any) -> None:
     if array.dtype.kind in "OT" or array.ndim == 0:  # Python's objects and NumPy's StringDType
         digest.update(repr(array.tolist()).encode())
         return
-    samples = len(array)
-    chosen = np.arange(samples)
-    if array.nbytes > _MOST:
-        chosen = np.linspace(0, samples - 1, max(1, samples * _MOST // array.nbytes)).astype(int)
-    rows = max(1, _BLOCK * samples // max(1, array.nbytes))
-    for start in range(0, len(chosen), rows):
-        block = chosen[start : start + rows]
-        part = array[block] if len(chosen) < samples else array[block[0] : block[-1] + 1]
-        digest.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
+    rows = max(1, _BLOCK * len(array) // max(1, array.nbytes))
+    for start in range(0, len(array), rows):
+        block = np.ascontiguousarray(array[start : start + rows])
+        digest.update(block.reshape(-1).view(np.uint8).data)
 
 
 def _form(given: Any) -> str:

@@ -37,25 +37,14 @@ from sweeper.train.userstate.walk import Watch
 
 
 class PyDatasetSource(DataSource):
-    """Batches of a ``PyDataset``.
-
-    Args:
-        dataset: The dataset; with ``use_multiprocessing`` it is read ahead by threads as well.
-        options: Options of the source.
-
-    Attributes:
-        reads_ahead: Whether threads create batches ahead of the training.
+    """Batches of a ``PyDataset``; with ``use_multiprocessing`` it is read ahead by threads as well.
 
     Raises:
         DataError: It has no batch, or batches of an unknown form.
         UncapturableError: With several workers, a batch depends on more than its index.
     """
 
-    def __init__(
-        self,
-        dataset: keras.utils.PyDataset,
-        options: SourceOptions,
-    ) -> None:
+    def __init__(self, dataset: keras.utils.PyDataset, options: SourceOptions) -> None:
         super().__init__(options)
         self._dataset = dataset
         self.reads_ahead = bool(

@@ -259,11 +259,9 @@ def earlier_passes(
 
 
 class TfDataSource(DataSource):
-    """Source of a dataset, in the dataset's own order.
+    """Source of a dataset of batches, in the dataset's own order.
 
     Args:
-        dataset: Dataset of batches: ``x``, ``(x, y)`` or ``(x, y, sample_weight)``.
-        options: Options of the source.
         limit: Maximum number of batches of a pass, if each reading begins a new pass; None if passes
             are read to their end.
 
@@ -272,13 +270,7 @@ class TfDataSource(DataSource):
         UncapturableError: The state of an op cannot be captured, or a shuffle has no seed.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        options: SourceOptions,
-        *,
-        limit: int | None = None,
-    ) -> None:
+    def __init__(self, dataset: Any, options: SourceOptions, *, limit: int | None = None) -> None:
         super().__init__(options)
         self._check_batched(dataset)
         parts = list(nodes(dataset))
@@ -324,19 +316,17 @@ class TfDataSource(DataSource):
         self._open: Any = None
         self._shared: _SharedShuffles | None = None
 
-    def _notice_reading(self, stateful: Mapping[str, set[str]], *, limited: bool) -> None:
+    def _notice_reading(self, stateful: Iterable[str], *, limited: bool) -> None:
         if self.reads_all_again:
             self.notice(
                 f"Data({self.name}=…): a shuffle is before a cache(), a finite repeat() or in a "
                 "concatenate(), so its order in one epoch depends on the epochs before; a "
                 "resumed trial reads all of them again. To avoid this, shuffle after these"
             )
-        elif stateful:
-            causes = sorted(set().union(*stateful.values()))
+        elif any("PyFunc" in op for op in stateful):
             self.notice(
-                f"Data({self.name}=…): a resumed epoch reads a dataset with "
-                f"{', '.join(sorted(stateful))} ({' and '.join(causes)}) again from its beginning, so it "
-                "must give the same elements each time"
+                f"Data({self.name}=…): Python functions of this dataset are called again from the beginning "
+                "of an epoch when a trial resumes, so they must return the same elements each time"
             )
         elif self.endless and not limited:
             self.notice(
@@ -477,34 +467,19 @@ class TfDataSource(DataSource):
             raise UncapturableError(msg)
         return draws_new_seeds(node)
 
-    def _stateful_ops(self, parts: Iterable[Any]) -> dict[str, set[str]]:
-        """Return the kinds of ops that have state or call Python, with their origins."""
-        found: dict[str, set[str]] = {}
+    def _stateful_ops(self, parts: Iterable[Any]) -> set[str]:
+        """Return the ops of functions that have state or call Python."""
+        found = set()
         for node in parts:
             refuse_captured_shuffle(node, self.name)
             for function in node._functions():
                 for op in ops(function.function.graph.as_graph_def()):
                     refuse_unseeded(op, node, self.name)
                     definition = op_def_registry.get(op.op)
-                    if (
-                        definition is not None
-                        and definition.is_stateful
-                        and "Dataset" not in op.op
-                        and op.op not in _HARMLESS
-                    ):
-                        found.setdefault(op.op, set()).add(_origin(op))
+                    stateful = definition is not None and definition.is_stateful
+                    if stateful and "Dataset" not in op.op and op.op not in _HARMLESS:
+                        found.add(op.op)
         return found
-
-
-def _origin(op: Any) -> str:
-    """Return a description of the user's construct that an op with state comes from."""
-    if "PyFunc" in op.op:
-        return "a Python function"
-    if op.op in STATEFUL_RANDOM:
-        return "a random op"
-    # A layer's call is a name scope.
-    scope, found, _ = op.name.partition("/")
-    return f"state of {scope!r}" if found else "a variable"
 
 
 class _SharedShuffles:
