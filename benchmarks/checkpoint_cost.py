@@ -34,6 +34,7 @@ from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.run.trial.devices import configure_tensorflow
 from sweeper.spec.checkpointing import Keep
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.train.userstate import Roots
 
 WIDTH = 2880
 BATCHES = (16, 128)
@@ -70,7 +71,7 @@ class Training:
         history = keras.callbacks.History()
         history.on_train_begin()
         record = HistoryRecord(history)
-        self.state = TrainingState(default_components(self.model, [], record))
+        self.state = TrainingState(default_components(Roots(self.model, []), record))
         self.taken = 0
 
     def steps(self, count: int = 3) -> float:

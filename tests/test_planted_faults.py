@@ -94,14 +94,14 @@ FAULTS = (
     Fault(
         "what a callback's get_state returns is not in checkpoints",
         "train/state/state.py",
-        "CallbackStates(callbacks),",
+        "CallbackStates(roots.callbacks),",
         "CallbackStates(()),",
         "train/test_resume_is_exact.py",
     ),
     Fault(
         "the optimizer's variables are not in checkpoints",
         "train/state/state.py",
-        'Variables("optimizer", reach.own_optimizer),',
+        'Variables("optimizer", lambda: reach.now.own_optimizer),',
         'Variables("optimizer", lambda: ()),',
         "train/test_resume_is_exact.py",
     ),

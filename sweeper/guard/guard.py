@@ -102,9 +102,7 @@ class Sharing:
 class Earlier:
     """Objects of earlier trials of this process, held weakly, and shared by the trials' guards.
 
-    Args:
-        inline: Whether the trials are trained in this process, so that they must not share a
-            callback, an iterator or a reshuffled dataset. False if they are only built.
+    Trials that are trained here, ``inline``, must not share a callback, an iterator or a reshuffled dataset.
     """
 
     def __init__(self, *, inline: bool = True) -> None:
@@ -168,12 +166,7 @@ class Guard:
         self._factories[what] = factory
 
     def check(self, what: What, built: Any) -> None:
-        """Refuse a factory's result if it, or a part of it, is older than the trial.
-
-        Args:
-            what: The factory; ``"tracked"`` for objects registered with `Trial.track`.
-            built: The returned model, training step, data or callbacks; or the tracked objects by
-                name.
+        """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial.
 
         Raises:
             IndependenceError: An object is older; both users are named.

@@ -60,15 +60,10 @@ class Visit(NamedTuple):
 def visits_from(
     roots: Iterable[tuple[ObjectPath, Any]], *, trained: Any = None
 ) -> tuple[list[Visit], bool]:
-    """Visit everything reachable from the roots, each object once, depth first.
+    """Visit everything reachable from the roots, depth first; return the visits, and whether the walk was cut.
 
-    Args:
-        roots: The roots, in order: an object reachable from several is named by the first.
-        trained: The model whose optimizer, loss and metrics count. Those of a model inside it are
-            not used in training.
-
-    Returns:
-        The visits, each before its parts, and whether the walk was ended early.
+    Each object is visited once, before its parts, and named by the first root. Only of the ``trained`` model
+    optimizer, loss and metrics count: those of a model inside it are not used in training.
     """
     visits: list[Visit] = []
 
@@ -191,21 +186,14 @@ def holders_of(
 
 def _roots(factories: list[Callable[..., Any]]) -> Iterator[Edge]:
     """Yield the factories, then the variables of the user's modules."""
-    modules = [
-        module
-        for name, module in list(sys.modules.items())
-        if type(module) is types.ModuleType and is_users_module(name) and name != "__main__"
-    ]
-    main = sys.modules.get("__main__")
-    if type(main) is types.ModuleType:
-        modules.append(main)
     for factory in factories:
         yield Edge(ObjectPath(name_of(factory)), factory)
-    for module in modules:
-        for name, value in list(vars(module).items()):
-            if not name.startswith("__"):
-                label = module.__name__
-                yield Edge(ObjectPath(f"{MODULE_ATTRIBUTE}{label}.{name}"), value)
+    for module_name, module in sorted(sys.modules.items(), key=lambda each: each[0] == "__main__"):
+        users = module_name == "__main__" or is_users_module(module_name)
+        if users and type(module) is types.ModuleType:
+            for name, value in list(vars(module).items()):
+                if not name.startswith("__"):
+                    yield Edge(ObjectPath(f"{MODULE_ATTRIBUTE}{module.__name__}.{name}"), value)
 
 
 def name_of(factory: Any) -> str:

@@ -195,7 +195,7 @@ def _load_optimizer(model: keras.Model, training: LoadedCheckpoint) -> None:
     FixedParts(model, reach).build(training.state["parts"])
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    variables = Variables("optimizer", lambda: list(Reach(model).own_optimizer()))
+    variables = Variables("optimizer", lambda: list(Reach(model).now.own_optimizer))
     saved = training.state["optimizer"]
     found = variables.mismatches(saved, training.tensors)
     if found:

@@ -44,10 +44,6 @@ def install_command(extra: str = "", *others: str) -> str:
 
     The command names this installation's checkout, if there is one, and installs into this
     interpreter's environment. It can be typed in the current directory.
-
-    Args:
-        extra: One of ``[project.optional-dependencies]``; empty for none.
-        others: Packages outside of the extras.
     """
     *flags, ours = _source()
     return shlex.join([*_installer(), *flags, f"{ours}[{extra}]" if extra else ours, *others])

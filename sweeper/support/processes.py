@@ -64,10 +64,7 @@ def is_gone(process: ProcessIdentity, *, abridged: bool = False) -> bool | None:
     That is so for another host, another pid namespace, and a process that the system hides. Hosts
     of equal name are distinguished by the machine's id; without one, another boot may be another
     host. A zombie process counts as ended.
-
-    Args:
-        process: The process.
-        abridged: Whether it is the result of `ProcessIdentity.abridged`.
+    ``abridged`` tells that it is the result of `ProcessIdentity.abridged`.
     """
     here = _here(os.getpid())
     if abridged:

@@ -39,11 +39,7 @@ _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/[^\s'\"<>`]*")
 
 
 def shown_url(url: object) -> str:
-    """Return ``url`` for display, with passwords, keys and tokens replaced by ``***``.
-
-    Args:
-        url: The URL of a database, a cluster or an object store, or a malformed one.
-    """
+    """Return ``url``, or what was meant as one, for display: passwords, keys and tokens replaced by ``***``."""
     text = str(url)
     if not any(mark in text for mark in (":", "@", "=")):
         return text

@@ -21,6 +21,7 @@ from sweeper import WarmStart
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import WarmStartError
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.train.userstate import Roots
 from sweeper.train.warmstart.initial import match_warm_start
 from sweeper.train.warmstart.source import is_random_state
 
@@ -137,7 +138,7 @@ def tf_checkpoint_of_the_model(model, directory):
 def sweeper_checkpoint(model, directory):
     history = keras.callbacks.History()
     history.on_train_begin()
-    state = TrainingState(default_components(model, [], HistoryRecord(history)))
+    state = TrainingState(default_components(Roots(model, []), HistoryRecord(history)))
     state.begin()
     return CheckpointStore(directory / "checkpoints").commit(state.capture(Position(), {})).path
 

@@ -59,11 +59,11 @@ def test_inner_optimizers_are_captured_once():
     for model in (models.mixed_precision, models.multi_optimizer, models.averaged):
         planned = plan(model=model, data=models.data)
         TrainingLoop(planned, Watcher())
-        reach = Reach(planned.model)
-        ids = [id(v) for v in reach.own_optimizer()]
+        reach = Reach(planned.model).now
+        ids = [id(v) for v in reach.own_optimizer]
         assert len(ids) == len(set(ids))
-        assert reach.other_optimizers() == []
-        assert reach.loose() == []
+        assert reach.other_optimizers == []
+        assert reach.loose == []
 
 
 def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
@@ -87,7 +87,7 @@ def test_metrics_and_generators_that_no_list_of_keras_has_are_found():
 
     model = Holds()
     model.compile("sgd", "mse")
-    paths = [found.path.partition(":")[0] for found in Reach(model).loose()]
+    paths = [found.path.partition(":")[0] for found in Reach(model).now.loose]
     assert [path for path in paths if path != "model._loss_tracker"] == [
         "model.hidden['inside'].seeds[0]",
         "model.generator",

@@ -159,7 +159,7 @@ def test_compiled_by_xla_it_is_keras_own(build, given, data):
     mine = trained(lambda: Compiled(**given()), build, data=data)
     own = trained(None, by_keras, data=data)
     np.testing.assert_allclose(mine.history.history["loss"], own.history.history["loss"], rtol=1e-6)
-    call = mine._train._one._call
+    call = mine._train.one._call
     assert call._jit_compile
 
 

@@ -23,6 +23,7 @@ from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.spec.warm_start import checked_warm_start, warm_start_of
 from sweeper.support.paths import RunPaths, parse_location
 from sweeper.train.state.state import HistoryRecord, Position, TrainingState, default_components
+from sweeper.train.userstate import Roots
 from sweeper.train.warmstart.initial import match_warm_start
 from sweeper.train.warmstart.source import digest_now, locate
 
@@ -443,7 +444,7 @@ def test_the_optimizer_is_taken_by_its_slots_and_never_for_another_kind(tmp_path
     def kept(model, name):
         history = keras.callbacks.History()
         history.on_train_begin()
-        state = TrainingState(default_components(model, [], HistoryRecord(history)))
+        state = TrainingState(default_components(Roots(model, []), HistoryRecord(history)))
         state.begin()
         return CheckpointStore(tmp_path / name).commit(state.capture(Position(), {})).path
 

@@ -83,7 +83,8 @@ def _refuse_unbuilt(model: keras.Model, step: TrainingStep | None) -> None:
     strategy = model.distribute_strategy
     if strategy.num_replicas_in_sync == 1:
         return
-    for path, optimizer in Reach(model, step).optimizers():
+    for found in Reach(model, step).now.optimizers:
+        path, optimizer = found.path, found.value
         if optimizer.built:
             continue
         where = "on_bind() of the step" if path.startswith("step") else "the model factory"

@@ -46,11 +46,6 @@ _NO_END = 1 << 40
 class TrainingLoop:
     """A training, from its beginning or a checkpoint to its end.
 
-    Args:
-        plan: Model, data, callbacks and options.
-        observer: Observer of the training, which keeps its snapshots.
-        notice: Called with notices for the user; by default a warning in the log.
-
     Raises:
         FactoryError, DataError, ObjectiveError, UncapturableError: The plan cannot be trained, or
             not exactly; nothing has run yet.
@@ -73,12 +68,10 @@ class TrainingLoop:
             self._record = HistoryRecord(self.history)
             self._state = TrainingState(
                 default_components(
-                    plan.model,
-                    plan.callbacks,
+                    self._prepared.roots,
                     self._record,
                     self._train,
                     self._test,
-                    roots=self._prepared.roots,
                     notice=notice,
                     hidden=self._hidden,
                 ),
@@ -86,8 +79,8 @@ class TrainingLoop:
             )
             self._reported = Reported(plan.objectives, plan.epochs, notice, plan.nonfinite)
             self._reported.check_before(
-                self._train.log_shapes,
-                None if self._test is None else self._test.log_shapes,
+                self._train.one.log_shapes,
+                None if self._test is None else self._test.one.log_shapes,
                 validates=self._test is not None,
             )
         self._block_steps = 1
@@ -141,10 +134,7 @@ class TrainingLoop:
         return {f"val_{name}": value for name, value in logs.items()}
 
     def run(self, loaded: LoadedCheckpoint | None = None) -> Position:
-        """Train to the end and return the final position; sets ``pruned`` if the pruner ended it.
-
-        Args:
-            loaded: The checkpoint to resume from; None to start from the beginning.
+        """Train from the start or ``loaded`` to the end; return the position, set ``pruned`` if the pruner ended it.
 
         Raises:
             Stopped: The observer requested a stop, and has the snapshot; `Paused` if the plan has
@@ -307,7 +297,7 @@ class TrainingLoop:
     def _block_size(self) -> int:
         """Return the steps of the next graph call: to the epoch's end, the next snapshot, or about 0.2 s."""
         left = (self._train.reader.limit or _NO_END) - self._position.step_in_epoch
-        if self._prepared.listening or self._train.one_by_one:
+        if self._prepared.listening or self._train.one.calls_python:
             return int(min(self._plan.model.steps_per_execution, left))
         return max(1, min(left, self._block_steps, self._observer.steps_until_due(self._position)))
 
@@ -336,7 +326,7 @@ class TrainingLoop:
         steps = test.reader.limit or _NO_END
         begin, block = 0, 1
         while begin < steps and not model.stop_evaluating:
-            if to_callbacks or test.one_by_one:
+            if to_callbacks or test.one.calls_python:
                 block = model.steps_per_execution
             if to_callbacks:
                 self._prepared.callbacks.on_test_batch_begin(self._callback_step(begin))

@@ -197,7 +197,7 @@ class IndexRunner(Runner):
     """Runner over an `ArraySource`, whose rows are gathered in the graph."""
 
     source: ArraySource
-    _one: GraphStep
+    one: GraphStep
 
     def __init__(self, reader: Reader, one: GraphStep) -> None:
         super().__init__(reader, one)
@@ -221,10 +221,10 @@ class IndexRunner(Runner):
         )
 
     def trace(self) -> None:
-        if self._one.eager:
+        if self.one.eager:
             return
         indices = tf.TensorSpec((None,), tf.int64)
-        self._one.trace([indices])
+        self.one.trace([indices])
         scalar = tf.TensorSpec((), tf.int64)
 
         def block(order: Any, begin: Any, end: Any) -> Any:
@@ -232,13 +232,13 @@ class IndexRunner(Runner):
 
             def body(step: Any, _: Any) -> Any:
                 last = tf.minimum((step + 1) * size, tf.size(order, out_type=tf.int64))
-                return step + 1, self._one(order[step * size : last])
+                return step + 1, self.one(order[step * size : last])
 
             return tf.while_loop(
                 lambda step, _: step < end,
                 body,
-                (begin, self._one.zeros),
-                shape_invariants=(tf.TensorShape([]), self._one.invariants),
+                (begin, self.one.zeros),
+                shape_invariants=(tf.TensorShape([]), self.one.invariants),
                 parallel_iterations=1,
             )[1]
 
@@ -264,13 +264,13 @@ class IndexRunner(Runner):
         if begin >= end:
             return logs
         order = self._order_of(pass_)
-        if not self._one.eager:
+        if not self.one.eager:
             return self._block(  # type: ignore[no-any-return]
                 order, tf.constant(begin, tf.int64), tf.constant(end, tf.int64)
             )
         size = self.source.batch_size
         for step in range(begin, end):
-            logs = self._one(order[step * size : (step + 1) * size])
+            logs = self.one(order[step * size : (step + 1) * size])
         return logs
 
     def _order_of(self, pass_: int) -> Any:
@@ -282,7 +282,7 @@ class IndexRunner(Runner):
 class _ReadingRunner(Runner):
     """Base of the runners that read batches of the form ``spec``."""
 
-    _one: GraphStep
+    one: GraphStep
 
     def __init__(self, reader: Reader, one: GraphStep, spec: BatchSpec) -> None:
         super().__init__(reader, one)
@@ -301,8 +301,8 @@ class BatchRunner(_ReadingRunner):
     _call: Any = None
 
     def trace(self) -> None:
-        self._one.trace(self._spec.signature)
-        self._call = self._one.specialized()
+        self.one.trace(self._spec.signature)
+        self._call = self.one.specialized()
 
     def run(self, epoch: int, begin: int, end: int) -> tuple[int, Logs]:
         logs: Logs = {}
@@ -312,8 +312,8 @@ class BatchRunner(_ReadingRunner):
                 return step - begin, logs
             shown = f"batch {step + 1} of epoch {epoch + 1}"
             tensors = self._spec.tensors(batch, shown)
-            if self._one.replicas is not None:
-                self._one.replicas.rule.check(int(tensors[0].shape[0]), shown)
+            if self.one.replicas is not None:
+                self.one.replicas.rule.check(int(tensors[0].shape[0]), shown)
             logs = self._call(*tensors)
         return end - begin, logs
 
@@ -324,8 +324,8 @@ class DatasetRunner(_ReadingRunner):
     _block: Any = None
 
     def trace(self) -> None:
-        self._one.trace(self._spec.signature)
-        if self._one.eager:
+        self.one.trace(self._spec.signature)
+        if self.one.eager:
             return
 
         def block(iterator: Any, wanted: Any) -> Any:
@@ -334,7 +334,7 @@ class DatasetRunner(_ReadingRunner):
                 more = drawn.has_value()
                 logs = tf.cond(
                     more,
-                    lambda: self._one(*self._spec.leaves(drawn.get_value())),
+                    lambda: self.one(*self._spec.leaves(drawn.get_value())),
                     lambda: logs,
                 )
                 return done + tf.cast(more, tf.int64), more, logs
@@ -342,8 +342,8 @@ class DatasetRunner(_ReadingRunner):
             done, _, logs = tf.while_loop(
                 lambda done, more, _: tf.logical_and(more, done < wanted),
                 body,
-                (tf.constant(0, tf.int64), tf.constant(True), self._one.zeros),
-                shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), self._one.invariants),
+                (tf.constant(0, tf.int64), tf.constant(True), self.one.zeros),
+                shape_invariants=(tf.TensorShape([]), tf.TensorShape([]), self.one.invariants),
                 parallel_iterations=1,
             )
             return done, logs
@@ -371,17 +371,17 @@ class DatasetRunner(_ReadingRunner):
         return at - begin, logs
 
     def _explained(self) -> AbstractContextManager[None]:
-        replicas = self._one.replicas
+        replicas = self.one.replicas
         return nullcontext() if replicas is None else replicas.rule.explained()
 
     def _run_in_pass(self, opened: Iterator[Any], wanted: int) -> tuple[int, Logs]:
         logs: Logs = {}
-        if not self._one.eager:
+        if not self.one.eager:
             ran, logs = self._block(opened, tf.constant(wanted, tf.int64))
             return int(ran), logs
         ran = 0
         for batch in islice(opened, wanted):
-            logs = self._one(*self._spec.leaves(batch))
+            logs = self.one(*self._spec.leaves(batch))
             ran += 1
         return ran, logs
 

@@ -49,7 +49,7 @@ class CheckpointTests:
         self._notice = notice
         self._reported = Reported((), 1, notice)
         self._hidden = HiddenState(sequence)
-        self._loose = Variables("reachable", Reach(model, step).loose)
+        self._loose = Variables("reachable", lambda: Reach(model, step).now.loose)
         self._beginning: RecordedState | None = None
         with self._hidden:
             self._runner = make_runner(
@@ -103,7 +103,7 @@ class CheckpointTests:
         model.reset_metrics()
         model.stop_evaluating = False
         steps = runner.reader.limit or _NO_END
-        block = int(model.steps_per_execution) if runner.one_by_one else steps
+        block = int(model.steps_per_execution) if runner.one.calls_python else steps
         begin = 0
         logs: Logs = {}
         while begin < steps and not model.stop_evaluating:

@@ -57,12 +57,9 @@ _seed_of_python = random.Random.seed
 
 
 class FreshEntropy(Component):
-    """A stream of entropy, used in the thread that entered it.
+    """A stream of entropy for one use, in the thread that entered it.
 
-    Args:
-        sequence: A seed sequence of the trial.
-        use: Purpose of the stream; each purpose has its own stream of the sequence.
-        tell: Called once with a notice if the user's code requests the system's random numbers.
+    ``tell`` is called once with a notice if the user's code requests the system's random numbers.
     """
 
     name = "fresh_entropy"

@@ -107,11 +107,7 @@ Replacements = Iterable[tuple[Replaceable, Any]]
 
 
 class Interception:
-    """Context manager that replaces functions; it can be entered several times.
-
-    Args:
-        replacements: Returns the replaced functions, each with its replacement; called on entry.
-    """
+    """Context manager that replaces functions, which ``replacements`` returns on each entry."""
 
     def __init__(self, replacements: Callable[[], Replacements]) -> None:
         self._replacements = replacements

@@ -247,11 +247,7 @@ class Trace:
 
 
 class TracedFunctions(Interception):
-    """Observer of TensorFlow's tracing and running of functions, while it is entered.
-
-    Args:
-        generators: Notified of each traced function; by default ones that are not captured.
-    """
+    """Observer of TensorFlow's tracing and running of functions, while it is entered."""
 
     def __init__(self, generators: GraphGenerators | None = None) -> None:
         super().__init__(self._replaced)

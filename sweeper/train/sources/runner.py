@@ -182,29 +182,13 @@ class Runner:
 
     Args:
         reader: Reader of the source; of arrays, whose batches are a function of the position, only its limits.
-        one: The `GraphStep` for one batch.
+        one: The `GraphStep` for one batch, whose ``log_shapes`` and ``calls_python`` are known after `trace`.
     """
 
     def __init__(self, reader: Reader, one: Any) -> None:
         self.source = reader.source
         self.reader = reader
-        self._one = one
-
-    @property
-    def one_by_one(self) -> bool:
-        """Return whether a step calls Python, which may request a stop; known after `trace`."""
-        return bool(self._one.calls_python)
-
-    @property
-    def log_shapes(self) -> Shapes | None:
-        """Return the shapes of the step's logs, known after `trace`; None for an eager model."""
-        shapes: Shapes | None = self._one.log_shapes
-        return shapes
-
-    @property
-    def kind(self) -> str:
-        """Return the kind of source, which must be the same in a resumed training."""
-        return type(self.source).__name__
+        self.one = one
 
     def example(self) -> Any:
         """Return arrays with the shapes and dtypes of a batch; None if unknown."""

@@ -38,7 +38,7 @@ class DataPosition(Component):
             use: None
             if runner is None
             else {
-                "kind": runner.kind,
+                "kind": type(runner.source).__name__,
                 "state": runner.reader.capture(f"{self.name}/{use}", tensors),
             }
             for use, runner in self._runners.items()
@@ -49,7 +49,7 @@ class DataPosition(Component):
         found = []
         for use, runner in self._runners.items():
             was = None if saved[use] is None else saved[use]["kind"]
-            now = None if runner is None else runner.kind
+            now = None if runner is None else type(runner.source).__name__
             if was != now:
                 found.append(f"Data({use}=…): the checkpoint has {was}, and the study gives {now}")
         return found

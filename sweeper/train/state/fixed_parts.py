@@ -19,7 +19,7 @@ from sweeper.errors import UncapturableError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.codec import Json, Tensors
 from sweeper.train.component import Component
-from sweeper.train.state.variables import Reach
+from sweeper.train.state.variables import Reach, path_of
 
 _ATTRIBUTES = ("global_random_seed", "flash_attention")
 """Names of Keras's global settings with plain values."""
@@ -89,7 +89,7 @@ class FixedParts(Component):
         # The parts must not be replaced from now on.
         self._reach.settle()
         self._parts, self._lists = self._now(), self._variables()
-        self._unbuilt = [o for _, o in self._reach.optimizers() if not o.built]
+        self._unbuilt = [optimizer for _, optimizer in self._optimizers() if not optimizer.built]
 
     def capture(self, tensors: Tensors) -> Json:
         """Return the classes of the parts.
@@ -110,16 +110,19 @@ class FixedParts(Component):
         """Return the positions of each optimizer's trained variables in the model's; None if not built."""
         indices = {id(variable): index for index, variable in enumerate(self._model.variables)}
         found: dict[str, Json] = {}
-        for name, optimizer in self._reach.optimizers():
+        for name, optimizer in self._optimizers():
             trained = getattr(optimizer, "_trainable_variables", None) if optimizer.built else None
             listed = [indices.get(id(variable)) for variable in trained or ()]
             found[name] = listed if trained and None not in listed else None
         return found
 
+    def _optimizers(self) -> list[tuple[str, Any]]:
+        return [(each.path, each.value) for each in self._reach.now.optimizers]
+
     def build(self, saved: Json) -> None:
         """Build the optimizers that a step had built when the checkpoint was written."""
         variables = self._model.variables
-        for name, optimizer in self._reach.optimizers():
+        for name, optimizer in self._optimizers():
             indices = saved["built"].get(name)
             if indices is not None and not optimizer.built and max(indices) < len(variables):
                 optimizer.build([variables[index] for index in indices])
@@ -181,8 +184,8 @@ class FixedParts(Component):
 
     def _refuse_variables(self, name: str, was: Sequence[Any], now: Sequence[Any]) -> None:
         known, present = {id(v) for v in was}, {id(v) for v in now}
-        added = [_path(v) for v in now if id(v) not in known]
-        gone = [_path(v) for v in was if id(v) not in present]
+        added = [repr(path_of(v)) for v in now if id(v) not in known]
+        gone = [repr(path_of(v)) for v in was if id(v) not in present]
         how = (
             f"gained {added[0]}" if added else f"lost {gone[0]}" if gone else "changed their order"
         )
@@ -201,7 +204,3 @@ def _shown(part: Any) -> str:
     if isinstance(part, tf.distribute.Strategy):
         return f"a {type(part).__name__} of {part.num_replicas_in_sync} replicas"
     return f"a {class_name(type(part))}"
-
-
-def _path(variable: Any) -> str:
-    return repr(str(getattr(variable, "path", None) or variable.name))

@@ -112,13 +112,11 @@ def epochs_in(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
 
 
 def default_components(
-    model: keras.Model,
-    callbacks: Sequence[keras.callbacks.Callback],
+    roots: Roots,
     history: HistoryRecord,
     train: Runner | None = None,
     validation: Runner | None = None,
     *,
-    roots: Roots | None = None,
     notice: Callable[[str], None] = lambda _: None,
     hidden: HiddenState | None = None,
 ) -> list[Component]:
@@ -128,9 +126,9 @@ def default_components(
     overwrite. The state of the libraries comes last, after all code of the user; it is left out
     without ``hidden``. The variables of the model exist already.
     """
-    given = Roots(model, callbacks) if roots is None else roots
-    reach = Reach(model, given.step)
-    user_state = UserState(given, reach.covered, notice)
+    model = roots.model
+    reach = Reach(model, roots.step)
+    user_state = UserState(roots, lambda: reach.now.covered, notice)
     generators: list[Component] = [
         GlobalSeedGenerator(None if hidden is None else hidden.traced_functions),
         KerasSettings(),
@@ -158,15 +156,15 @@ def default_components(
         FixedParts(model, reach),
         *data,
         Variables("model", lambda: model.variables),
-        Variables("optimizer", reach.own_optimizer),
-        Variables("optimizers", reach.other_optimizers),
+        Variables("optimizer", lambda: reach.now.own_optimizer),
+        Variables("optimizers", lambda: reach.now.other_optimizers),
         Variables("metrics", lambda: model.metrics_variables),
-        Variables("reachable", reach.loose),
+        Variables("reachable", lambda: reach.now.loose),
         user_state,
-        Tracked(given.tracked),
+        Tracked(roots.tracked),
         *generators,
         history,
-        CallbackStates(callbacks),
+        CallbackStates(roots.callbacks),
         *libraries,
     ]
 

@@ -37,10 +37,7 @@ from sweeper.train.step import TrainingStep
 class Variables(Component):
     """Component of a list of variables by position, because Keras's names differ between processes.
 
-    Args:
-        name: Name of the component, such as ``model``.
-        variables: Returns the list of variables, or of `Found` with a path for errors; called at
-            each capture, because a model can still grow.
+    ``variables`` returns them, or `Found` with a path for errors, at each capture: a model can still grow.
 
     Attributes:
         repeated: `Snapshot.repeated` of the last capture.
@@ -53,7 +50,7 @@ class Variables(Component):
 
     def _labelled(self) -> list[Found]:
         return [
-            each if isinstance(each, Found) else Found(_path(each), each)
+            each if isinstance(each, Found) else Found(path_of(each), each)
             for each in self._variables()
         ]
 
@@ -104,7 +101,8 @@ class Variables(Component):
         return f"{self.name}/{index:05d}"
 
 
-def _path(variable: Any) -> str:
+def path_of(variable: Any) -> str:
+    """Return Keras's path of a variable, or TensorFlow's name."""
     return str(getattr(variable, "path", None) or variable.name)
 
 
@@ -154,8 +152,16 @@ class Found:
 
 
 @dataclass(frozen=True)
-class _Map:
-    """Result of one walk."""
+class Reached:
+    """Result of one walk.
+
+    Attributes:
+        own_optimizer: Variables of the model's own optimizer.
+        optimizers: Every optimizer; the model's own first.
+        other_optimizers: Variables of every other optimizer, in order.
+        loose: All other variables: of generators, of metrics, and of untracked parts.
+        covered: Ids of all variables that the components of the model capture.
+    """
 
     own_optimizer: list[Any]
     optimizers: list[Found]
@@ -173,22 +179,24 @@ class Reach:
     def __init__(self, model: keras.Model, step: TrainingStep | None = None) -> None:
         self._model = model
         self._step = step
-        self._settled: _Map | None = None
+        self._settled: Reached | None = None
         self._began: frozenset[int] | None = None
 
     def begin(self) -> None:
         """Record the start of training: `UserState` captures later objects, except those in Keras's lists."""
         if self._began is None:
-            self._began = frozenset(id(found.value) for found in self._current().loose)
+            self._began = frozenset(id(found.value) for found in self.now.loose)
 
     def settle(self) -> None:
         """Record that Keras's lists are complete."""
         self._settled = self._draw()
 
-    def _current(self) -> _Map:
+    @property
+    def now(self) -> Reached:
+        """Return what is reachable."""
         return self._draw() if self._settled is None else self._settled
 
-    def _draw(self) -> _Map:
+    def _draw(self) -> Reached:
         model = self._model
         found = walk(model, self._step)
         optimizer = getattr(model, "optimizer", None)
@@ -201,27 +209,7 @@ class Reach:
         if self._began is not None:
             loose = [each for each in loose if id(each.value) in self._began]
             known = listed | {id(each.value) for each in loose}
-        return _Map(own, optimizers, others, loose, frozenset(known))
-
-    def own_optimizer(self) -> list[Any]:
-        """Return the variables of the model's own optimizer."""
-        return self._current().own_optimizer
-
-    def other_optimizers(self) -> list[Found]:
-        """Return the variables of every other optimizer, in order."""
-        return self._current().other_optimizers
-
-    def optimizers(self) -> list[tuple[str, Any]]:
-        """Return every optimizer reachable from the model, with its path; the model's own first."""
-        return [(each.path, each.value) for each in self._current().optimizers]
-
-    def loose(self) -> list[Found]:
-        """Return all other variables: of generators, of metrics, and of untracked parts."""
-        return self._current().loose
-
-    def covered(self) -> frozenset[int]:
-        """Return the ids of all variables that the components of the model capture."""
-        return self._current().covered
+        return Reached(own, optimizers, others, loose, frozenset(known))
 
 
 def walk(model: keras.Model, step: TrainingStep | None = None) -> list[Found]:
@@ -281,7 +269,6 @@ def _new(each: Found, known: set[int]) -> list[Found]:
     for variable in framework_variables(each.value) or ():
         if id(variable) not in known:
             known.add(id(variable))
-            label = getattr(variable, "path", None) or variable.name
             own = is_variable(each.value)
-            found.append(Found(each.path if own else f"{each.path}: {label}", variable))
+            found.append(Found(each.path if own else f"{each.path}: {path_of(variable)}", variable))
     return found
