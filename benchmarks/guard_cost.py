@@ -48,11 +48,10 @@ def measure(factory: Callable[[], keras.Model]) -> tuple[float, float]:
     keras.backend.clear_session()
     began = time.perf_counter()
     with Guard(trial=0, warn=sys.exit) as guard:
-        guard.name_factory("model", factory)
         called = time.perf_counter()
         model = factory()
         built = time.perf_counter() - called
-        guard.check("model", model)
+        guard.check("model", model, factory)
     return built, time.perf_counter() - began - built
 
 

@@ -77,7 +77,6 @@ def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard:
     seed_everything(seeds.child(what))
     # The other trials have the same code.
     tell = guard.warn if trial.number == 0 else None
-    guard.name_factory(what, factory)
     with FreshEntropy(seeds.sequence(what), what, tell):
         made = factory(trial)
     cls, expected = _EXPECTED[what]
@@ -92,5 +91,5 @@ def _built(what: What, factory: Factory, trial: Trial, seeds: TrialSeeds, guard:
         error = DataError(msg) if what == "data" else FactoryError(msg)
         error.of_study = True
         raise error
-    guard.check(what, made)
+    guard.check(what, made, factory)
     return made

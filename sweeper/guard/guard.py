@@ -146,8 +146,7 @@ class Guard:
         self.warn = warn
         self._trial = trial
         self._earlier = earlier
-        self._factories: dict[str, Callable[..., Any]] = {}
-        self._others = [factory for factory in factories if factory is not None]
+        self._factories = [factory for factory in factories if factory is not None]
         self._line: AgeBoundary | None = None
         self._made: list[Visit] = []
 
@@ -161,11 +160,7 @@ class Guard:
         if self._earlier is not None and error[0] is None:
             self._earlier.keep(self._trial, self._made)
 
-    def name_factory(self, what: What, factory: Callable[..., Any]) -> None:
-        """Record the factory that makes ``what``, for its name in errors."""
-        self._factories[what] = factory
-
-    def check(self, what: What, built: Any) -> None:
+    def check(self, what: What, built: Any, factory: Callable[..., Any] | None = None) -> None:
         """Refuse what a factory built, or objects that were tracked, if a part of it is older than the trial.
 
         Raises:
@@ -175,10 +170,11 @@ class Guard:
         if line is None:
             msg = "Guard.check is called inside `with guard:`"
             raise RuntimeError(msg)
+        call = "a factory" if factory is None else name_of(factory)
         visits, cut = visits_from(_roots(what, built), trained=built if what == "model" else None)
         if cut:
             self.warn(
-                f"{self._call(what)} returned a value that refers to more than {MOST:,} objects; "
+                f"{call} returned a value that refers to more than {MOST:,} objects; "
                 "the guard did not inspect the others"
             )
         old = line.older(visit.obj for visit in visits)
@@ -186,10 +182,10 @@ class Guard:
             self.warn(
                 "gc.freeze() or gc.unfreeze() was called while the factories ran, so objects "
                 "that existed before the trial cannot be distinguished from those that "
-                f"{self._call(what)} made; do not call them in a factory"
+                f"{call} made; do not call them in a factory"
             )
         if what == "model":
-            for repeat in _older_initializers(visits, old, self._call("model")):
+            for repeat in _older_initializers(visits, old, call):
                 self.warn(repeat)
         changed = _changed_by_training(visits)
         inline = self._earlier is not None and self._earlier.inline
@@ -204,12 +200,15 @@ class Guard:
             )
         }
         if refused:
-            raise self._refusal(what, _outermost(visits, refused))
+            known = self._factories if factory is None else [factory, *self._factories]
+            raise self._refusal(_outermost(visits, refused), call, known)
         self._made += (visits[index] for index in changed)
 
-    def _refusal(self, what: What, ends: list[Visit]) -> IndependenceError:
-        before = f"an object that existed before {self._call(what)} was called"
-        found = holders_of([end.obj for end in ends], [*self._factories.values(), *self._others])
+    def _refusal(
+        self, ends: list[Visit], call: str, factories: list[Callable[..., Any]]
+    ) -> IndependenceError:
+        before = f"an object that existed before {call} was called"
+        found = holders_of([end.obj for end in ends], factories)
         sharings = []
         for end in ends:
             holder = found.get(id(end.obj), "")
@@ -221,14 +220,7 @@ class Guard:
         shown = "; ".join(map(str, sharings[:_MOST_SHOWN]))
         if len(sharings) > _MOST_SHOWN:
             shown += f"; and {len(sharings) - _MOST_SHOWN} more"
-        advice = _advice(ends, self._call(what))
-        return IndependenceError(f"{shown}; {advice}", tuple(sharings))
-
-    def _call(self, what: What) -> str:
-        factory = self._factories.get(what)
-        if what == "tracked":
-            return "a factory"
-        return f"the {what} factory" if factory is None else name_of(factory)
+        return IndependenceError(f"{shown}; {_advice(ends, call)}", tuple(sharings))
 
 
 def _roots(what: What, built: Any) -> list[tuple[ObjectPath, Any]]:

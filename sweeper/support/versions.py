@@ -31,14 +31,7 @@ _OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class Environment:
-    """Versions that a self-test's result is valid for.
-
-    Attributes:
-        python: The interpreter's version.
-        keras: Keras's version; empty if it is not installed.
-        tensorflow: TensorFlow's version; empty if it is not installed.
-        sweeper: The version of this package.
-    """
+    """Versions that a self-test's result is valid for; empty if a library is not installed."""
 
     python: str
     keras: str
@@ -67,8 +60,6 @@ class SelfTestResult:
     """Result of one self-test.
 
     Attributes:
-        environment: The versions that were tested.
-        seconds: Duration.
         differences: What differed between the interrupted training and the uninterrupted one, or the
             error that ended the test; empty if the environment passed.
     """

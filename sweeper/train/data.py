@@ -123,9 +123,7 @@ class SourceOptions:
 
     Attributes:
         name: Argument of `Data` with the data, for errors.
-        notice: Called with notices for the user.
         seed: Seed of the order of a pass; None for the data's own order.
-        class_weight: Class index to weight; None for none.
     """
 
     name: str
@@ -136,9 +134,6 @@ class SourceOptions:
 
 class DataSource:
     """Base of the sources of batches by position. Without ``steps_per_epoch``, pass and epoch are the same.
-
-    Args:
-        options: Options of the source, which are its attributes, too.
 
     Attributes:
         by_epoch: Whether every epoch opens a new pass, also with ``steps_per_epoch``.

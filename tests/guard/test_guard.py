@@ -25,9 +25,8 @@ def guarded(factory, earlier, *, trial=0, warnings=None):
     with Guard(
         trial=trial, warn=[].append if warnings is None else warnings.append, earlier=earlier
     ) as guard:
-        guard.name_factory("model", factory)
         built = factory()
-        guard.check("model", built)
+        guard.check("model", built, factory)
     return built
 
 

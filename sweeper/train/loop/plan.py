@@ -42,10 +42,7 @@ _AUTO_LEAST_SECONDS = 1.0
 class Observer:
     """Observer of a training, which keeps its snapshots; base of those of trials and of `sweeper.fit`.
 
-    Args:
-        every: Interval of the snapshots, or ``"auto"`` for the shortest interval that costs less
-            than 1% of the training time.
-        clock: A monotonic clock, in seconds.
+    With ``"auto"``, snapshots have the shortest interval that costs less than 1% of the training time.
 
     Attributes:
         writer: Writer of the snapshots; set before training begins.

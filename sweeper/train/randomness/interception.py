@@ -29,13 +29,7 @@ from tensorflow.python.ops import (
 
 @dataclass(frozen=True)
 class Replaceable:
-    """A function, or a module of functions, that is replaced.
-
-    Attributes:
-        owner: The module or class that has it.
-        name: Its name there.
-        why: Purpose of the replacement.
-    """
+    """A function, or a module of functions, that is replaced in its owner, a module or class."""
 
     owner: Any
     name: str

@@ -233,13 +233,7 @@ def _keep(generator: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A newly traced function.
-
-    Attributes:
-        function: The Python function, without TensorFlow's decorators.
-        graph: Its ``FuncGraph``.
-        variables: The variables that it uses.
-    """
+    """A newly traced function, without TensorFlow's decorators, its ``FuncGraph``, and the variables that it uses."""
 
     function: Any
     graph: Any

@@ -70,14 +70,7 @@ def open_sources(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Data on which checkpoints are evaluated.
-
-    Attributes:
-        name: Argument of `Data`: ``"test"`` or ``"validation"``.
-        given: The user's data.
-        source: Source of the batches.
-        limit: Maximum number of batches; None for all.
-    """
+    """Data on which checkpoints are evaluated: of ``Data(name=…)``, at most ``limit`` batches."""
 
     name: str
     given: Any

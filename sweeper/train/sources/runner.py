@@ -180,9 +180,7 @@ Shapes = Mapping[str, tuple[int | None, ...]]
 class Runner:
     """Base of the runners of a model's steps over a source, from any step of any epoch.
 
-    Args:
-        reader: Reader of the source; of arrays, whose batches are a function of the position, only its limits.
-        one: The `GraphStep` for one batch, whose ``log_shapes`` and ``calls_python`` are known after `trace`.
+    ``one`` is the `GraphStep` for one batch, whose ``log_shapes`` and ``calls_python`` are known after `trace`.
     """
 
     def __init__(self, reader: Reader, one: Any) -> None:
