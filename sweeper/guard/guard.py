@@ -4,9 +4,10 @@ A trial makes its models, layers with weights, optimizers and training steps its
 what training does not change (frozen weights, vocabularies, arrays, functions, data), and what is the state of
 the process: it is captured, and undone after an inline trial.
 
-Python's garbage collector lists every object that can refer to others. So the age of an object, also of
-one that no walk can reach (in a C extension or another thread), is known without hooks in Keras: it is
-younger than a moment if the collector lists it now, and did not list it then.
+Python's garbage collector keeps lists of every object that can refer to others. `gc.freeze` moves
+all existing objects aside in constant time; objects that the lists contain afterwards are younger.
+So the age of an object, also of one that no walk can reach (in a C extension or another thread), is
+known without hooks in Keras or a snapshot of all modules.
 """
 
 from __future__ import annotations
@@ -28,12 +29,21 @@ from sweeper.train.sources.tfdata import draws_new_seeds
 from sweeper.train.step import TrainingStep
 
 
+class _Witness:
+    """An object whose age is known."""
+
+
 class AgeBoundary:
-    """A moment in time, which separates older from younger objects."""
+    """A moment in time, which separates older from younger objects.
+
+    Older objects are frozen, which keeps no reference to them, until `release`, which unfreezes what others have
+    frozen, too: that only costs the collector time.
+    """
 
     def __init__(self) -> None:
-        self._frozen = gc.get_freeze_count()
-        self._census = gc.get_objects()
+        self._before = _Witness()
+        gc.freeze()
+        self._after = _Witness()
         self.ages_unknown = False
         """True if objects were frozen or unfrozen since, so that ages are unknown."""
 
@@ -43,14 +53,17 @@ class AgeBoundary:
         Numbers, strings, arrays and containers of only these have no age, because the collector
         does not list them.
         """
-        frozen = gc.get_freeze_count()
-        if frozen > self._frozen or (self._frozen and not frozen):
+        aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
+        asked = aged | {id(self._before), id(self._after)}
+        young = asked.intersection(map(id, gc.get_objects()))
+        if id(self._before) in young or id(self._after) not in young:
             self.ages_unknown = True
             return set()
-        aged = {id(obj) for obj in objects if gc.is_tracked(obj)}
-        young = aged.intersection(map(id, gc.get_objects()))
-        young.difference_update(map(id, self._census))
         return aged - young
+
+    def release(self) -> None:
+        """Unfreeze the older objects. Afterwards ages are unknown."""
+        gc.unfreeze()
 
 
 What = Literal["model", "step", "data", "callbacks", "tracked"]
@@ -155,9 +168,12 @@ class Guard:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Record the trial's objects."""
-        self._line = None
-        if self._earlier is not None and error[0] is None:
+        """Record the trial's objects, and release older ones, except in a process that ends with its trial."""
+        line, self._line = self._line, None
+        if self._earlier is None or line is None:
+            return
+        line.release()
+        if error[0] is None:
             self._earlier.keep(self._trial, self._made)
 
     def check(self, what: What, built: Any, factory: Callable[..., Any] | None = None) -> None:

@@ -660,8 +660,10 @@ def last_digits_of_vectors(patch, loaded):
     decode = state_module.decode
 
     def rounded(node, tensors):
-        value = decode(node, tensors)
-        return value.astype("float16") if isinstance(value, np.ndarray) else value
+        logs = decode(node, tensors)
+        for name, value in (logs or {}).items():
+            logs[name] = value.astype("float16") if isinstance(value, np.ndarray) else value
+        return logs
 
     patch.setattr(state_module, "decode", rounded)
     return loaded
