@@ -7,7 +7,6 @@ without its ``__setattr__``.
 
 from __future__ import annotations
 
-import base64
 import random
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -108,21 +107,21 @@ class Decoder:
         return self.with_attributes(made, node.get("attributes", {}))
 
     def _sequence(self, node: Json) -> Any:
-        base: Any = {"list": list, "set": set, "deque": deque}[node[TAG]]
+        base: Any = {"list": list, "deque": deque}[node[TAG]]
         cls = self.container_class(node)
         limit = node.get("maxlen")
         made = base.__new__(base if cls is None else cls)
         base.__init__(made, *([(), limit] if base is deque else []))
         self.keep(node, made)
-        (set.update if base is set else base.extend)(made, self.ordered(node, "v"))
+        base.extend(made, self.ordered(node))
         return self.with_attributes(made, node.get("attributes", {}))
 
-    def ordered(self, node: Json, key: str) -> list[Any]:
-        """Return the items under ``key``, or in an array."""
+    def ordered(self, node: Json) -> list[Any]:
+        """Return the items of a sequence, which may be in an array."""
         if "packed" in node:
             packed: list[Any] = take_array(node["packed"], self.tensors).tolist()
             return packed
-        return [self.decode(each) for each in node[key]]
+        return [self.decode(each) for each in node["v"]]
 
     def with_attributes(self, made: Any, attributes: Mapping[str, Json]) -> Any:
         """Set the attributes of ``made``, and return it."""
@@ -137,13 +136,6 @@ class Decoder:
 
     def _array(self, node: Json) -> Any:
         return np.array(take_array(node, self.tensors), order=node.get("order", "C"))
-
-    def _objects(self, node: Json) -> Any:
-        made = self.keep(node, np.empty(tuple(node["shape"]), object))
-        flat = made.reshape(-1)
-        for index, each in enumerate(node["v"]):
-            flat[index] = self.decode(each)
-        return made
 
     def _tensor(self, node: Json) -> Any:
         return tf.convert_to_tensor(take_array(node, self.tensors))
@@ -181,16 +173,15 @@ def set_state_of_generator(generator: Any, state: Any) -> None:
 
 Decoder.readers = {
     **dict.fromkeys(_DICTS, Decoder._dict),
-    **dict.fromkeys(("list", "set", "deque"), Decoder._sequence),
+    **dict.fromkeys(("list", "deque"), Decoder._sequence),
     **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
     **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]].decode(node["v"])),
     "array": Decoder._array,
-    "bytearray": lambda _, node: bytearray(base64.b64decode(node["v"])),
     "enum": lambda d, node: d.class_of(node)[node["v"]],
-    "frozenset": lambda d, node: frozenset(d.ordered(node, "v")),
+    "frozenset": lambda d, node: frozenset(d.ordered(node)),
     "named": Decoder._named,
     "object": Decoder._object,
-    "objects": Decoder._objects,
+    "set": lambda _, __: set(),
     "same": Decoder._same,
     "scalar": lambda d, node: take_array(node, d.tensors)[()],
     "tensor": Decoder._tensor,

@@ -108,6 +108,10 @@ def find_named(name: str) -> Any:
     return found if isinstance(found, type) or callable(found) else None
 
 
+OBJECT_ARRAY = ("an array of Python objects", "keep a list")
+"""Description of such an array in a refusal, and what to use instead."""
+
+
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
     """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file.
 
@@ -116,7 +120,7 @@ def put_array(array: Any, tensors: Tensors, key: str) -> Json:
     """
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.hasobject:
-        raise NotPlainError(key, array, "an array of Python objects")
+        raise NotPlainError(key, array, *OBJECT_ARRAY)
     if plain.dtype.kind in "SUMm" or issubclass(plain.dtype.type, np.void):
         # Padding between the fields of a record is undefined, and assignment does not copy it.
         filled = np.zeros(plain.shape, plain.dtype)
@@ -213,7 +217,7 @@ class Leaf(NamedTuple):
     decode: Callable[[Json], Any]
 
 
-def text_of(value: bytes | bytearray) -> str:
+def _text_of(value: bytes) -> str:
     """Return bytes as text."""
     return base64.b64encode(value).decode()
 
@@ -226,7 +230,7 @@ LEAVES: Mapping[str, Leaf] = {
     "Decimal": Leaf((decimal.Decimal,), str, decimal.Decimal),
     "Fraction": Leaf((fractions.Fraction,), str, fractions.Fraction),
     "UUID": Leaf((uuid.UUID,), str, uuid.UUID),
-    "bytes": Leaf((bytes,), text_of, base64.b64decode),
+    "bytes": Leaf((bytes,), _text_of, base64.b64decode),
     "complex": Leaf((complex,), lambda v: [v.real, v.imag], lambda v: complex(*v)),
     "date": Leaf((dt.date,), dt.date.isoformat, dt.date.fromisoformat),
     "datetime": Leaf((dt.datetime,), dt.datetime.isoformat, dt.datetime.fromisoformat),

@@ -9,6 +9,8 @@ their state.
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -23,12 +25,8 @@ from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tens
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
-from sweeper.train.userstate.foreign import (
-    is_output,
-    put_output,
-    take_output,
-)
 from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
+from sweeper.train.userstate.output import is_output, put_output, take_bar
 from sweeper.train.userstate.refused import kind_of
 from sweeper.train.userstate.values import Value
 from sweeper.train.userstate.walk import Node
@@ -78,7 +76,9 @@ class UserEncoder(Encoder):
         if holder.shape == KEYED:
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
-            return self._ordered(holder.obj, values, path)
+            if isinstance(holder.obj, set):
+                self._refuse_set(holder.obj, path)
+            return self._ordered(values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
         written = {
             name: self.encode(value, path_in(holder, name))
@@ -154,15 +154,6 @@ class UserEncoder(Encoder):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
             shown = {"trainable": bool(value.trainable), "name": str(value.name).partition(":")[0]}
             return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **shown}
-        if isinstance(value, keras.random.SeedGenerator):
-            return {TAG: "seeds", "v": self._tensor(value.state, path)}
-        if isinstance(value, tf.random.Generator):
-            algorithm = int(value.algorithm)
-            return {TAG: "tf generator", "v": self._tensor(value.state, path), "is": algorithm}
-        if isinstance(value, keras.metrics.Metric) and type(value).__module__.startswith("keras."):
-            parts = [self._tensor(variable, path) for variable in value.variables]
-            config = self.encode(value.get_config(), path)
-            return {TAG: "metric", "class": type(value).__name__, "config": config, "v": parts}
         if isinstance(value, functools.partial):
             parts = [self.encode(e, path) for e in (value.func, value.args, dict(value.keywords))]
             return {TAG: "partial", "v": parts}
@@ -217,7 +208,7 @@ class UserDecoder(Decoder):
                 [_or_present(item, present.get(key)) for key, item in pairs],
             )
         else:
-            values, there = self.ordered(saved, "values"), holder.read()[1]
+            values, there = self.ordered(saved), holder.read()[1]
             there += [None] * (len(values) - len(there))
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
             holder.write([], values)
@@ -240,10 +231,9 @@ class UserDecoder(Decoder):
 
     def _method(self, node: Json) -> Any:
         owner = self.decode(node["self"])
-        for base in type(owner).__mro__:
-            found = base.__dict__.get(node["name"])
-            if isinstance(found, types.FunctionType):
-                return types.MethodType(found, owner)
+        found = inspect.getattr_static(type(owner), node["name"], None)
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(found, owner)
         msg = (
             f"it contains the method {node['name']!r} of a {type(owner).__qualname__}, which does "
             "not exist now"
@@ -265,21 +255,6 @@ class UserDecoder(Decoder):
             return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
         return tf.Variable(value, trainable=trained, name=node["name"])
 
-    def _seeds(self, node: Json) -> Any:
-        made = keras.random.SeedGenerator(0)
-        made.state.assign(self.tensors[node["v"]])
-        return made
-
-    def _metric(self, node: Json) -> Any:
-        cls = getattr(keras.metrics, node["class"], None)
-        if cls is None:
-            msg = f"it contains a metric {node['class']}, which Keras does not have now"
-            raise UnplaceableError(msg)
-        made = cls.from_config(self.decode(node["config"]))
-        for variable, key in zip(made.variables, node["v"], strict=True):
-            variable.assign(self.tensors[key])
-        return made
-
     def _partial(self, node: Json) -> Any:
         function, arguments, keywords = (self.decode(each) for each in node["v"])
         return functools.partial(function, *arguments, **keywords)
@@ -296,17 +271,13 @@ _TRACKED: Mapping[str, Any] = {
 
 UserDecoder.readers = {
     **Decoder.readers,
-    **dict.fromkeys(("bar", "logger", "progress"), lambda d, node: take_output(node, d.decode)),
+    "bar": lambda d, node: take_bar(node, d.class_of),
+    "logger": lambda _, node: logging.getLogger(node["v"]),
     "kept": lambda _, __: _KEPT,
     "method": UserDecoder._method,
-    "metric": UserDecoder._metric,
     "nothing": lambda _, __: MISSING,
     "partial": UserDecoder._partial,
     "ref": lambda d, node: d.object_at(node["v"]),
-    "seeds": UserDecoder._seeds,
-    "tf generator": lambda d, node: tf.random.Generator.from_state(
-        d.tensors[node["v"]], alg=node["is"]
-    ),
     "variable": UserDecoder._variable,
     "view": UserDecoder._view,
 }

@@ -7,10 +7,10 @@ captured objects, and resets others that have changed in the new process before 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import keras
@@ -18,11 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.code import (
-    closure_of,
-    globals_of,
-    names_in,
-)
+from sweeper.inspection.code import closure_of, globals_of, names_in
 from sweeper.inspection.sorts import class_name, fields_of, framework_variables, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
@@ -71,7 +67,10 @@ class UserState(Component):
         self._holders: list[Holder] = []
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
-        self._baked = BakedFunctions()
+        self._behind: dict[str, tuple[set[int], set[tuple[int, str]]]] = {}
+        """Ids of the objects that the function of a cache leads to, and the module variables that it uses."""
+        self._baked: list[tuple[Any, dict[str, Any]]] = []
+        """Functions that were traced during training, with the Python values that they read."""
         self._unbuilt: list[Node] = []
         """Layers, optimizers and metrics that create their variables when they are first used."""
         self.in_flight: Callable[[], frozenset[str]] = frozenset
@@ -97,6 +96,12 @@ class UserState(Component):
         exempt = self._roots.ids_exempt()
         nodes = walk.nodes.values()
         self._unbuilt = [n for n in nodes if _is_unbuilt(n.obj) and id(n.obj) not in exempt]
+        for cache in (node for node in list(nodes) if isinstance(node.holder, Cache)):
+            used: set[tuple[int, str]] = set()
+            self._behind[cache.path] = (
+                walk.visit([(ObjectPath(cache.path), cache.obj.__wrapped__)], used),
+                used,
+            )
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
@@ -164,25 +169,29 @@ class UserState(Component):
                 raise UncapturableError(_cannot(holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
-        """Record a function that TensorFlow traced after the beginning of training.
+        """Record a function that TensorFlow traced during training, with the Python values that it reads.
 
+        They are constants in the graph, and a resumed process traces it again with those of that time.
         Earlier traces see the same values in every process.
         """
-        if self._walk is not None:
-            self._baked.traced(function)
+        values = {} if self._walk is None else _values_read(function)
+        if values:
+            self._baked.append((function, values))
 
     def _check_baked(self) -> None:
-        found = self._baked.changed()
-        if found is None:
-            return
-        function, value, was, now = found
-        msg = (
-            f"{function} was traced by TensorFlow during training, with {value} = {was!r} as a "
-            f"constant in its graph, and {value} is {now!r} now: this training continues with the "
-            f"first value, and a resumed one would be traced with the second. Pass {value} to the "
-            "function as a tensor, or keep it in a tf.Variable"
-        )
-        raise UncapturableError(msg)
+        for function, values in self._baked:
+            now = _values_read(function)
+            for path, was in values.items():
+                if same(was, now.get(path, MISSING)):
+                    continue
+                msg = (
+                    f"{getattr(function, '__qualname__', function)} was traced by TensorFlow during "
+                    f"training, with {path} = {was!r} as a constant in its graph, and {path} is "
+                    f"{now.get(path, MISSING)!r} now: this training continues with the first value, "
+                    f"and a resumed one would be traced with the second. Pass {path} to the "
+                    "function as a tensor, or keep it in a tf.Variable"
+                )
+                raise UncapturableError(msg)
 
     def _check_built(self) -> None:
         """Refuse an object that was first used during training, and is not a part of the model."""
@@ -250,8 +259,7 @@ class UserState(Component):
 
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Return whether a value that the cached function reaches has changed."""
-        used: set[tuple[int, str]] = set()
-        reached = self.walk.reached_from(cache.path, cache.obj.__wrapped__, used)
+        reached, used = self._behind[cache.path]
         for holder in self._holders:
             if isinstance(holder, ModuleVariables):
                 began = dict(zip(holder.keys, holder.values, strict=True))
@@ -360,37 +368,6 @@ _MOST_READ = 2_000
 _LEAVES = (bool, int, float, str, np.generic)
 
 
-class BakedFunctions:
-    """Functions that were traced during training, with the Python values that they read.
-
-    A trace stores each number, string and flag that the code reads as a constant in the graph. A
-    resumed process traces the function again, with the values of that time. So the values are
-    recorded at the trace and compared at each checkpoint.
-    """
-
-    def __init__(self) -> None:
-        self._traced: list[tuple[Any, dict[str, Any]]] = []
-
-    def traced(self, function: Any) -> None:
-        """Record a newly traced ``function``."""
-        if isinstance(getattr(function, "__code__", None), types.CodeType) or hasattr(
-            function, "__func__"
-        ):
-            values = _values_read(function)
-            if values:
-                self._traced.append((function, values))
-
-    def changed(self) -> tuple[str, str, Any, Any] | None:
-        """Return the first function with a changed value: its name, the value's name, and both values."""
-        for function, values in self._traced:
-            now = _values_read(function)
-            for path, was in values.items():
-                if not same(was, now.get(path, MISSING)):
-                    name = str(getattr(function, "__qualname__", function))
-                    return name, path, was, now.get(path, MISSING)
-        return None
-
-
 def _values_read(function: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     seen: set[int] = set()
@@ -409,7 +386,7 @@ def _values_read(function: Any) -> dict[str, Any]:
 
 _UNREAD = (
     type,
-    types.ModuleType,
+    ModuleType,
     keras.Model,
     keras.layers.Layer,
     keras.Variable,
@@ -421,21 +398,17 @@ _UNREAD = (
 
 
 def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:
-    if isinstance(value, types.MethodType):
+    """Return what a value holds that code with these ``names`` can read, with the names used there."""
+    if isinstance(value, MethodType):
         function, owner = value.__func__, value.__self__
-        own = names_in(function) if isinstance(function, types.FunctionType) else frozenset()
+        own = names_in(function) if isinstance(function, FunctionType) else frozenset()
         return [(path, function, own), (f"{path}self", owner, own)]
-    if isinstance(value, types.FunctionType):
-        return _of_function(value) if is_users_module(value.__module__ or "") else []
+    if isinstance(value, FunctionType):
+        own = names_in(value)
+        read = (*closure_of(value), *globals_of(value))
+        return [(n, v, own) for n, v in read] if is_users_module(value.__module__ or "") else []
     if isinstance(value, dict):
         return [(f"{path}[{k!r}]", v, names) for k, v in list(dict.items(value))[:_MOST_READ]]
     if isinstance(value, list | tuple):
         return [(f"{path}[{i}]", v, names) for i, v in enumerate(value[:_MOST_READ])]
-    fields = fields_of(value)
-    return [(f"{path}.{name}", fields[name], names) for name in fields if name in names]
-
-
-def _of_function(function: types.FunctionType) -> list[tuple[str, Any, frozenset[str]]]:
-    names = names_in(function)
-    read = (*closure_of(function), *globals_of(function))
-    return [(name, value, names) for name, value in read]
+    return [(f"{path}.{name}", v, names) for name, v in fields_of(value).items() if name in names]

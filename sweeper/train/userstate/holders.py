@@ -10,14 +10,11 @@ reached code uses, or that the user's own class has, are changed.
 
 from __future__ import annotations
 
-import functools
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from operator import is_
 from typing import Any, ClassVar
-
-import numpy as np
 
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
@@ -97,92 +94,74 @@ class Structure(Holder):
         self.write(self.keys, self.values)
 
 
-class Attributes(Structure):
+class Named(Structure):
+    """A holder of named values, each of which can be set and deleted alone."""
+
+    __slots__ = ()
+    shape = NAMED
+
+    def fields(self) -> dict[str, Any]:
+        """Return the values by name; `MISSING` for a variable that is not bound."""
+        raise NotImplementedError
+
+    def put(self, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+    def drop(self, name: str) -> None:
+        """Delete the value of ``name``, if there is one."""
+        raise NotImplementedError
+
+    def read(self) -> Contents:
+        fields = self.fields()
+        return list(fields), list(fields.values())
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        for name, value in list(self.fields().items()):
+            if name not in keys and value is not MISSING:
+                self.drop(name)
+        now = self.fields()
+        for name, value in zip(keys, values, strict=True):
+            if value is MISSING:
+                self.drop(name)
+            elif now.get(name, MISSING) is not value:
+                self.put(name, value)
+
+
+class Attributes(Named):
     """The attributes of an object.
 
     Args:
-        ignored: Names that are not the user's.
-        watched: The only names that are compared; None for all.
+        ignored: Names that are not compared.
     """
 
-    __slots__ = ("as_before", "ignored", "watched")
-    shape = NAMED
+    __slots__ = ("ignored",)
 
-    def __init__(
-        self,
-        obj: Any,
-        path: str,
-        ignored: frozenset[str] = frozenset(),
-        watched: tuple[str, ...] | None = None,
-    ) -> None:
+    def __init__(self, obj: Any, path: str, ignored: frozenset[str] = frozenset()) -> None:
         super().__init__(obj, path)
         self.ignored = ignored
-        self.watched = watched
-        self.as_before: tuple[list[str], Sequence[Any]] | None = None
-        """All names and the compared values when the object was last found unchanged: if both are
-        identical, it is unchanged."""
 
-    def _fields(self) -> dict[str, Any]:
-        obj = self.obj
-        return obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
+    def fields(self) -> dict[str, Any]:
+        obj, ignored = self.obj, self.ignored
+        fields = obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
+        if not ignored:
+            return fields
+        return {name: value for name, value in fields.items() if name not in ignored}
 
-    def changed(self) -> bool:
-        fields, before = self._fields(), self.as_before
-        if before is not None:
-            names, values = before
-            # Fast path: a model of 200 layers has 12,000 attributes.
-            if [*fields] == names and all(map(is_, self._compared_values(fields), values)):
-                return False
-        if super().changed():
-            return True
-        self.as_before = _shared_names(tuple(fields)), [*self._compared_values(fields)]
-        return False
+    def put(self, name: str, value: Any) -> None:
+        set_field(self.obj, name, value)
 
-    def _compared_values(self, fields: dict[str, Any]) -> Iterable[Any]:
-        """Return the values to compare while the names are the same."""
-        return fields.values() if self.watched is None else map(fields.get, self.watched)
-
-    def reset(self) -> None:
-        self.as_before = None
-        super().reset()
-
-    def read(self) -> Contents:
-        fields = self._fields()
-        if self.watched is not None:
-            more = [n for n in fields if n not in self.ignored] if self.ignored else []
-            names = [*self.watched, *more]
-            return names, [fields.get(name, MISSING) for name in names]
-        if not self.ignored:
-            return list(fields), list(fields.values())
-        names = [name for name in fields if name not in self.ignored]
-        return names, [fields[name] for name in names]
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        now, _ = self.read()
-        for name in now:
-            if name not in keys:
-                delete_field(self.obj, name)
-        for name, value in zip(keys, values, strict=True):
-            if value is MISSING:
-                delete_field(self.obj, name)
-            else:
-                set_field(self.obj, name, value)
-
-
-@functools.cache
-def _shared_names(names: tuple[str, ...]) -> list[str]:
-    """Return the names as a list that is shared by objects with equal names, and must not be changed."""
-    return list(names)
+    def drop(self, name: str) -> None:
+        delete_field(self.obj, name)
 
 
 class ListItems(Structure):
-    """The items of a list, a deque or an array of objects."""
+    """The items of a list or a deque."""
 
     __slots__ = ("kind",)
 
     def __init__(self, obj: Any, path: str) -> None:
         super().__init__(obj, path)
-        self.kind: Any = next(k for k in (list, deque, np.ndarray) if isinstance(obj, k))
+        self.kind: Any = deque if isinstance(obj, deque) else list
 
     def changed(self) -> bool:
         obj, began = self.obj, self.values
@@ -191,27 +170,16 @@ class ListItems(Structure):
         return super().changed()
 
     def read(self) -> Contents:
-        if self.kind is np.ndarray:
-            return [], list(self.obj.ravel())
         stored = list_in_wrapper(self.obj)
         return [], list(self.kind.__iter__(self.obj if stored is None else stored))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        if self.kind is np.ndarray:
-            flat = np.empty(len(values), object)
-            for index, value in enumerate(values):
-                flat[index] = value
-            self.obj[...] = flat.reshape(self.obj.shape)
-            return
-        if self.kind is deque:
-            deque.clear(self.obj)
-            deque.extend(self.obj, values)
-            return
         stored = list_in_wrapper(self.obj)
         if stored is not None:
             stored[:] = values
-        list.__setitem__(self.obj, slice(None), list(values))
+        self.kind.clear(self.obj)
+        self.kind.extend(self.obj, values)
 
 
 class DictItems(Structure):
@@ -262,92 +230,73 @@ class SetItems(Structure):
         raise UnplaceableError(msg)
 
 
-class Cell(Structure):
+class Cell(Named):
     """A variable of an enclosing function."""
 
     __slots__ = ()
-    shape = NAMED
     part = ""
 
-    def read(self) -> Contents:
+    def fields(self) -> dict[str, Any]:
         try:
-            return ["value"], [self.obj.cell_contents]
+            return {"value": self.obj.cell_contents}
         except ValueError:
-            return ["value"], [MISSING]
+            return {"value": MISSING}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        del keys
-        if values[0] is MISSING:
-            del self.obj.cell_contents
-        else:
-            self.obj.cell_contents = values[0]
+    def put(self, name: str, value: Any) -> None:
+        del name
+        self.obj.cell_contents = value
+
+    def drop(self, name: str) -> None:
+        del name
+        del self.obj.cell_contents
 
 
-class ModuleVariables(Structure):
+class ModuleVariables(Named):
     """Variables of a user's module that the reached code uses."""
 
     __slots__ = ("names",)
-    shape = NAMED
     part = "variable"
 
-    def __init__(self, obj: Any, path: str) -> None:
+    def __init__(self, obj: dict[str, Any], path: str) -> None:
         super().__init__(obj, path)
         self.names: dict[str, None] = {}
 
-    def read(self) -> Contents:
-        own = self.obj if isinstance(self.obj, dict) else vars(self.obj)
-        return list(self.names), [own.get(name, MISSING) for name in self.names]
+    def fields(self) -> dict[str, Any]:
+        return {name: self.obj.get(name, MISSING) for name in self.names}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        own = self.obj if isinstance(self.obj, dict) else vars(self.obj)
-        for name, value in zip(keys, values, strict=True):
-            if value is not MISSING:
-                own[name] = value
-            else:
-                own.pop(name, None)
+    def put(self, name: str, value: Any) -> None:
+        self.obj[name] = value
+
+    def drop(self, name: str) -> None:
+        self.obj.pop(name, None)
 
 
-class ClassAttributes(Structure):
+class ClassAttributes(Named):
     """Attributes of a user's class, without those of its bases."""
 
     __slots__ = ()
-    shape = NAMED
 
-    def read(self) -> Contents:
+    def fields(self) -> dict[str, Any]:
         own = type.__dict__["__dict__"].__get__(self.obj)
-        names = [name for name in own if not name.startswith(("__", "_abc_"))]
-        return names, [own[name] for name in names]
+        return {name: own[name] for name in own if not name.startswith(("__", "_abc_"))}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        for name in self.read()[0]:
-            if name not in keys:
-                type.__delattr__(self.obj, name)
-        own = type.__dict__["__dict__"].__get__(self.obj)
-        for name, value in zip(keys, values, strict=True):
-            if own.get(name, MISSING) is not value:
-                type.__setattr__(self.obj, name, value)
+    def put(self, name: str, value: Any) -> None:
+        type.__setattr__(self.obj, name, value)
+
+    def drop(self, name: str) -> None:
+        type.__delattr__(self.obj, name)
 
 
-class Environment(Structure):
+class Environment(Named):
     """The process's environment variables."""
 
-    __slots__ = ("stored",)
-    shape = NAMED
+    __slots__ = ()
 
-    def begin(self) -> None:
-        super().begin()
-        self.stored = dict(self.obj._data)
+    def fields(self) -> dict[str, Any]:
+        return dict(self.obj)
 
-    def changed(self) -> bool:
-        # The stored bytes, because reading a variable decodes it.
-        return bool(self.obj._data != self.stored)
+    def put(self, name: str, value: Any) -> None:
+        self.obj[name] = value
 
-    def read(self) -> Contents:
-        return list(self.obj.keys()), list(self.obj.values())
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        for name in set(self.obj) - set(keys):
-            del self.obj[name]
-        for name, value in zip(keys, values, strict=True):
-            if self.obj.get(name) != value:
-                self.obj[name] = value
+    def drop(self, name: str) -> None:
+        del self.obj[name]
