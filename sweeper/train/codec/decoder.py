@@ -75,7 +75,7 @@ class Decoder:
 
     def class_of(self, node: Json) -> Any:
         """Return the class of the object of ``node``."""
-        cls = None if isinstance(node["class"], str) else self.decode(node["class"])
+        cls = self.decode(node["class"])
         if not isinstance(cls, type):
             msg = f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
             raise UnplaceableError(msg)
@@ -175,7 +175,7 @@ Decoder.readers = {
     **dict.fromkeys(_DICTS, Decoder._dict),
     **dict.fromkeys(("list", "deque"), Decoder._sequence),
     **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
-    **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]].decode(node["v"])),
+    **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]][2](node["v"])),
     "array": Decoder._array,
     "enum": lambda d, node: d.class_of(node)[node["v"]],
     "frozenset": lambda d, node: frozenset(d.ordered(node)),

@@ -55,13 +55,7 @@ def encode(value: Any, path: str, tensors: Tensors) -> Json:
 
 
 def encode_own_state(encoder: Encoder, obj: Any, shown: str, path: str) -> Json:
-    """Return the result of ``obj.get_state()`` as JSON.
-
-    Args:
-        encoder: Encoder of the capture.
-        obj: An object with a method ``get_state``.
-        shown: The object, for errors.
-        path: See `Encoder.encode`.
+    """Return the result of ``obj.get_state()`` as JSON; ``shown`` names the object.
 
     Raises:
         UncapturableError: Something in the result has no plain form.
@@ -95,11 +89,7 @@ class Encoder:
         """References to encoded objects, so that their ids are not reused."""
 
     def encode(self, value: Any, path: str) -> Json:
-        """Return ``value`` as JSON.
-
-        Args:
-            value: Anything.
-            path: Path for errors and names of tensors, such as ``callbacks/0/state``.
+        """Return ``value`` as JSON; ``path``, such as ``callbacks/0/state``, is for errors and tensors.
 
         Raises:
             NotPlainError: Something in it has no plain form.
@@ -160,11 +150,7 @@ class Encoder:
             self._fill_object(node, value, path)
 
     def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
-        """Encode an object whose state is only in its attributes.
-
-        Raises:
-            NotPlainError: It has other state, or its class cannot be found by name.
-        """
+        """Encode an object whose state is only in its attributes."""
         cls = type(value)
         if not is_written_in_python(cls) and cls not in _OPEN:
             raise NotPlainError(path, value)
@@ -199,7 +185,8 @@ class Encoder:
             node["class"] = self._class(type(value), path)
             node["attributes"] = self._attributes(value, path)
         if isinstance(value, defaultdict):
-            node["factory"] = self._factory(value.default_factory, path)
+            made, what = value.default_factory, f"a defaultdict of {value.default_factory!r}"
+            node["factory"] = None if made is None else self._named(made, path, what)
         if isinstance(value, deque):
             node["maxlen"] = value.maxlen
         if isinstance(value, dict):
@@ -249,11 +236,6 @@ class Encoder:
         return self._named(
             cls, path, f"a {class_name(cls)}, whose class cannot be found by its name"
         )
-
-    def _factory(self, factory: Any, path: str) -> Json:
-        if factory is None or isinstance(factory, type):
-            return None if factory is None else self._class(factory, path)
-        raise NotPlainError(path, factory, f"a defaultdict of {factory!r}")
 
     def _named(self, obj: Any, path: str, otherwise: str) -> Json:
         name = name_of(obj)

@@ -22,7 +22,7 @@ import types
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -203,20 +203,6 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
-class Leaf(NamedTuple):
-    """Form of the leaves of a class in JSON.
-
-    Attributes:
-        classes: The classes, subclasses not included, except for NumPy's dtypes.
-        encode: Returns a JSON value.
-        decode: Returns the inverse.
-    """
-
-    classes: tuple[type, ...]
-    encode: Callable[[Any], Json]
-    decode: Callable[[Json], Any]
-
-
 def _text_of(value: bytes) -> str:
     """Return bytes as text."""
     return base64.b64encode(value).decode()
@@ -226,28 +212,33 @@ def _span(value: Any) -> list[Any]:
     return [value.start, value.stop, value.step]
 
 
-LEAVES: Mapping[str, Leaf] = {
-    "Decimal": Leaf((decimal.Decimal,), str, decimal.Decimal),
-    "Fraction": Leaf((fractions.Fraction,), str, fractions.Fraction),
-    "UUID": Leaf((uuid.UUID,), str, uuid.UUID),
-    "bytes": Leaf((bytes,), _text_of, base64.b64decode),
-    "complex": Leaf((complex,), lambda v: [v.real, v.imag], lambda v: complex(*v)),
-    "date": Leaf((dt.date,), dt.date.isoformat, dt.date.fromisoformat),
-    "datetime": Leaf((dt.datetime,), dt.datetime.isoformat, dt.datetime.fromisoformat),
-    "dtype": Leaf((np.dtype,), lambda v: v.name, np.dtype),
-    "path": Leaf((type(Path()),), str, Path),
-    "pattern": Leaf((re.Pattern,), lambda v: [v.pattern, v.flags], lambda v: re.compile(*v)),
-    "range": Leaf((range,), _span, lambda v: range(*v)),
-    "slice": Leaf((slice,), _span, lambda v: slice(*v)),
-    "tf dtype": Leaf((tf.DType,), lambda v: v.name, tf.as_dtype),
-    "time": Leaf((dt.time,), dt.time.isoformat, dt.time.fromisoformat),
-    "timedelta": Leaf(
-        (dt.timedelta,), lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)
+LEAVES: Mapping[str, tuple[type, Callable[[Any], Json], Callable[[Json], Any]]] = {
+    "Decimal": (decimal.Decimal, str, decimal.Decimal),
+    "Fraction": (fractions.Fraction, str, fractions.Fraction),
+    "UUID": (uuid.UUID, str, uuid.UUID),
+    "bytes": (bytes, _text_of, base64.b64decode),
+    "complex": (complex, lambda v: [v.real, v.imag], lambda v: complex(*v)),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "dtype": (np.dtype, lambda v: v.name, np.dtype),
+    "path": (type(Path()), str, Path),
+    "pattern": (re.Pattern, lambda v: [v.pattern, v.flags], lambda v: re.compile(*v)),
+    "range": (range, _span, lambda v: range(*v)),
+    "slice": (slice, _span, lambda v: slice(*v)),
+    "tf dtype": (tf.DType, lambda v: v.name, tf.as_dtype),
+    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    "timedelta": (
+        dt.timedelta,
+        lambda v: [v.days, v.seconds, v.microseconds],
+        lambda v: dt.timedelta(*v),
     ),
 }
-"""Forms of leaves by the tags of their nodes."""
+"""Leaves by the tags of their nodes: class, encoder to JSON, and decoder.
 
-_TAGS = {cls: tag for tag, leaf in LEAVES.items() for cls in leaf.classes}
+Subclasses are not included, except for NumPy's dtypes.
+"""
+
+_TAGS = {cls: tag for tag, (cls, _, _) in LEAVES.items()}
 
 PLAIN = frozenset(
     {
@@ -267,4 +258,4 @@ def leaf_of(value: Any) -> Json:
         return None
     if tag == "pattern" and not isinstance(value.pattern, str):
         return None
-    return {TAG: tag, "v": LEAVES[tag].encode(value)}
+    return {TAG: tag, "v": LEAVES[tag][1](value)}

@@ -39,8 +39,7 @@ class UserEncoder(Encoder):
     """Encoder of the changed holders, for one capture.
 
     Args:
-        tensors: Receives the arrays.
-        prefix: Prefix of the names of arrays.
+        tensors, prefix: As of `Encoder`.
         nodes: Objects that existed when training began, by identity.
         covered: Returns the ids of the variables that other components capture.
         exempt: Ids of objects that only write.
@@ -62,11 +61,7 @@ class UserEncoder(Encoder):
         self._trackers: dict[int, str] | None = None
 
     def holder(self, holder: Holder) -> Json:
-        """Return the encoded contents of a changed holder.
-
-        Raises:
-            NotPlainError: A value in it cannot be encoded.
-        """
+        """Return the encoded contents of a changed holder."""
         path = holder.path
         if isinstance(holder, Value):
             return {"value": holder.capture(self._tensors, f"{self._prefix}/{path}")}
@@ -111,12 +106,11 @@ class UserEncoder(Encoder):
             return self._named(value, path, f"the {kind} {name!r}, which was made during training")
         return super()._immutable(value, path)
 
-    def _class(self, cls: type, path: str) -> Json:
-        node = self._nodes.get(id(cls))
-        return super()._class(cls, path) if node is None else {TAG: "ref", "v": node.path}
-
-    def _factory(self, factory: Any, path: str) -> Json:
-        return self.encode(factory, path)
+    def _named(self, obj: Any, path: str, otherwise: str) -> Json:
+        node = self._nodes.get(id(obj))
+        if node is not None:
+            return {TAG: "ref", "v": node.path}
+        return super()._named(obj, path, otherwise)
 
     def _fill_array(self, node: dict[str, Json], value: Any, path: str) -> None:
         owner = owner_of(value)

@@ -26,7 +26,7 @@ from sweeper.train.codec.form import MISSING, same
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders import NAMED, Holder, ModuleVariables, Structure
+from sweeper.train.userstate.holders import NAMED, Holder, MappingVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
 from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Node, Roots, Walk
@@ -261,7 +261,7 @@ class UserState(Component):
         """Return whether a value that the cached function reaches has changed."""
         reached, used = self._behind[cache.path]
         for holder in self._holders:
-            if isinstance(holder, ModuleVariables):
+            if isinstance(holder, MappingVariables):
                 began = dict(zip(holder.keys, holder.values, strict=True))
                 now = dict(zip(*holder.read(), strict=True))
                 names = [name for name in now if (id(holder), name) in used]
@@ -281,13 +281,11 @@ class UserState(Component):
             holder = by_path.get(path)
             if holder is None:
                 found.append(f"{path} is in the checkpoint only")
-                continue
-            if ("value" in node) is not isinstance(holder, Value):
+            elif ("value" in node) is not isinstance(holder, Value):
                 found.append(
                     f"{path} is another kind of object than when the checkpoint was written"
                 )
-                continue
-            if isinstance(holder, Value):
+            elif isinstance(holder, Value):
                 try:
                     misfit = holder.mismatch(node["value"], tensors)
                 except UnplaceableError as error:
@@ -341,7 +339,7 @@ def _is_unbuilt(obj: Any) -> bool:
 
 def _key(holder: Holder) -> int:
     """Return the walk's key of a holder: for a module's variables the holder, otherwise the object."""
-    return id(holder) if isinstance(holder, ModuleVariables) else id(holder.obj)
+    return id(holder) if isinstance(holder, MappingVariables) else id(holder.obj)
 
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:

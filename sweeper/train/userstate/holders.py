@@ -3,9 +3,6 @@
 No code of the user is run: attributes are read and written without properties and ``__setattr__``,
 containers by methods of their built-in classes. The initial contents are stored by reference, so
 comparing an unchanged object is cheap.
-
-Variables of closures, modules, classes, the environment or contexts may be unbound. Only those that the
-reached code uses, or that the user's own class has, are changed.
 """
 
 from __future__ import annotations
@@ -251,18 +248,20 @@ class Cell(Named):
         del self.obj.cell_contents
 
 
-class ModuleVariables(Named):
-    """Variables of a user's module that the reached code uses."""
+class MappingVariables(Named):
+    """Variables of a user's module that the reached code uses, or all of the process's environment."""
 
-    __slots__ = ("names",)
+    __slots__ = ("names", "whole")
     part = "variable"
 
-    def __init__(self, obj: dict[str, Any], path: str) -> None:
+    def __init__(self, obj: Any, path: str, *, whole: bool = False) -> None:
         super().__init__(obj, path)
         self.names: dict[str, None] = {}
+        self.whole = whole
 
     def fields(self) -> dict[str, Any]:
-        return {name: self.obj.get(name, MISSING) for name in self.names}
+        names = list(self.obj) if self.whole else self.names
+        return {name: self.obj.get(name, MISSING) for name in names}
 
     def put(self, name: str, value: Any) -> None:
         self.obj[name] = value
@@ -285,18 +284,3 @@ class ClassAttributes(Named):
 
     def drop(self, name: str) -> None:
         type.__delattr__(self.obj, name)
-
-
-class Environment(Named):
-    """The process's environment variables."""
-
-    __slots__ = ()
-
-    def fields(self) -> dict[str, Any]:
-        return dict(self.obj)
-
-    def put(self, name: str, value: Any) -> None:
-        self.obj[name] = value
-
-    def drop(self, name: str) -> None:
-        del self.obj[name]

@@ -94,11 +94,7 @@ class Array(Value):
         return put_array(self.obj, tensors, key)
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        array = take_array(saved, tensors)
-        was, now = (
-            f"{array.dtype}{list(array.shape)}",
-            f"{self.obj.dtype}{list(self.obj.shape)}",
-        )
+        was, now = form_of(take_array(saved, tensors)), form_of(self.obj)
         return None if was == now else f"was an array, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:

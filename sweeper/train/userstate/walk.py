@@ -58,10 +58,9 @@ from sweeper.train.userstate.holders import (
     Cell,
     ClassAttributes,
     DictItems,
-    Environment,
     Holder,
     ListItems,
-    ModuleVariables,
+    MappingVariables,
     SetItems,
 )
 from sweeper.train.userstate.output import is_output
@@ -132,12 +131,9 @@ class Roots:
             found.append((ObjectPath("step"), self.step))
         found += [(ObjectPath(f"tracked {n!r}"), obj) for n, obj in self.tracked.items()]
         found.append((ObjectPath("os.environ"), os.environ))
-        return found + [
-            root
-            for use, roots in self.by_use().items()
-            if use not in self.read_ahead
-            for root in roots
-        ]
+        for use, roots in self.by_use().items():
+            found += [] if use in self.read_ahead else roots
+        return found
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
         """Return the roots of the data, by use."""
@@ -305,17 +301,14 @@ def _foreign(obj: Any, path: ObjectPath) -> Treatment:
 
 
 def _keras_object(sort: Sort) -> Treat:
-    """Return the treatment of Keras objects of ``sort``.
-
-    It covers attributes that the user's own class assigns or that Keras does not assign. Of those that
-    Keras assigns it covers plain values, such as a rate that a callback changes.
-    """
+    """Return the treatment of Keras objects of ``sort``."""
 
     def treat(obj: Any, path: ObjectPath) -> Treatment:
         cls: Any = type(obj)
         skipped = frozenset(name for base in cls.__mro__ for name in HANDLES.get(base, ()))
         own, users = assigned_by_keras(cls), assigned_by_user(cls)
         edges = [edge for edge in edges_of(obj, sort, path) if edge.name not in skipped]
+        # What the user's class assigns or Keras does not assign; of Keras's own, plain values such as a rate.
         compared = {
             edge.name
             for edge in edges
@@ -404,7 +397,7 @@ def _with_edges(sort: Sort, kind: Callable[[Any, str], Holder] | None = None) ->
 _BY_CLASS: tuple[tuple[Any, Treat], ...] = (
     (OwnAttributes, lambda obj, path: _own_attributes(obj.owner, path)),
     (_GENERATOR_STATE, _dataset_generator),
-    (type(os.environ), lambda obj, path: Treatment(Environment(obj, path.text))),
+    (type(os.environ), lambda obj, path: Treatment(MappingVariables(obj, path.text, whole=True))),
     (tf.types.experimental.GenericFunction, _tf_function),
     (np.random.BitGenerator, _generator),
     (_CLOSED, _opaque),
@@ -435,13 +428,7 @@ _BY_SORT: dict[Sort, Treat] = {
 
 @dataclass(slots=True)
 class Node:
-    """An object that existed when training began.
-
-    Attributes:
-        obj: The object.
-        path: Path, unique among all nodes.
-        holder: Its holder; None for an object without own state.
-    """
+    """An object that existed when training began, with a path that no other node has, and its holder."""
 
     obj: Any
     path: str
@@ -462,7 +449,7 @@ class Walk:
         self.cut = False
         self._covered = covered
         self._exempt = exempt
-        self.modules: dict[str, ModuleVariables] = {}
+        self.modules: dict[str, MappingVariables] = {}
 
     @property
     def holders(self) -> list[Holder]:
@@ -525,13 +512,13 @@ class Walk:
         self.nodes[id(edge.obj)] = node
         self.by_path[path] = node
 
-    def _use(self, variable: UsedVariable) -> ModuleVariables:
+    def _use(self, variable: UsedVariable) -> MappingVariables:
         name = path = f"module {variable.variables.get('__name__', '__main__')}"
         count = 2
         while path in self.modules and self.modules[path].obj is not variable.variables:
             path = f"{name} ({count})"
             count += 1
-        known = self.modules.setdefault(path, ModuleVariables(variable.variables, path))
+        known = self.modules.setdefault(path, MappingVariables(variable.variables, path))
         known.names.setdefault(variable.name)
         return known
 
@@ -546,12 +533,7 @@ class Walk:
 
 
 class Watch:
-    """Snapshot of an object and of all that is reachable from it.
-
-    Args:
-        shown: Name of the object for the user.
-        obj: The object.
-    """
+    """Snapshot of ``obj``, which the user knows as ``shown``, and of all that is reachable from it."""
 
     def __init__(self, shown: str, obj: Any) -> None:
         self._walk = Walk(frozenset(), frozenset())
