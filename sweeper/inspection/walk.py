@@ -224,13 +224,11 @@ _OWN_LISTS = {
 BOOKKEEPING = frozenset().union(
     keras_names.CONNECTIONS,
     keras_names.REBUILT,
-    keras_names.PLAIN,
+    keras_names.OWN,
     keras_names.FUNCTIONS,
     {keras_names.OPTIMIZER, keras_names.VARIABLES, keras_names.LAYERS},
     keras_names.COMPILED,
-    keras_names.OPTIMIZER_STATE,
     keras_names.LISTS,
-    keras_names.GIVEN_TO_CALLBACKS,
 )
 """Names of Keras's own attributes, and of attributes whose objects have other paths for users."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,15 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.inspection.sorts import set_field
-from sweeper.train.codec.form import LEAVES, TAG, Json, UnplaceableError, find_named, take_array
+from sweeper.train.codec.form import (
+    LEAVES,
+    TAG,
+    Json,
+    UnplaceableError,
+    base_of,
+    find_named,
+    take_array,
+)
 
 _BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"})
-_DICTS: Mapping[str, Any] = {
-    "dict": dict,
-    "OrderedDict": OrderedDict,
-    "Counter": Counter,
-    "defaultdict": defaultdict,
-}
 
 
 def decode(encoded: Json, tensors: Mapping[str, Any]) -> Any:
@@ -96,24 +98,16 @@ class Decoder:
         """Return the class of a container that is not Python's own; None for Python's."""
         return self.class_of(node) if "class" in node else None
 
-    def _dict(self, node: Json) -> Any:
-        base, cls = _DICTS[node[TAG]], self.container_class(node)
-        made = self.keep(node, base() if cls is None else base.__new__(cls))
-        if node[TAG] == "defaultdict":
-            made.default_factory = self.decode(node["factory"])
-        put: Any = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
-        for key, item in node["v"]:
-            put(made, self.decode(key), self.decode(item))
-        return self.with_attributes(made, node.get("attributes", {}))
-
-    def _sequence(self, node: Json) -> Any:
-        base: Any = {"list": list, "deque": deque}[node[TAG]]
-        cls = self.container_class(node)
-        limit = node.get("maxlen")
-        made = base.__new__(base if cls is None else cls)
-        base.__init__(made, *([(), limit] if base is deque else []))
-        self.keep(node, made)
-        base.extend(made, self.ordered(node))
+    def _container(self, node: Json) -> Any:
+        cls = self.container_class(node) or {"dict": dict, "list": list, "deque": deque}[node[TAG]]
+        base: Any = base_of(cls)
+        made = self.keep(node, base.__new__(cls))
+        base.__init__(made, *([(), node["maxlen"]] if base is deque else []))
+        if node[TAG] == "dict":
+            for key, item in node["v"]:
+                base.__setitem__(made, self.decode(key), self.decode(item))
+        else:
+            base.extend(made, self.ordered(node))
         return self.with_attributes(made, node.get("attributes", {}))
 
     def ordered(self, node: Json) -> list[Any]:
@@ -172,8 +166,7 @@ def set_state_of_generator(generator: Any, state: Any) -> None:
 
 
 Decoder.readers = {
-    **dict.fromkeys(_DICTS, Decoder._dict),
-    **dict.fromkeys(("list", "deque"), Decoder._sequence),
+    **dict.fromkeys(("dict", "list", "deque"), Decoder._container),
     **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
     **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]][2](node["v"])),
     "array": Decoder._array,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import random
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,12 +32,12 @@ from sweeper.train.codec.form import (
     Json,
     NotPlainError,
     Tensors,
+    base_of,
     leaf_of,
     name_of,
     put_array,
 )
 
-_CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque)
 _OPEN = (types.SimpleNamespace,)
 """Classes written in C whose objects have only attributes."""
 
@@ -124,6 +124,8 @@ class Encoder:
         if isinstance(value, frozenset):
             self._refuse_set(value, path)
             return {TAG: "frozenset", "v": self._items([*value], path)}
+        if isinstance(value, type):
+            return self._class(value, path)
         if isinstance(value, np.generic):
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
         if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
@@ -134,7 +136,7 @@ class Encoder:
         """Encode an object that can be shared into ``node``."""
         if isinstance(value, np.ndarray):
             self._fill_array(node, value, path)
-        elif isinstance(value, _CONTAINERS):
+        elif isinstance(value, dict | list | deque):
             self._fill_container(node, value, path)
         elif isinstance(value, set):
             self._refuse_set(value, path)
@@ -177,16 +179,13 @@ class Encoder:
             node["order"] = "F"
 
     def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
-        kind: Any = next(each for each in _CONTAINERS if isinstance(value, each))
-        node[TAG] = kind.__name__
+        kind: Any = base_of(type(value))
+        node[TAG] = next(each.__name__ for each in (dict, list, deque) if issubclass(kind, each))
         if "keras" in module_of(type(value)):
             self._fill_tracked(node, value)
-        elif type(value) is not kind:
+        elif type(value) not in (dict, list, deque):
             node["class"] = self._class(type(value), path)
             node["attributes"] = self._attributes(value, path)
-        if isinstance(value, defaultdict):
-            made, what = value.default_factory, f"a defaultdict of {value.default_factory!r}"
-            node["factory"] = None if made is None else self._named(made, path, what)
         if isinstance(value, deque):
             node["maxlen"] = value.maxlen
         if isinstance(value, dict):

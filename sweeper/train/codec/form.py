@@ -20,6 +20,7 @@ import struct
 import sys
 import types
 import uuid
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import Any
@@ -110,6 +111,12 @@ def find_named(name: str) -> Any:
 
 OBJECT_ARRAY = ("an array of Python objects", "keep a list")
 """Description of such an array in a refusal, and what to use instead."""
+
+
+def base_of(cls: type) -> type:
+    """Return the built-in class whose methods read and write a container of ``cls``."""
+    bases = (OrderedDict, defaultdict, dict, list, deque)
+    return next(base for base in bases if issubclass(cls, base))
 
 
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:

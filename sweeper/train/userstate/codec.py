@@ -20,18 +20,17 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils import tracking
 
-from sweeper.inspection.sorts import fields_of
+from sweeper.inspection.sorts import class_name, fields_of
 from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, replicas_of
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
 from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
-from sweeper.train.userstate.output import is_output, put_output, take_bar
-from sweeper.train.userstate.refused import kind_of
+from sweeper.train.userstate.refused import is_of_tqdm, is_output, kind_of
 from sweeper.train.userstate.values import Value
 from sweeper.train.userstate.walk import Node
 
-_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, np.ufunc)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _VARIABLES = (keras.Variable, tf.Variable)
 
 
@@ -100,10 +99,11 @@ class UserEncoder(Encoder):
         if isinstance(value, types.MethodType):
             owner = self.encode(value.__self__, path)
             return {TAG: "method", "self": owner, "name": value.__func__.__name__}
-        if isinstance(value, _NAMED):
-            kind = "class" if isinstance(value, type) else "function"
+        if isinstance(value, _FUNCTIONS):
             name = getattr(value, "__qualname__", value)
-            return self._named(value, path, f"the {kind} {name!r}, which was made during training")
+            return self._named(
+                value, path, f"the function {name!r}, which was made during training"
+            )
         return super()._immutable(value, path)
 
     def _named(self, obj: Any, path: str, otherwise: str) -> Json:
@@ -139,7 +139,7 @@ class UserEncoder(Encoder):
     def _state(self, value: Any, path: str) -> Json:
         """Return the node of an object that can be created from its state, or None."""
         if is_output(value):
-            return put_output(value, path, lambda cls: self._class(cls, path))
+            return self._output(value, path)
         refused = kind_of(value)
         if refused is not None:
             raise NotPlainError(path, value, refused.what, refused.advice)
@@ -152,6 +152,24 @@ class UserEncoder(Encoder):
             parts = [self.encode(e, path) for e in (value.func, value.args, dict(value.keywords))]
             return {TAG: "partial", "v": parts}
         return None
+
+    def _output(self, value: Any, path: str) -> Json:
+        """Encode a progress bar or a logger made during training: its settings, not its output."""
+        cls = type(value)
+        if cls is logging.Logger and logging.getLogger(value.name) is value:
+            return {TAG: "logger", "v": value.name}
+        if cls is keras.utils.Progbar:
+            shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
+            shown["stateful_metrics"] = sorted(value.stateful_metrics)
+        elif is_of_tqdm(cls) and value.iterable is None:
+            names = ("total", "unit", "leave", "disable")
+            shown = {name: getattr(value, name, None) for name in names}
+            shown["initial"] = getattr(value, "n", 0)
+            shown["desc"] = (getattr(value, "desc", None) or "").removesuffix(": ") or None
+        else:
+            what = f"a {class_name(cls)} made during training; make it in the factory"
+            raise NotPlainError(path, value, what)
+        return {TAG: "bar", "class": self._class(cls, path), "v": shown}
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
@@ -249,6 +267,13 @@ class UserDecoder(Decoder):
             return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
         return tf.Variable(value, trainable=trained, name=node["name"])
 
+    def _bar(self, node: Json) -> Any:
+        cls = self.class_of(node)
+        if cls is not keras.utils.Progbar and not is_of_tqdm(cls):
+            msg = f"it contains a progress bar, and {cls.__name__} is not one now"
+            raise UnplaceableError(msg)
+        return cls(**node["v"])
+
     def _partial(self, node: Json) -> Any:
         function, arguments, keywords = (self.decode(each) for each in node["v"])
         return functools.partial(function, *arguments, **keywords)
@@ -265,7 +290,7 @@ _TRACKED: Mapping[str, Any] = {
 
 UserDecoder.readers = {
     **Decoder.readers,
-    "bar": lambda d, node: take_bar(node, d.class_of),
+    "bar": UserDecoder._bar,
     "logger": lambda _, node: logging.getLogger(node["v"]),
     "kept": lambda _, __: _KEPT,
     "method": UserDecoder._method,

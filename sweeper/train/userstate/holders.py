@@ -8,13 +8,13 @@ comparing an unchanged object is cheap.
 from __future__ import annotations
 
 import types
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
 from operator import is_
 from typing import Any, ClassVar
 
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
-from sweeper.train.codec.form import MISSING, UnplaceableError, same
+from sweeper.train.codec.form import MISSING, UnplaceableError, base_of, same
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""
@@ -189,7 +189,7 @@ class DictItems(Structure):
         return list(dict.keys(self.obj)), list(dict.values(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        kind: Any = OrderedDict if isinstance(self.obj, OrderedDict) else dict
+        kind: Any = base_of(type(self.obj))
         kind.clear(self.obj)
         for key, value in zip(keys, values, strict=True):
             kind.__setitem__(self.obj, key, value)
@@ -198,12 +198,11 @@ class DictItems(Structure):
 class SetItems(Structure):
     """The members of a set, in its order of iteration, and the size of its hash table."""
 
-    __slots__ = ("copy", "size")
+    __slots__ = ("size",)
 
     def begin(self) -> None:
         super().begin()
         self.size = set.__sizeof__(self.obj)
-        self.copy = set.copy(self.obj)
 
     def changed(self) -> bool:
         return set.__sizeof__(self.obj) != self.size or super().changed()
@@ -212,18 +211,12 @@ class SetItems(Structure):
         return [], list(set.__iter__(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        del keys
+        """Empty the set; only an empty one is captured."""
+        del keys, values
         set.clear(self.obj)
-        set.update(self.obj, values)
 
     def reset(self) -> None:
-        # The table of a set is copied if it has the same size; that for a dict's keys is allocated at once.
-        for source in (self.copy, self.values, dict.fromkeys(self.values)):
-            set.clear(self.obj)
-            set.update(self.obj, source)
-            if not self.changed():
-                return
-        msg = "a set had another order of iteration, which cannot be restored"
+        msg = "a set, whose order of iteration cannot be restored"
         raise UnplaceableError(msg)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import gc
 import io
+import logging
 import pickle
 import sys
 import threading
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 import xxhash
@@ -88,6 +90,25 @@ class Uncaptured(Value):
     def capture(self, tensors: Tensors, key: str) -> Json:
         del tensors
         raise NotPlainError(key, self.obj, self.kind.what, self.kind.advice)
+
+
+_OUTPUT: tuple[type, ...] = (
+    keras.utils.Progbar,
+    logging.Handler,
+    logging.Logger,
+    logging.LoggerAdapter,
+    tf.summary.SummaryWriter,
+)
+
+
+def is_output(value: object) -> bool:
+    """Return whether ``value`` is a progress bar or a log: it only writes, and no result depends on it."""
+    return isinstance(value, _OUTPUT) or is_of_tqdm(type(value))
+
+
+def is_of_tqdm(cls: type) -> bool:
+    """Return whether ``cls`` is a class of progress bars of tqdm."""
+    return module_of(cls).partition(".")[0] == "tqdm" and hasattr(cls, "set_postfix")
 
 
 def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:

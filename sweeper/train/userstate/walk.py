@@ -63,13 +63,13 @@ from sweeper.train.userstate.holders import (
     MappingVariables,
     SetItems,
 )
-from sweeper.train.userstate.output import is_output
 from sweeper.train.userstate.refused import (
     BUFFER,
     Kind,
     Uncaptured,
     hides_state,
     is_buffer,
+    is_output,
     kind_of,
     opaque,
 )
