@@ -336,11 +336,7 @@ def is_written_in_python(cls: type) -> bool:
 
 
 def is_plain_object(value: object) -> bool:
-    """Return whether the value's complete state is in its attributes.
-
-    This holds if all its classes are written in Python and not in a library: objects of libraries may
-    have locks, handles and caches.
-    """
+    """Return whether all classes of the value are the user's, in Python, so its state is in its attributes."""
     return is_written_in_python(type(value)) and not is_library_class(type(value))
 
 

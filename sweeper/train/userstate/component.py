@@ -77,9 +77,10 @@ class UserState(Component):
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
     def begin(self) -> None:
-        self._begin()
+        self._begun()
 
-    def _begin(self) -> Walk:
+    def _begun(self) -> Walk:
+        """Record everything that the user's code reaches."""
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
@@ -94,14 +95,13 @@ class UserState(Component):
             if use in self._roots.read_ahead
         }
         exempt = self._roots.ids_exempt()
-        nodes = walk.nodes.values()
+        nodes = list(walk.nodes.values())
         self._unbuilt = [n for n in nodes if _is_unbuilt(n.obj) and id(n.obj) not in exempt]
-        for cache in (node for node in list(nodes) if isinstance(node.holder, Cache)):
-            used: set[tuple[int, str]] = set()
-            self._behind[cache.path] = (
-                walk.visit([(ObjectPath(cache.path), cache.obj.__wrapped__)], used),
-                used,
-            )
+        for node in nodes:
+            if isinstance(node.holder, Cache):
+                used: set[tuple[int, str]] = set()
+                reached = walk.visit([(ObjectPath(node.path), node.obj.__wrapped__)], used)
+                self._behind[node.path] = reached, used
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
@@ -148,7 +148,7 @@ class UserState(Component):
     @property
     def walk(self) -> Walk:
         """Return the walk at the start of training."""
-        return self._begin() if self._walk is None else self._walk
+        return self._begun() if self._walk is None else self._walk
 
     def undo(self) -> None:
         covered = self._covered()
@@ -210,9 +210,7 @@ class UserState(Component):
     def capture(self, tensors: Tensors) -> Json:
         self._check_baked()
         self._check_built()
-        ahead = self._read_ahead()
-        holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders
-        saved = self._capture(holders, tensors)
+        saved = self._capture(self._settled(), tensors)
         # Only compared, never restored.
         saved["left_out"] = [] if self._left_out is None else self._left_out.fingerprints()
         return saved
@@ -230,20 +228,14 @@ class UserState(Component):
             return []
         return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
 
-    def _read_ahead(self) -> set[int]:
-        """Return the ids of holders whose position is unknown, because threads read ahead."""
-        return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
+    def _settled(self) -> list[Holder]:
+        """Return the holders, without those whose position is unknown, because threads read ahead."""
+        ahead = set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
+        return [holder for holder in self._holders if id(holder) not in ahead]
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
-        walk = self.walk
-        exempt = self._roots.ids_exempt()
-        encoder = UserEncoder(
-            tensors,
-            self.name,
-            walk.nodes,
-            covered=self._covered,
-            exempt=exempt,
-        )
+        nodes, exempt = self.walk.nodes, self._roots.ids_exempt()
+        encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, Json] = {}
         for holder in holders:
             if not holder.changed() or id(holder.obj) in exempt:
@@ -275,7 +267,7 @@ class UserState(Component):
         if self._walk is None:
             # Callbacks create objects when training begins.
             return []
-        by_path = self._by_path()
+        by_path = {holder.path: holder for holder in self.walk.holders}
         found = []
         for path, node in saved["changed"].items():
             holder = by_path.get(path)
@@ -295,11 +287,10 @@ class UserState(Component):
         return found
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        ahead = self._read_ahead()
-        self._restore([h for h in self._holders if id(h) not in ahead], saved, tensors)
+        self._restore(self._settled(), saved, tensors)
 
     def _restore(self, holders: list[Holder], saved: Json, tensors: Mapping[str, Any]) -> None:
-        by_path = self._by_path()
+        by_path = {holder.path: holder for holder in self.walk.holders}
         decoder = UserDecoder(tensors, self.walk.by_path)
         for holder in holders:
             if holder.path not in saved["changed"] and holder.changed():
@@ -312,9 +303,6 @@ class UserState(Component):
                     holder.restore(node["value"], tensors)
                 elif isinstance(holder, Structure):
                     decoder.structure(holder, node)
-
-    def _by_path(self) -> dict[str, Holder]:
-        return {holder.path: holder for holder in self.walk.holders}
 
 
 @contextmanager

@@ -127,22 +127,40 @@ class Named(Structure):
 class Attributes(Named):
     """The attributes of an object.
 
-    Args:
+    Attributes:
         ignored: Names that are not compared.
+        all: All attributes when the object was last found unchanged.
     """
 
-    __slots__ = ("ignored",)
+    __slots__ = ("all", "ignored")
 
     def __init__(self, obj: Any, path: str, ignored: frozenset[str] = frozenset()) -> None:
         super().__init__(obj, path)
         self.ignored = ignored
 
+    def begin(self) -> None:
+        super().begin()
+        self.all = dict(self._all())
+
+    def changed(self) -> bool:
+        # Fast path: a model of 200 layers has 12,000 attributes.
+        now, began = self._all(), self.all
+        unchanged = len(now) == len(began) and all(map(is_, now, began))
+        if unchanged and all(map(is_, now.values(), began.values())):
+            return False
+        if super().changed():
+            return True
+        self.all = dict(now)
+        return False
+
+    def _all(self) -> dict[str, Any]:
+        obj = self.obj
+        return obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
+
     def fields(self) -> dict[str, Any]:
-        obj, ignored = self.obj, self.ignored
-        fields = obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
-        if not ignored:
-            return fields
-        return {name: value for name, value in fields.items() if name not in ignored}
+        if not self.ignored:
+            return self._all()
+        return {name: value for name, value in self._all().items() if name not in self.ignored}
 
     def put(self, name: str, value: Any) -> None:
         set_field(self.obj, name, value)

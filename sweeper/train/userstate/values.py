@@ -55,11 +55,7 @@ class Value(Holder):
         """Do nothing: no copy is recorded."""
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        """Return the current value; arrays go into ``tensors`` under names that begin with ``key``.
-
-        Raises:
-            NotPlainError: It cannot be captured, or not restored.
-        """
+        """Return the current value; arrays go into ``tensors`` under names that begin with ``key``."""
         raise NotImplementedError
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
