@@ -33,7 +33,7 @@ MOST_MS = 5.0
 
 
 class Keeps(keras.callbacks.Callback):
-    """Keeps what callbacks keep: counts, lists, dictionaries, arrays, generators, sets."""
+    """Keeps what callbacks keep: counts, lists, dictionaries, arrays, generators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,14 +41,14 @@ class Keeps(keras.callbacks.Callback):
         self.best: dict[str, float] = {}
         self.noise = np.random.default_rng(3)
         self.average = np.zeros(1000)
-        self.seen: set[str] = set()
+        self.seen: dict[str, None] = {}
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         loss = (logs or {})["loss"]
         self.losses.append(loss)
         self.best["loss"] = min(loss, self.best.get("loss", loss))
         self.average += self.noise.random(1000)
-        self.seen.add(f"epoch {epoch}")
+        self.seen[f"epoch {epoch}"] = None
 
 
 class Watches(Observer):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sweeper.train.userstate.built_ins import BUILT_INS, LEFT_OUT, REFUSED
+from sweeper.train.userstate.built_ins import LEFT_OUT, REFUSED
 from sweeper.train.userstate.refused import KINDS
 
 PAGE = Path(__file__).with_name("what-is-captured.md")
@@ -49,8 +49,7 @@ _DESCRIBED: Mapping[str, tuple[str, str]] = {
         (
             "everything else that the user's code reaches and training has changed: attributes, "
             "containers, closures, default arguments, class attributes, module variables, environment "
-            "variables, random generators, arrays, variables, positions in files that "
-            "are read; objects keep their identity"
+            "variables, random generators, arrays, variables; objects keep their identity"
         ),
         (
             "refused, at the first checkpoint after the change: a changed value that cannot be encoded, "
@@ -182,6 +181,46 @@ SOURCES: Mapping[str, tuple[str, str, str]] = {
 }
 """Each kind of data by the class of its source: name, captured state, refused cases."""
 
+CALLBACKS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "CSVLogger": (
+        ("keys",),
+        "its file is truncated to its length at the checkpoint, or at the trial's first start",
+    ),
+    "EarlyStopping": (("wait", "best", "best_epoch", "stopped_epoch", "best_weights"), ""),
+    "History": ((), "the history is a separate component"),
+    "LambdaCallback": ((), "variables in the closures of its functions are captured"),
+    "LearningRateScheduler": (
+        (),
+        "the learning rate is the optimizer's; the state of the schedule function is captured",
+    ),
+    "ModelCheckpoint": (
+        ("best", "_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch"),
+        "files that were written after the checkpoint are written again, with equal content",
+    ),
+    "ProgbarLogger": ((), "its output is not undone"),
+    "ReduceLROnPlateau": (
+        ("wait", "best", "cooldown_counter"),
+        "the learning rate is the optimizer's",
+    ),
+    "RemoteMonitor": ((), "an epoch that ends again after a crash is sent again"),
+    "SwapEMAWeights": (
+        ("_ema_weights_in_model",),
+        (
+            "with swap_on_epoch=True the model has the averages at the checkpoint of an epoch's end, as for "
+            "the callbacks after it"
+        ),
+    ),
+    "TensorBoard": (
+        ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
+        (
+            "every attempt writes its own event files and continues the step numbers; those of the attempt "
+            "before are truncated to their length at the checkpoint; a running profile is lost"
+        ),
+    ),
+    "TerminateOnNaN": ((), ""),
+}
+"""Attributes of Keras's own callbacks that training changes, and a note, by the callback."""
+
 VALUES: tuple[tuple[str, str], ...] = (
     ("None, bool, int, float, complex, str, bytes, range, slice", "by value"),
     (
@@ -201,12 +240,8 @@ VALUES: tuple[tuple[str, str], ...] = (
         "their variables, unless they are the trained model's own",
     ),
     (
-        "`numpy.random.Generator`, `RandomState`, `SeedSequence`, `random.Random`",
-        "their states, and the number of children that they have spawned",
-    ),
-    (
-        "files that are only read",
-        "their position",
+        "`numpy.random.Generator`, `RandomState`, `random.Random`",
+        "their states",
     ),
     ("Path, datetime, date, time, timedelta, compiled patterns, enumeration members", "by value"),
     (
@@ -229,9 +264,9 @@ VALUES: tuple[tuple[str, str], ...] = (
 """Kinds of values in the user's objects, and how each is restored."""
 
 REFUSED_VALUES: tuple[str, ...] = (
-    "locks, sockets, threads, processes, and files that are written to",
+    "locks, sockets, threads and processes",
     "changed objects of libraries that are written in C (a change is found by their pickles)",
-    "datasets, layers and optimizers that are made during training",
+    "datasets, layers, optimizers, metrics and generators of Keras and TensorFlow that are made during training",
     *(f"{kind.what}: {kind.advice}" for kind in KINDS),
     "classes and functions that were made during training and cannot be found by name, and objects of such classes",
     "caches of `functools` whose function reads a value that training has changed",
@@ -280,9 +315,9 @@ def page() -> str:
         "| Callback | Captured | Note |",
         "|---|---|---|",
     ]
-    for known, entry in sorted(BUILT_INS.items(), key=lambda item: item[0].__name__):
-        names = ", ".join(f"`{name}`" for name in entry.attributes) or "nothing changes"
-        lines.append(f"| `{known.__name__}` | {names} | {entry.note} |")
+    for name, (attributes, note) in CALLBACKS.items():
+        names = ", ".join(f"`{attribute}`" for attribute in attributes) or "nothing changes"
+        lines.append(f"| `{name}` | {names} | {note} |")
     for left_out, reason in sorted(LEFT_OUT.items(), key=lambda item: item[0].__name__):
         lines.append(f"| `{left_out.__name__}` | left out | {reason}; subclasses are refused |")
     for refused, reason in sorted(REFUSED.items(), key=lambda item: item[0].__name__):

@@ -152,12 +152,11 @@ def _member(path: ObjectPath, member: Any) -> Edge:
 def _of_variables(function: Any, path: ObjectPath) -> Iterator[Edge]:
     """Yield the variables of the user's modules that a function uses."""
     for used in variables_used(function):
-        own = used.module if isinstance(used.module, dict) else vars(used.module)
-        value = own.get(used.name)
+        value = used.variables.get(used.name)
         if used.alias:
             yield Edge(ObjectPath(f"{used.alias}.{used.name}"), value, How.USED)
         elif sort_of(value) is not Sort.CLASS:
-            yield Edge(path.global_(used.name), value, How.USED)
+            yield Edge(path.noted(f"global variable {used.name!r}"), value, How.USED)
 
 
 _MOST = 300_000

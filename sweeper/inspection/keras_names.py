@@ -46,8 +46,9 @@ REBUILT = frozenset(
 )
 """Attributes that Keras computes from a layer's arguments and calls."""
 
-PLAIN = frozenset(
+OWN = frozenset(
     {
+        # Flags, names and specifications of a model or layer.
         "_call_has_mask_arg",
         "_call_has_training_arg",
         "_called",
@@ -64,9 +65,17 @@ PLAIN = frozenset(
         "history",
         "stop_evaluating",
         "stop_training",
+        # Variables of an optimizer that are also in its list of variables.
+        "_accumulated_gradients",
+        "_iterations",
+        "_learning_rate",
+        "_model_variables_moving_average",
+        # What a callback is given when training begins.
+        "_model",
+        "params",
     }
 )
-"""Flags, names and specifications of a model or layer without state of the user."""
+"""Other attributes of Keras's own without state of the user."""
 
 FUNCTIONS = frozenset({"predict_function", "test_function", "train_function", "training_step"})
 """Functions that Keras traces for a model, and this package's step."""
@@ -77,18 +86,10 @@ OPTIMIZER = "optimizer"
 COMPILED = frozenset({"_compile_loss", "_compile_metrics", "_loss_tracker"})
 """Attributes that ``compile`` creates from its losses and metrics."""
 
-OPTIMIZER_STATE = frozenset(
-    {"_accumulated_gradients", "_iterations", "_learning_rate", "_model_variables_moving_average"}
-)
-"""Variables of an optimizer that are also in its list of variables."""
-
 LAYERS = "_layers"
 VARIABLES = "_variables"
 LISTS = ("_trainable_variables", "_non_trainable_variables", "_seed_generators", "_metrics")
 """Keras's lists of tracked parts of a model or layer."""
-
-GIVEN_TO_CALLBACKS = frozenset({"_model", "params"})
-"""Attributes that Keras assigns to a callback when training begins."""
 
 TRACKING_PREFIXES = ("_self_", "_obj_", "_tf_")
 """Prefixes of attributes that Keras's and TensorFlow's automatic tracking adds to an object."""

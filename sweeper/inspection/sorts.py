@@ -15,12 +15,15 @@ import sys
 import threading
 import types
 import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
 import tensorflow as tf
+
+_Result = TypeVar("_Result")
 
 
 class Sort(enum.Enum):
@@ -60,102 +63,57 @@ class Sort(enum.Enum):
 
 
 OF_KERAS = frozenset(
-    {
-        Sort.MODEL,
-        Sort.LAYER,
-        Sort.OPTIMIZER,
-        Sort.METRIC,
-        Sort.LOSS,
-        Sort.CALLBACK,
-        Sort.INITIALIZER,
-        Sort.SCHEDULE,
-        Sort.DATASET,
-    }
+    {Sort.MODEL, Sort.LAYER, Sort.OPTIMIZER, Sort.METRIC, Sort.LOSS, Sort.CALLBACK}
+    | {Sort.INITIALIZER, Sort.SCHEDULE, Sort.DATASET}
 )
 """Sorts of objects of Keras, whose parts are known by name."""
 
 
-_ATOMS: tuple[type, ...] = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    bytearray,
-    range,
-    slice,
-    types.BuiltinFunctionType,
-    types.CodeType,
-    types.FrameType,
-    types.TracebackType,
-)
-
 PLAIN_TYPES = frozenset({type(None), bool, int, float, complex, str, bytes})
 """Types of values without parts, which containers may hold in large numbers."""
 
-_BY_BASE: tuple[tuple[type, Sort], ...] = (
-    (keras.Model, Sort.MODEL),
-    (keras.layers.Layer, Sort.LAYER),
-    (keras.Variable, Sort.VARIABLE),
-    (tf.Variable, Sort.VARIABLE),
-    (keras.optimizers.Optimizer, Sort.OPTIMIZER),
-    (keras.metrics.Metric, Sort.METRIC),
-    (keras.losses.Loss, Sort.LOSS),
-    (keras.random.SeedGenerator, Sort.SEEDS),
-    (tf.random.Generator, Sort.SEEDS),
-    (keras.callbacks.Callback, Sort.CALLBACK),
-    (keras.initializers.Initializer, Sort.INITIALIZER),
-    (keras.optimizers.schedules.LearningRateSchedule, Sort.SCHEDULE),
-    (keras.utils.PyDataset, Sort.DATASET),
-    (tf.data.Dataset, Sort.TFDATA),
-    (np.random.Generator, Sort.RANDOM),
-    (np.random.RandomState, Sort.RANDOM),
-    (random.Random, Sort.RANDOM),
-    (types.ModuleType, Sort.MODULE),
-    (type, Sort.CLASS),
-    (list, Sort.LIST),
-    (tuple, Sort.LIST),
-    (collections.deque, Sort.LIST),
-    (weakref.WeakValueDictionary, Sort.DICT),
-    (dict, Sort.DICT),
-    (types.MappingProxyType, Sort.DICT),
-    (set, Sort.SET),
-    (frozenset, Sort.SET),
-    (weakref.WeakSet, Sort.SET),
-    (weakref.ReferenceType, Sort.WEAK),
-    (types.FunctionType, Sort.FUNCTION),
-    (types.MethodType, Sort.METHOD),
-    (functools.partial, Sort.PARTIAL),
-    (type(functools.lru_cache(len)), Sort.CACHE),
-    (staticmethod, Sort.DESCRIPTOR),
-    (classmethod, Sort.DESCRIPTOR),
-    (property, Sort.DESCRIPTOR),
-    (functools.cached_property, Sort.DESCRIPTOR),
-    (contextvars.ContextVar, Sort.CONTEXT),
-    (types.CellType, Sort.CELL),
-    (np.ndarray, Sort.ARRAY),
-    (np.generic, Sort.LEAF),
-    (np.dtype, Sort.LEAF),
-    (np.ufunc, Sort.LEAF),
-    (keras.InputSpec, Sort.LEAF),
-    (enum.Enum, Sort.LEAF),
-    (tf.Tensor, Sort.LEAF),
-    (keras.KerasTensor, Sort.LEAF),
-    (keras.DTypePolicy, Sort.LEAF),
-    (tf.Graph, Sort.LEAF),
-    (tf.DType, Sort.LEAF),
-    (tf.TypeSpec, Sort.LEAF),
-    (tf.TensorShape, Sort.LEAF),
-    (tf.Module, Sort.OBJECT),
-    (Path, Sort.LEAF),
+_ATOMS = (
+    *(*PLAIN_TYPES, bytearray, range, slice),
+    *(types.BuiltinFunctionType, types.CodeType, types.FrameType, types.TracebackType),
 )
-"""Sorts by base; the first entry whose base is in a type's method resolution order counts."""
+"""Types of leaves; their subclasses may have attributes."""
 
-_SORT_BY_BASE = {id(base): (rank, sort) for rank, (base, sort) in enumerate(_BY_BASE)}
-_sorts: dict[int, tuple[type, Sort]] = {id(t): (t, Sort.LEAF) for t in _ATOMS}
-"""Sorts by a type's id, with a reference to the type, so that its id is not reused."""
+_BY_BASE: tuple[tuple[Sort, tuple[type, ...]], ...] = (
+    (Sort.MODEL, (keras.Model,)),
+    (Sort.LAYER, (keras.layers.Layer,)),
+    (Sort.VARIABLE, (keras.Variable, tf.Variable)),
+    (Sort.OPTIMIZER, (keras.optimizers.Optimizer,)),
+    (Sort.METRIC, (keras.metrics.Metric,)),
+    (Sort.LOSS, (keras.losses.Loss,)),
+    (Sort.SEEDS, (keras.random.SeedGenerator, tf.random.Generator)),
+    (Sort.CALLBACK, (keras.callbacks.Callback,)),
+    (Sort.INITIALIZER, (keras.initializers.Initializer,)),
+    (Sort.SCHEDULE, (keras.optimizers.schedules.LearningRateSchedule,)),
+    (Sort.DATASET, (keras.utils.PyDataset,)),
+    (Sort.TFDATA, (tf.data.Dataset,)),
+    (Sort.RANDOM, (np.random.Generator, np.random.RandomState, random.Random)),
+    (Sort.MODULE, (types.ModuleType,)),
+    (Sort.CLASS, (type,)),
+    (Sort.LIST, (list, tuple, collections.deque)),
+    (Sort.DICT, (weakref.WeakValueDictionary, dict, types.MappingProxyType)),
+    (Sort.SET, (set, frozenset, weakref.WeakSet)),
+    (Sort.WEAK, (weakref.ReferenceType,)),
+    (Sort.FUNCTION, (types.FunctionType,)),
+    (Sort.METHOD, (types.MethodType,)),
+    (Sort.PARTIAL, (functools.partial,)),
+    (Sort.CACHE, (type(functools.lru_cache(len)),)),
+    (Sort.DESCRIPTOR, (staticmethod, classmethod, property, functools.cached_property)),
+    (Sort.CONTEXT, (contextvars.ContextVar,)),
+    (Sort.CELL, (types.CellType,)),
+    (Sort.ITERATOR, (types.CoroutineType,)),
+    (Sort.ARRAY, (np.ndarray,)),
+    (Sort.LEAF, (np.generic, np.dtype, np.ufunc, enum.Enum, Path)),
+    (Sort.LEAF, (keras.InputSpec, keras.KerasTensor, keras.DTypePolicy)),
+    (Sort.LEAF, (tf.Tensor, tf.Graph, tf.DType, tf.TypeSpec, tf.TensorShape)),
+    (Sort.OBJECT, (tf.Module,)),
+)
+"""Sorts by base; the first row with a base in a type's method resolution order counts."""
+_RANKED = {id(base): (rank, sort) for rank, (sort, bases) in enumerate(_BY_BASE) for base in bases}
 
 _OPAQUE = frozenset(
     {
@@ -177,20 +135,30 @@ _OPENED = frozenset(
 _HERE = str(Path(__file__).parents[1])
 
 
+def per_class(function: Callable[[type], _Result]) -> Callable[[type], _Result]:
+    """Cache the results of a function by the identity of a class, whose metaclass may define ``__eq__``."""
+    known: dict[int, tuple[type, _Result]] = {}
+
+    def cached(cls: type) -> _Result:
+        found = known.get(id(cls))
+        if found is None:
+            found = known[id(cls)] = (cls, function(cls))
+        return found[1]
+
+    return cached
+
+
 def sort_of(obj: object) -> Sort:
     """Return the sort of ``obj``."""
-    cls = type(obj)
-    known = _sorts.get(id(cls))
-    if known is not None:
-        return known[1]
-    sort = _classify(cls)
-    _sorts[id(cls)] = (cls, sort)
-    return sort
+    return _sort_of_class(type(obj))
 
 
-def _classify(cls: type) -> Sort:
+@per_class
+def _sort_of_class(cls: type) -> Sort:
     bases = type.__dict__["__mro__"].__get__(cls)
-    ranked = [_SORT_BY_BASE[id(base)] for base in bases if id(base) in _SORT_BY_BASE]
+    ranked = [_RANKED[id(base)] for base in bases if id(base) in _RANKED]
+    if any(cls is atom for atom in _ATOMS):
+        return Sort.LEAF
     if ranked:
         return min(ranked, key=lambda found: found[0])[1]
     module = module_of(cls)
@@ -256,40 +224,52 @@ def label_of(obj: Any, sort: Sort) -> str:
     return name.removesuffix(":0") if type(name) is str else ""
 
 
-_dicts: dict[int, tuple[type, Any, tuple[Any, ...], bool]] = {}
+_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
+
+
+@per_class
+def _storage(cls: type) -> tuple[Callable[[Any], Any] | None, dict[str, Any]]:
+    """Return the reader of ``__dict__`` of the objects of ``cls``, if they have one, and their slots."""
+    bases = type.__dict__["__mro__"].__get__(cls)
+    if threading.local in bases:
+        return lambda obj: threading.local.__getattribute__(obj, "__dict__"), {}
+    reader: Callable[[Any], Any] | None = None
+    slots: dict[str, Any] = {}
+    for base in bases:
+        own = type.__dict__["__dict__"].__get__(base)
+        found = own.get("__dict__")
+        if reader is None and type(found) in _MEMBERS:
+            reader = found.__get__
+        for name, member in own.items():
+            if type(member) is types.MemberDescriptorType and name != "__dict__":
+                slots.setdefault(name, member)
+    return reader, slots
 
 
 def may_have_fields(cls: type) -> bool:
     """Return whether objects of ``cls`` can have attributes."""
-    _, getter, slots, is_local = _known_fields(cls)
-    return getter is not None or bool(slots) or is_local
+    reader, slots = _storage(cls)
+    return reader is not None or bool(slots)
 
 
-def _known_fields(cls: type) -> tuple[type, Any, tuple[Any, ...], bool]:
-    known = _dicts.get(id(cls))
-    if known is None:
-        known = _dicts[id(cls)] = (cls, *_fields(cls), threading.local in cls.__mro__)
-    return known
+def own_dict(obj: Any) -> dict[str, Any] | None:
+    """Return the object's ``__dict__``, or None, without running the user's code."""
+    reader, _ = _storage(type(obj))
+    try:
+        found = None if reader is None else reader(obj)
+    except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
+        return None
+    return found if type(found) is dict else None
 
 
 def fields_of(obj: object) -> dict[str, Any]:
     """Return the attributes of ``obj`` itself, including slots, without running properties."""
-    _, getter, slots, is_local = _dicts.get(id(type(obj))) or _known_fields(type(obj))
-    fields: dict[str, Any] = {}
-    if is_local:
-        local: Any = obj
-        found = threading.local.__getattribute__(local, "__dict__")
-        fields = found if type(found) is dict else {}
-    elif getter is not None:
-        try:
-            found = getter.__get__(obj)
-        except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
-            found = None
-        fields = found if type(found) is dict else {}
+    fields = own_dict(obj)
+    _, slots = _storage(type(obj))
     if not slots:
-        return fields
-    fields = dict(fields)
-    for name, slot in slots:
+        return {} if fields is None else fields
+    fields = dict(fields or {})
+    for name, slot in slots.items():
         try:
             fields[name] = slot.__get__(obj)
         except AttributeError:
@@ -297,24 +277,32 @@ def fields_of(obj: object) -> dict[str, Any]:
     return fields
 
 
-_MEMBERS = (types.GetSetDescriptorType, types.MemberDescriptorType)
-_NO_SLOTS = frozenset({"__dict__", "__weakref__"})
+def set_field(obj: Any, name: str, value: Any) -> None:
+    """Set an attribute or slot of ``obj``, without running properties or ``__setattr__``."""
+    slot, own = _storage(type(obj))[1].get(name), own_dict(obj)
+    if slot is not None:
+        slot.__set__(obj, value)
+    elif own is not None:
+        own[name] = value
+    else:
+        object.__setattr__(obj, name, value)
 
 
-def _fields(cls: type) -> tuple[Any, tuple[Any, ...]]:
-    getter = None
-    slots = []
-    for base in type.__dict__["__mro__"].__get__(cls):
-        own = type.__dict__["__dict__"].__get__(base)
-        found = own.get("__dict__")
-        if getter is None and type(found) in _MEMBERS:
-            getter = found
-        slots += [
-            (name, member)
-            for name, member in own.items()
-            if type(member) is types.MemberDescriptorType and name not in _NO_SLOTS
-        ]
-    return getter, tuple(slots)
+def delete_field(obj: Any, name: str) -> None:
+    """Delete an attribute or slot of ``obj``, if it has it."""
+    own = own_dict(obj)
+    if own is not None and name in own:
+        del own[name]
+    elif name in fields_of(obj):
+        _storage(type(obj))[1][name].__delete__(obj)
+
+
+def list_in_wrapper(obj: object) -> list[Any] | None:
+    """Return the items in TensorFlow's wrapper of a list that is an attribute; None for other objects."""
+    if type(obj).__name__ != "ListWrapper":
+        return None
+    stored = fields_of(obj).get("_storage")
+    return stored if type(stored) is list else None
 
 
 def is_variable(value: object) -> bool:
@@ -348,58 +336,10 @@ def is_written_in_python(cls: type) -> bool:
 
 
 def is_plain_object(value: object) -> bool:
-    """Return whether the value's complete state is in its attributes.
-
-    This holds if all its classes are written in Python and not in a library: objects of libraries may
-    have locks, handles and caches.
-    """
+    """Return whether all classes of the value are the user's, in Python, so its state is in its attributes."""
     return is_written_in_python(type(value)) and not is_library_class(type(value))
 
 
 def tells_its_state(obj: object) -> bool:
     """Return whether ``obj`` has methods ``get_state`` and ``set_state``."""
     return callable(getattr(obj, "get_state", None)) and callable(getattr(obj, "set_state", None))
-
-
-def set_field(obj: Any, name: str, value: Any) -> None:
-    """Set an attribute or slot of ``obj``, without running properties or ``__setattr__``."""
-    own, member = own_dict(obj), _slot(type(obj), name)
-    if member is not None:
-        member.__set__(obj, value)
-    elif own is not None:
-        own[name] = value
-    else:
-        object.__setattr__(obj, name, value)
-
-
-def delete_field(obj: Any, name: str) -> None:
-    """Delete an attribute or slot of ``obj``, if it has it."""
-    own, member = own_dict(obj), _slot(type(obj), name)
-    if own is not None and name in own:
-        del own[name]
-    elif member is not None and name in fields_of(obj):
-        member.__delete__(obj)
-
-
-def list_in_wrapper(obj: object) -> list[Any] | None:
-    """Return the items in TensorFlow's wrapper of a list that is an attribute; None for other objects."""
-    if type(obj).__name__ != "ListWrapper":
-        return None
-    stored = fields_of(obj).get("_storage")
-    return stored if type(stored) is list else None
-
-
-def _slot(cls: type, name: str) -> Any:
-    found = (vars(base).get(name) for base in cls.__mro__)
-    return next((each for each in found if isinstance(each, types.MemberDescriptorType)), None)
-
-
-def own_dict(obj: Any) -> dict[str, Any] | None:
-    """Return the object's ``__dict__``, or None, without running the user's code."""
-    is_local = threading.local in type(obj).__mro__
-    get: Any = (threading.local if is_local else object).__getattribute__
-    try:
-        found = get(obj, "__dict__")
-    except AttributeError:
-        return None
-    return found if isinstance(found, dict) else None

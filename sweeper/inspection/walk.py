@@ -10,6 +10,7 @@ A visitor gets each object with its path, and returns the edges to follow, usual
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 import gc
@@ -22,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 
 from sweeper.inspection import keras_names
 from sweeper.inspection.code import (
@@ -84,14 +86,6 @@ class ObjectPath(NamedTuple):
     def noted(self, what: str) -> ObjectPath:
         """Return the path to a part without a name, which ``what`` describes."""
         return ObjectPath(f"{what} of {self._bare()}", phrase=True)
-
-    def closure(self, name: str) -> ObjectPath:
-        """Return the path to a variable of an enclosing function, or of a generator's frame."""
-        return self.noted(f"closure variable {name!r}")
-
-    def global_(self, name: str) -> ObjectPath:
-        """Return the path to a module variable that the function here uses."""
-        return self.noted(f"global variable {name!r}")
 
     def given(self, name: str) -> ObjectPath:
         """Return the path to an argument of the partial here."""
@@ -230,13 +224,11 @@ _OWN_LISTS = {
 BOOKKEEPING = frozenset().union(
     keras_names.CONNECTIONS,
     keras_names.REBUILT,
-    keras_names.PLAIN,
+    keras_names.OWN,
     keras_names.FUNCTIONS,
     {keras_names.OPTIMIZER, keras_names.VARIABLES, keras_names.LAYERS},
     keras_names.COMPILED,
-    keras_names.OPTIMIZER_STATE,
     keras_names.LISTS,
-    keras_names.GIVEN_TO_CALLBACKS,
 )
 """Names of Keras's own attributes, and of attributes whose objects have other paths for users."""
 
@@ -297,7 +289,9 @@ def _compiled(fields: dict[str, Any], path: ObjectPath) -> Iterator[Edge]:
 
 
 def _items_of(obj: Any) -> list[Any]:
-    """Return the items of a list, a tuple or a deque, without running code of its class."""
+    """Return the items of a list, a tuple, a deque or an array, without running code of its class."""
+    if isinstance(obj, np.ndarray):
+        return list(obj.flat) if obj.dtype == object else []
     kind: Any = next(base for base in (list, tuple, deque) if base in type(obj).__mro__)
     stored = list_in_wrapper(obj)
     return _taken(kind.__iter__(obj if stored is None else stored))
@@ -325,13 +319,9 @@ def _of_list(obj: Any, path: ObjectPath) -> Iterator[Edge]:
 
 
 def _of_dict(obj: Any, path: ObjectPath) -> Iterator[Edge]:
-    if weakref.WeakValueDictionary in type(obj).__mro__:
-        items: Iterable[tuple[Any, Any]] = weakref.WeakValueDictionary.items(obj)
-    elif type(obj) is types.MappingProxyType:
-        items = obj.items()
-    else:
-        items = dict.items(obj)
-    for key, value in _taken(items):
+    bases = (types.MappingProxyType, weakref.WeakValueDictionary, dict)
+    kind: Any = next(base for base in bases if base in type(obj).__mro__)
+    for key, value in _taken(kind.items(obj)):
         if type(value) not in PLAIN_TYPES:
             yield Edge(path.item(key, label_of(value, sort_of(value))), value)
         if type(key) not in PLAIN_TYPES:
@@ -345,17 +335,10 @@ def _of_set(obj: Any, path: ObjectPath) -> Iterator[Edge]:
             yield Edge(path.noted("an element"), item)
 
 
-def _of_array(array: Any, path: ObjectPath) -> Iterator[Edge]:
-    if array.dtype == object:
-        for index, item in enumerate(array.flat):
-            if type(item) not in PLAIN_TYPES:
-                yield Edge(path.item(index), item)
-
-
 def _of_function(function: Any, path: ObjectPath) -> Iterator[Edge]:
     """Yield the closure's cells, the defaults, and the attributes of a user's function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        yield Edge(path.closure(name), cell, How.USED)
+        yield Edge(path.noted(f"closure variable {name!r}"), cell, How.USED)
     for name, value in named_defaults(function).items():
         yield Edge(path.noted(f"default argument {name!r}"), value, How.USED)
     if is_users_module(function.__module__ or ""):
@@ -367,12 +350,12 @@ class UsedVariable(NamedTuple):
     """A variable of a module that a user's function loads or stores.
 
     Attributes:
-        module: The module, or its dictionary if the module does not exist any more.
+        variables: The variables of the module.
         name: Name of the variable.
         alias: Name of another module in the function; empty for the function's own module.
     """
 
-    module: Any
+    variables: dict[str, Any]
     name: str
     alias: str = ""
 
@@ -382,8 +365,6 @@ def variables_used(function: Any) -> list[UsedVariable]:
     if not is_users_module(function.__module__ or ""):
         return []
     namespace = function.__globals__
-    own = sys.modules.get(namespace.get("__name__", ""))
-    module = own if own is not None and vars(own) is namespace else namespace
     names = names_in(function)
     modules = {name: sys.modules.get(name) for name in sorted(imported_modules(function))}
     found = []
@@ -391,19 +372,18 @@ def variables_used(function: Any) -> list[UsedVariable]:
         if isinstance(value, types.ModuleType):
             modules[name] = value
         else:
-            found.append(UsedVariable(module, name))
+            found.append(UsedVariable(namespace, name))
     for alias, other in modules.items():
         if other is not None and is_users_module(other.__name__):
-            found += [UsedVariable(other, name, alias) for name in vars(other) if name in names]
-    return found + [UsedVariable(module, name) for name in sorted(stored_globals(function))]
+            found += [
+                UsedVariable(vars(other), name, alias) for name in vars(other) if name in names
+            ]
+    return found + [UsedVariable(namespace, name) for name in sorted(stored_globals(function))]
 
 
 def _of_cell(cell: Any, path: ObjectPath) -> Iterator[Edge]:
-    try:
+    with contextlib.suppress(ValueError):  # the variable is not assigned yet
         yield Edge(path, cell.cell_contents)
-    except ValueError:
-        # The variable is not assigned yet.
-        return
 
 
 def _of_method(method: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -434,20 +414,9 @@ def _of_cache(cache: Any, path: ObjectPath) -> Iterator[Edge]:
     yield from (Edge(path.noted("cache"), value) for value in cached_values(cache))
 
 
-def _of_weak(reference: Any, path: ObjectPath) -> Iterator[Edge]:
-    yield Edge(path, weakref.ReferenceType.__call__(reference))
-
-
-def _of_context(variable: Any, path: ObjectPath) -> Iterator[Edge]:
-    yield Edge(path, variable.get(None))
-
-
 def _of_wrapped(obj: Any, path: ObjectPath) -> Iterator[Edge]:
-    try:
+    with contextlib.suppress(AttributeError):  # it wraps nothing
         yield Edge(path, object.__getattribute__(obj, "__wrapped__"))
-    except AttributeError:
-        # An object of the wrapper library that wraps nothing.
-        return
 
 
 def _of_descriptor(obj: Any, path: ObjectPath) -> Iterator[Edge]:
@@ -466,7 +435,7 @@ def _of_iterator(iterator: Any, path: ObjectPath) -> Iterator[Edge]:
     frame = frame_of(iterator) if type(iterator) in _FRAMED else None
     if frame is not None:
         for name, value in list(frame.f_locals.items()):
-            yield Edge(path.closure(name), value)
+            yield Edge(path.noted(f"closure variable {name!r}"), value)
     elif is_users_class(type(iterator)):
         yield from _of_object(iterator, path)
     else:
@@ -495,10 +464,10 @@ def _of_tfdata(dataset: Any, path: ObjectPath) -> Iterator[Edge]:
 
 
 _OTHERS: dict[Sort, Callable[[Any, ObjectPath], Iterator[Edge]]] = {
-    Sort.ARRAY: _of_array,
+    Sort.ARRAY: _of_list,
     Sort.CACHE: _of_cache,
     Sort.CELL: _of_cell,
-    Sort.CONTEXT: _of_context,
+    Sort.CONTEXT: lambda variable, path: iter([Edge(path, variable.get(None))]),
     Sort.DESCRIPTOR: _of_descriptor,
     Sort.DICT: _of_dict,
     Sort.FUNCTION: _of_function,
@@ -510,6 +479,6 @@ _OTHERS: dict[Sort, Callable[[Any, ObjectPath], Iterator[Edge]]] = {
     Sort.SEEDS: _of_seeds,
     Sort.SET: _of_set,
     Sort.TFDATA: _of_tfdata,
-    Sort.WEAK: _of_weak,
+    Sort.WEAK: lambda ref, path: iter([Edge(path, weakref.ReferenceType.__call__(ref))]),
     Sort.WRAPPED: _of_wrapped,
 }

@@ -7,10 +7,9 @@ without its ``__setattr__``.
 
 from __future__ import annotations
 
-import base64
 import random
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,15 +17,17 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.inspection.sorts import set_field
-from sweeper.train.codec.form import LEAVES, TAG, Json, UnplaceableError, find_named, take_array
+from sweeper.train.codec.form import (
+    LEAVES,
+    TAG,
+    Json,
+    UnplaceableError,
+    base_of,
+    find_named,
+    take_array,
+)
 
 _BIT_GENERATORS = frozenset({"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"})
-_DICTS: Mapping[str, Any] = {
-    "dict": dict,
-    "OrderedDict": OrderedDict,
-    "Counter": Counter,
-    "defaultdict": defaultdict,
-}
 
 
 def decode(encoded: Json, tensors: Mapping[str, Any]) -> Any:
@@ -76,7 +77,7 @@ class Decoder:
 
     def class_of(self, node: Json) -> Any:
         """Return the class of the object of ``node``."""
-        cls = None if isinstance(node["class"], str) else self.decode(node["class"])
+        cls = self.decode(node["class"])
         if not isinstance(cls, type):
             msg = f"{node['class']} was a class when the checkpoint was written, and is {cls!r} now"
             raise UnplaceableError(msg)
@@ -97,32 +98,24 @@ class Decoder:
         """Return the class of a container that is not Python's own; None for Python's."""
         return self.class_of(node) if "class" in node else None
 
-    def _dict(self, node: Json) -> Any:
-        base, cls = _DICTS[node[TAG]], self.container_class(node)
-        made = self.keep(node, base() if cls is None else base.__new__(cls))
-        if node[TAG] == "defaultdict":
-            made.default_factory = self.decode(node["factory"])
-        put: Any = OrderedDict.__setitem__ if isinstance(made, OrderedDict) else dict.__setitem__
-        for key, item in node["v"]:
-            put(made, self.decode(key), self.decode(item))
+    def _container(self, node: Json) -> Any:
+        cls = self.container_class(node) or {"dict": dict, "list": list, "deque": deque}[node[TAG]]
+        base: Any = base_of(cls)
+        made = self.keep(node, base.__new__(cls))
+        base.__init__(made, *([(), node["maxlen"]] if base is deque else []))
+        if node[TAG] == "dict":
+            for key, item in node["v"]:
+                base.__setitem__(made, self.decode(key), self.decode(item))
+        else:
+            base.extend(made, self.ordered(node))
         return self.with_attributes(made, node.get("attributes", {}))
 
-    def _sequence(self, node: Json) -> Any:
-        base: Any = {"list": list, "set": set, "deque": deque}[node[TAG]]
-        cls = self.container_class(node)
-        limit = node.get("maxlen")
-        made = base.__new__(base if cls is None else cls)
-        base.__init__(made, *([(), limit] if base is deque else []))
-        self.keep(node, made)
-        (set.update if base is set else base.extend)(made, self.ordered(node, "v"))
-        return self.with_attributes(made, node.get("attributes", {}))
-
-    def ordered(self, node: Json, key: str) -> list[Any]:
-        """Return the items under ``key``, or in an array."""
+    def ordered(self, node: Json) -> list[Any]:
+        """Return the items of a sequence, which may be in an array."""
         if "packed" in node:
             packed: list[Any] = take_array(node["packed"], self.tensors).tolist()
             return packed
-        return [self.decode(each) for each in node[key]]
+        return [self.decode(each) for each in node["v"]]
 
     def with_attributes(self, made: Any, attributes: Mapping[str, Json]) -> Any:
         """Set the attributes of ``made``, and return it."""
@@ -137,13 +130,6 @@ class Decoder:
 
     def _array(self, node: Json) -> Any:
         return np.array(take_array(node, self.tensors), order=node.get("order", "C"))
-
-    def _objects(self, node: Json) -> Any:
-        made = self.keep(node, np.empty(tuple(node["shape"]), object))
-        flat = made.reshape(-1)
-        for index, each in enumerate(node["v"]):
-            flat[index] = self.decode(each)
-        return made
 
     def _tensor(self, node: Json) -> Any:
         return tf.convert_to_tensor(take_array(node, self.tensors))
@@ -180,17 +166,15 @@ def set_state_of_generator(generator: Any, state: Any) -> None:
 
 
 Decoder.readers = {
-    **dict.fromkeys(_DICTS, Decoder._dict),
-    **dict.fromkeys(("list", "set", "deque"), Decoder._sequence),
+    **dict.fromkeys(("dict", "list", "deque"), Decoder._container),
     **dict.fromkeys(("Generator", "RandomState", "Random"), Decoder._generator),
-    **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]].decode(node["v"])),
+    **dict.fromkeys(LEAVES, lambda _, node: LEAVES[node[TAG]][2](node["v"])),
     "array": Decoder._array,
-    "bytearray": lambda _, node: bytearray(base64.b64decode(node["v"])),
     "enum": lambda d, node: d.class_of(node)[node["v"]],
-    "frozenset": lambda d, node: frozenset(d.ordered(node, "v")),
+    "frozenset": lambda d, node: frozenset(d.ordered(node)),
     "named": Decoder._named,
     "object": Decoder._object,
-    "objects": Decoder._objects,
+    "set": lambda _, __: set(),
     "same": Decoder._same,
     "scalar": lambda d, node: take_array(node, d.tensors)[()],
     "tensor": Decoder._tensor,

@@ -10,29 +10,34 @@ from __future__ import annotations
 import enum
 import random
 import types
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import UncapturableError
 from sweeper.inspection import keras_names
-from sweeper.inspection.sorts import class_name, fields_of, is_written_in_python, module_of
+from sweeper.inspection.sorts import (
+    class_name,
+    fields_of,
+    framework_variables,
+    is_written_in_python,
+    module_of,
+)
 from sweeper.train.codec.form import (
+    OBJECT_ARRAY,
     TAG,
     Json,
     NotPlainError,
     Tensors,
+    base_of,
     leaf_of,
     name_of,
     put_array,
-    text_of,
 )
 
-_CONTAINERS = (OrderedDict, Counter, defaultdict, dict, list, deque, set)
 _OPEN = (types.SimpleNamespace,)
 """Classes written in C whose objects have only attributes."""
 
@@ -50,13 +55,7 @@ def encode(value: Any, path: str, tensors: Tensors) -> Json:
 
 
 def encode_own_state(encoder: Encoder, obj: Any, shown: str, path: str) -> Json:
-    """Return the result of ``obj.get_state()`` as JSON.
-
-    Args:
-        encoder: Encoder of the capture.
-        obj: An object with a method ``get_state``.
-        shown: The object, for errors.
-        path: See `Encoder.encode`.
+    """Return the result of ``obj.get_state()`` as JSON; ``shown`` names the object.
 
     Raises:
         UncapturableError: Something in the result has no plain form.
@@ -90,11 +89,7 @@ class Encoder:
         """References to encoded objects, so that their ids are not reused."""
 
     def encode(self, value: Any, path: str) -> Json:
-        """Return ``value`` as JSON.
-
-        Args:
-            value: Anything.
-            path: Path for errors and names of tensors, such as ``callbacks/0/state``.
+        """Return ``value`` as JSON; ``path``, such as ``callbacks/0/state``, is for errors and tensors.
 
         Raises:
             NotPlainError: Something in it has no plain form.
@@ -127,7 +122,10 @@ class Encoder:
             named = {} if type(value) is tuple else {"class": self._class(type(value), path)}
             return {TAG: "tuple", "v": parts, **named}
         if isinstance(value, frozenset):
-            return {TAG: "frozenset", "v": self._members(value, path)}
+            self._refuse_set(value, path)
+            return {TAG: "frozenset", "v": self._items([*value], path)}
+        if isinstance(value, type):
+            return self._class(value, path)
         if isinstance(value, np.generic):
             return {TAG: "scalar", **self._array(np.asarray(value), path)}
         if isinstance(value, tf.Tensor) and hasattr(value, "numpy"):
@@ -138,10 +136,11 @@ class Encoder:
         """Encode an object that can be shared into ``node``."""
         if isinstance(value, np.ndarray):
             self._fill_array(node, value, path)
-        elif isinstance(value, _CONTAINERS):
+        elif isinstance(value, dict | list | deque):
             self._fill_container(node, value, path)
-        elif type(value) is bytearray:
-            node.update({TAG: "bytearray", "v": text_of(value)})
+        elif isinstance(value, set):
+            self._refuse_set(value, path)
+            node[TAG] = "set"
         elif isinstance(value, np.random.Generator) or type(value) in _GENERATORS:
             state = self.encode(state_of_generator(value), f"{path}/state")
             seeds = seeds_of(value)
@@ -153,15 +152,11 @@ class Encoder:
             self._fill_object(node, value, path)
 
     def _fill_object(self, node: dict[str, Json], value: Any, path: str) -> None:
-        """Encode an object whose state is only in its attributes.
-
-        Raises:
-            NotPlainError: It has other state, or its class cannot be found by name.
-        """
+        """Encode an object whose state is only in its attributes."""
         cls = type(value)
         if not is_written_in_python(cls) and cls not in _OPEN:
             raise NotPlainError(path, value)
-        if isinstance(value, keras.layers.Layer | keras.optimizers.Optimizer | tf.Module):
+        if framework_variables(value) is not None:
             reason = f"a {class_name(cls)} made during training; make it in the factory"
             raise NotPlainError(path, value, reason)
         if module_of(cls).partition(".")[0] in ("keras", "tensorflow"):
@@ -170,6 +165,8 @@ class Encoder:
         node["v"] = self._attributes(value, path)
 
     def _fill_array(self, node: dict[str, Json], value: Any, path: str) -> None:
+        if value.dtype == object:
+            raise NotPlainError(path, value, *OBJECT_ARRAY)
         owner = owner_of(value)
         for where, other in self._copied.setdefault(id(owner), []):
             if np.may_share_memory(value, other) and value.flags.writeable:
@@ -177,31 +174,24 @@ class Encoder:
                 raise NotPlainError(path, value, reason)
         self._copied[id(owner)].append((path, value))
         self._alive.append(owner)
-        if value.dtype == object:
-            node.update({TAG: "objects", "shape": list(value.shape)})
-            node["v"] = self._items(list(value.ravel()), path)
-            return
         node.update({TAG: "array", **self._array(value, path)})
         if value.flags.f_contiguous and not value.flags.c_contiguous:
             node["order"] = "F"
 
     def _fill_container(self, node: dict[str, Json], value: Any, path: str) -> None:
-        kind: Any = next(each for each in _CONTAINERS if isinstance(value, each))
-        node[TAG] = kind.__name__
+        kind: Any = base_of(type(value))
+        node[TAG] = next(each.__name__ for each in (dict, list, deque) if issubclass(kind, each))
         if "keras" in module_of(type(value)):
             self._fill_tracked(node, value)
-        elif type(value) is not kind:
+        elif type(value) not in (dict, list, deque):
             node["class"] = self._class(type(value), path)
             node["attributes"] = self._attributes(value, path)
-        if isinstance(value, defaultdict):
-            node["factory"] = self._factory(value.default_factory, path)
         if isinstance(value, deque):
             node["maxlen"] = value.maxlen
         if isinstance(value, dict):
             node["v"] = self._pairs(list(kind.items(value)), path)
         else:
-            written = self._ordered(value, list(kind.__iter__(value)), path)
-            node.update({"v" if name == "values" else name: each for name, each in written.items()})
+            node.update(self._ordered(list(kind.__iter__(value)), path))
 
     def _fill_tracked(self, node: dict[str, Json], value: Any) -> None:
         """Encode the kind of a Keras container; nothing in this class."""
@@ -216,30 +206,23 @@ class Encoder:
     def _items(self, values: Sequence[Any], path: str) -> list[Json]:
         return [self.encode(each, f"{path}[{index}]") for index, each in enumerate(values)]
 
-    def _ordered(self, obj: Any, values: list[Any], path: str) -> dict[str, Json]:
-        """Return the items of ``obj``, or an array if they are many numbers of one type."""
-        if isinstance(obj, set):
-            return {"values": self._members(obj, path)}
+    def _ordered(self, values: list[Any], path: str) -> dict[str, Json]:
+        """Return the values, or an array if they are many numbers of one type."""
         kinds = set(map(type, values)) if len(values) >= _MANY else set()
         if kinds == {float}:
             return {"packed": self._array(np.array(values, np.float64), path)}
         if kinds == {int} and all(-(1 << 62) < v < 1 << 62 for v in values):
             return {"packed": self._array(np.array(values, np.int64), path)}
-        return {"values": self._items(values, path)}
+        return {"v": self._items(values, path)}
 
-    def _members(self, obj: set[Any] | frozenset[Any], path: str) -> list[Json]:
-        """Return the members of a new empty set, or of a frozenset of at most one.
+    def _refuse_set(self, obj: set[Any] | frozenset[Any], path: str) -> None:
+        """Refuse a set, but for a new empty one and a frozenset of at most one member.
 
         The order of other sets depends on the hash table, which no API shows or restores.
-
-        Raises:
-            NotPlainError: It is another set.
         """
-        if type(obj) is set and set.__sizeof__(obj) == _NEW_SET and not obj:
-            return []
-        if type(obj) is frozenset and len(obj) <= 1:
-            return self._items([*obj], path)
-        raise NotPlainError(path, obj, *SETS)
+        new = type(obj) is set and set.__sizeof__(obj) == _NEW_SET and not obj
+        if not new and not (type(obj) is frozenset and len(obj) <= 1):
+            raise NotPlainError(path, obj, *SETS)
 
     def _attributes(self, value: Any, path: str) -> dict[str, Json]:
         return {
@@ -252,11 +235,6 @@ class Encoder:
         return self._named(
             cls, path, f"a {class_name(cls)}, whose class cannot be found by its name"
         )
-
-    def _factory(self, factory: Any, path: str) -> Json:
-        if factory is None or isinstance(factory, type):
-            return None if factory is None else self._class(factory, path)
-        raise NotPlainError(path, factory, f"a defaultdict of {factory!r}")
 
     def _named(self, obj: Any, path: str, otherwise: str) -> Json:
         name = name_of(obj)

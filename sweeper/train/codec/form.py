@@ -20,9 +20,10 @@ import struct
 import sys
 import types
 import uuid
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -108,6 +109,16 @@ def find_named(name: str) -> Any:
     return found if isinstance(found, type) or callable(found) else None
 
 
+OBJECT_ARRAY = ("an array of Python objects", "keep a list")
+"""Description of such an array in a refusal, and what to use instead."""
+
+
+def base_of(cls: type) -> type:
+    """Return the built-in class whose methods read and write a container of ``cls``."""
+    bases = (OrderedDict, defaultdict, dict, list, deque)
+    return next(base for base in bases if issubclass(cls, base))
+
+
 def put_array(array: Any, tensors: Tensors, key: str) -> Json:
     """Put a copy of ``array`` into ``tensors`` and return its node; text, dates and records as a ``.npy`` file.
 
@@ -116,7 +127,7 @@ def put_array(array: Any, tensors: Tensors, key: str) -> Json:
     """
     plain = np.array(array, copy=True, order="C").view(np.ndarray)
     if plain.dtype.hasobject:
-        raise NotPlainError(key, array, "an array of Python objects")
+        raise NotPlainError(key, array, *OBJECT_ARRAY)
     if plain.dtype.kind in "SUMm" or issubclass(plain.dtype.type, np.void):
         # Padding between the fields of a record is undefined, and assignment does not copy it.
         filled = np.zeros(plain.shape, plain.dtype)
@@ -199,21 +210,7 @@ _COMPARED: dict[type, Callable[[Any, Any], bool]] = {
 }
 
 
-class Leaf(NamedTuple):
-    """Form of the leaves of a class in JSON.
-
-    Attributes:
-        classes: The classes, subclasses not included, except for NumPy's dtypes.
-        encode: Returns a JSON value.
-        decode: Returns the inverse.
-    """
-
-    classes: tuple[type, ...]
-    encode: Callable[[Any], Json]
-    decode: Callable[[Json], Any]
-
-
-def text_of(value: bytes | bytearray) -> str:
+def _text_of(value: bytes) -> str:
     """Return bytes as text."""
     return base64.b64encode(value).decode()
 
@@ -222,28 +219,33 @@ def _span(value: Any) -> list[Any]:
     return [value.start, value.stop, value.step]
 
 
-LEAVES: Mapping[str, Leaf] = {
-    "Decimal": Leaf((decimal.Decimal,), str, decimal.Decimal),
-    "Fraction": Leaf((fractions.Fraction,), str, fractions.Fraction),
-    "UUID": Leaf((uuid.UUID,), str, uuid.UUID),
-    "bytes": Leaf((bytes,), text_of, base64.b64decode),
-    "complex": Leaf((complex,), lambda v: [v.real, v.imag], lambda v: complex(*v)),
-    "date": Leaf((dt.date,), dt.date.isoformat, dt.date.fromisoformat),
-    "datetime": Leaf((dt.datetime,), dt.datetime.isoformat, dt.datetime.fromisoformat),
-    "dtype": Leaf((np.dtype,), lambda v: v.name, np.dtype),
-    "path": Leaf((type(Path()),), str, Path),
-    "pattern": Leaf((re.Pattern,), lambda v: [v.pattern, v.flags], lambda v: re.compile(*v)),
-    "range": Leaf((range,), _span, lambda v: range(*v)),
-    "slice": Leaf((slice,), _span, lambda v: slice(*v)),
-    "tf dtype": Leaf((tf.DType,), lambda v: v.name, tf.as_dtype),
-    "time": Leaf((dt.time,), dt.time.isoformat, dt.time.fromisoformat),
-    "timedelta": Leaf(
-        (dt.timedelta,), lambda v: [v.days, v.seconds, v.microseconds], lambda v: dt.timedelta(*v)
+LEAVES: Mapping[str, tuple[type, Callable[[Any], Json], Callable[[Json], Any]]] = {
+    "Decimal": (decimal.Decimal, str, decimal.Decimal),
+    "Fraction": (fractions.Fraction, str, fractions.Fraction),
+    "UUID": (uuid.UUID, str, uuid.UUID),
+    "bytes": (bytes, _text_of, base64.b64decode),
+    "complex": (complex, lambda v: [v.real, v.imag], lambda v: complex(*v)),
+    "date": (dt.date, dt.date.isoformat, dt.date.fromisoformat),
+    "datetime": (dt.datetime, dt.datetime.isoformat, dt.datetime.fromisoformat),
+    "dtype": (np.dtype, lambda v: v.name, np.dtype),
+    "path": (type(Path()), str, Path),
+    "pattern": (re.Pattern, lambda v: [v.pattern, v.flags], lambda v: re.compile(*v)),
+    "range": (range, _span, lambda v: range(*v)),
+    "slice": (slice, _span, lambda v: slice(*v)),
+    "tf dtype": (tf.DType, lambda v: v.name, tf.as_dtype),
+    "time": (dt.time, dt.time.isoformat, dt.time.fromisoformat),
+    "timedelta": (
+        dt.timedelta,
+        lambda v: [v.days, v.seconds, v.microseconds],
+        lambda v: dt.timedelta(*v),
     ),
 }
-"""Forms of leaves by the tags of their nodes."""
+"""Leaves by the tags of their nodes: class, encoder to JSON, and decoder.
 
-_TAGS = {cls: tag for tag, leaf in LEAVES.items() for cls in leaf.classes}
+Subclasses are not included, except for NumPy's dtypes.
+"""
+
+_TAGS = {cls: tag for tag, (cls, _, _) in LEAVES.items()}
 
 PLAIN = frozenset(
     {
@@ -263,4 +265,4 @@ def leaf_of(value: Any) -> Json:
         return None
     if tag == "pattern" and not isinstance(value.pattern, str):
         return None
-    return {TAG: tag, "v": LEAVES[tag].encode(value)}
+    return {TAG: tag, "v": LEAVES[tag][1](value)}

@@ -9,6 +9,8 @@ their state.
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,22 +20,17 @@ import numpy as np
 import tensorflow as tf
 from keras.src.utils import tracking
 
-from sweeper.inspection.sorts import fields_of
+from sweeper.inspection.sorts import class_name, fields_of
 from sweeper.train.codec import TAG, Decoder, Encoder, Json, NotPlainError, Tensors, replicas_of
 from sweeper.train.codec.encoder import owner_of
 from sweeper.train.codec.form import MISSING, UnplaceableError, same
 from sweeper.train.codec.replicas import refuse_replicated
-from sweeper.train.userstate.foreign import (
-    is_output,
-    put_output,
-    take_output,
-)
 from sweeper.train.userstate.holders import KEYED, NAMED, Holder, Structure
-from sweeper.train.userstate.refused import kind_of
+from sweeper.train.userstate.refused import is_of_tqdm, is_output, kind_of
 from sweeper.train.userstate.values import Value
 from sweeper.train.userstate.walk import Node
 
-_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, np.ufunc)
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType, np.ufunc)
 _VARIABLES = (keras.Variable, tf.Variable)
 
 
@@ -41,8 +38,7 @@ class UserEncoder(Encoder):
     """Encoder of the changed holders, for one capture.
 
     Args:
-        tensors: Receives the arrays.
-        prefix: Prefix of the names of arrays.
+        tensors, prefix: As of `Encoder`.
         nodes: Objects that existed when training began, by identity.
         covered: Returns the ids of the variables that other components capture.
         exempt: Ids of objects that only write.
@@ -64,11 +60,7 @@ class UserEncoder(Encoder):
         self._trackers: dict[int, str] | None = None
 
     def holder(self, holder: Holder) -> Json:
-        """Return the encoded contents of a changed holder.
-
-        Raises:
-            NotPlainError: A value in it cannot be encoded.
-        """
+        """Return the encoded contents of a changed holder."""
         path = holder.path
         if isinstance(holder, Value):
             return {"value": holder.capture(self._tensors, f"{self._prefix}/{path}")}
@@ -78,7 +70,9 @@ class UserEncoder(Encoder):
         if holder.shape == KEYED:
             return {"items": self._pairs(list(zip(keys, values, strict=True)), path)}
         if holder.shape != NAMED:
-            return self._ordered(holder.obj, values, path)
+            if isinstance(holder.obj, set):
+                self._refuse_set(holder.obj, path)
+            return self._ordered(values, path)
         began = dict(zip(holder.keys, holder.values, strict=True))
         written = {
             name: self.encode(value, path_in(holder, name))
@@ -105,18 +99,18 @@ class UserEncoder(Encoder):
         if isinstance(value, types.MethodType):
             owner = self.encode(value.__self__, path)
             return {TAG: "method", "self": owner, "name": value.__func__.__name__}
-        if isinstance(value, _NAMED):
-            kind = "class" if isinstance(value, type) else "function"
+        if isinstance(value, _FUNCTIONS):
             name = getattr(value, "__qualname__", value)
-            return self._named(value, path, f"the {kind} {name!r}, which was made during training")
+            return self._named(
+                value, path, f"the function {name!r}, which was made during training"
+            )
         return super()._immutable(value, path)
 
-    def _class(self, cls: type, path: str) -> Json:
-        node = self._nodes.get(id(cls))
-        return super()._class(cls, path) if node is None else {TAG: "ref", "v": node.path}
-
-    def _factory(self, factory: Any, path: str) -> Json:
-        return self.encode(factory, path)
+    def _named(self, obj: Any, path: str, otherwise: str) -> Json:
+        node = self._nodes.get(id(obj))
+        if node is not None:
+            return {TAG: "ref", "v": node.path}
+        return super()._named(obj, path, otherwise)
 
     def _fill_array(self, node: dict[str, Json], value: Any, path: str) -> None:
         owner = owner_of(value)
@@ -145,7 +139,7 @@ class UserEncoder(Encoder):
     def _state(self, value: Any, path: str) -> Json:
         """Return the node of an object that can be created from its state, or None."""
         if is_output(value):
-            return put_output(value, path, lambda cls: self._class(cls, path))
+            return self._output(value, path)
         refused = kind_of(value)
         if refused is not None:
             raise NotPlainError(path, value, refused.what, refused.advice)
@@ -154,19 +148,28 @@ class UserEncoder(Encoder):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
             shown = {"trainable": bool(value.trainable), "name": str(value.name).partition(":")[0]}
             return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **shown}
-        if isinstance(value, keras.random.SeedGenerator):
-            return {TAG: "seeds", "v": self._tensor(value.state, path)}
-        if isinstance(value, tf.random.Generator):
-            algorithm = int(value.algorithm)
-            return {TAG: "tf generator", "v": self._tensor(value.state, path), "is": algorithm}
-        if isinstance(value, keras.metrics.Metric) and type(value).__module__.startswith("keras."):
-            parts = [self._tensor(variable, path) for variable in value.variables]
-            config = self.encode(value.get_config(), path)
-            return {TAG: "metric", "class": type(value).__name__, "config": config, "v": parts}
         if isinstance(value, functools.partial):
             parts = [self.encode(e, path) for e in (value.func, value.args, dict(value.keywords))]
             return {TAG: "partial", "v": parts}
         return None
+
+    def _output(self, value: Any, path: str) -> Json:
+        """Encode a progress bar or a logger made during training: its settings, not its output."""
+        cls = type(value)
+        if cls is logging.Logger and logging.getLogger(value.name) is value:
+            return {TAG: "logger", "v": value.name}
+        if cls is keras.utils.Progbar:
+            shown = {"target": value.target, "unit_name": value.unit_name, "verbose": value.verbose}
+            shown["stateful_metrics"] = sorted(value.stateful_metrics)
+        elif is_of_tqdm(cls) and value.iterable is None:
+            names = ("total", "unit", "leave", "disable")
+            shown = {name: getattr(value, name, None) for name in names}
+            shown["initial"] = getattr(value, "n", 0)
+            shown["desc"] = (getattr(value, "desc", None) or "").removesuffix(": ") or None
+        else:
+            what = f"a {class_name(cls)} made during training; make it in the factory"
+            raise NotPlainError(path, value, what)
+        return {TAG: "bar", "class": self._class(cls, path), "v": shown}
 
     def _tensor(self, variable: Any, path: str) -> str:
         key = self._key(path)
@@ -217,7 +220,7 @@ class UserDecoder(Decoder):
                 [_or_present(item, present.get(key)) for key, item in pairs],
             )
         else:
-            values, there = self.ordered(saved, "values"), holder.read()[1]
+            values, there = self.ordered(saved), holder.read()[1]
             there += [None] * (len(values) - len(there))
             values = [_or_present(*pair) for pair in zip(values, there, strict=False)]
             holder.write([], values)
@@ -240,10 +243,9 @@ class UserDecoder(Decoder):
 
     def _method(self, node: Json) -> Any:
         owner = self.decode(node["self"])
-        for base in type(owner).__mro__:
-            found = base.__dict__.get(node["name"])
-            if isinstance(found, types.FunctionType):
-                return types.MethodType(found, owner)
+        found = inspect.getattr_static(type(owner), node["name"], None)
+        if isinstance(found, types.FunctionType):
+            return types.MethodType(found, owner)
         msg = (
             f"it contains the method {node['name']!r} of a {type(owner).__qualname__}, which does "
             "not exist now"
@@ -265,20 +267,12 @@ class UserDecoder(Decoder):
             return keras.Variable(value, dtype=np.dtype(value.dtype).name, trainable=trained)
         return tf.Variable(value, trainable=trained, name=node["name"])
 
-    def _seeds(self, node: Json) -> Any:
-        made = keras.random.SeedGenerator(0)
-        made.state.assign(self.tensors[node["v"]])
-        return made
-
-    def _metric(self, node: Json) -> Any:
-        cls = getattr(keras.metrics, node["class"], None)
-        if cls is None:
-            msg = f"it contains a metric {node['class']}, which Keras does not have now"
+    def _bar(self, node: Json) -> Any:
+        cls = self.class_of(node)
+        if cls is not keras.utils.Progbar and not is_of_tqdm(cls):
+            msg = f"it contains a progress bar, and {cls.__name__} is not one now"
             raise UnplaceableError(msg)
-        made = cls.from_config(self.decode(node["config"]))
-        for variable, key in zip(made.variables, node["v"], strict=True):
-            variable.assign(self.tensors[key])
-        return made
+        return cls(**node["v"])
 
     def _partial(self, node: Json) -> Any:
         function, arguments, keywords = (self.decode(each) for each in node["v"])
@@ -296,17 +290,13 @@ _TRACKED: Mapping[str, Any] = {
 
 UserDecoder.readers = {
     **Decoder.readers,
-    **dict.fromkeys(("bar", "logger", "progress"), lambda d, node: take_output(node, d.decode)),
+    "bar": UserDecoder._bar,
+    "logger": lambda _, node: logging.getLogger(node["v"]),
     "kept": lambda _, __: _KEPT,
     "method": UserDecoder._method,
-    "metric": UserDecoder._metric,
     "nothing": lambda _, __: MISSING,
     "partial": UserDecoder._partial,
     "ref": lambda d, node: d.object_at(node["v"]),
-    "seeds": UserDecoder._seeds,
-    "tf generator": lambda d, node: tf.random.Generator.from_state(
-        d.tensors[node["v"]], alg=node["is"]
-    ),
     "variable": UserDecoder._variable,
     "view": UserDecoder._view,
 }

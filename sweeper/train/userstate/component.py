@@ -7,10 +7,10 @@ captured objects, and resets others that have changed in the new process before 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import keras
@@ -18,11 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from sweeper.errors import RestoreError, UncapturableError
-from sweeper.inspection.code import (
-    closure_of,
-    globals_of,
-    names_in,
-)
+from sweeper.inspection.code import closure_of, globals_of, names_in
 from sweeper.inspection.sorts import class_name, fields_of, framework_variables, is_users_module
 from sweeper.inspection.walk import MOST, ObjectPath
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError
@@ -30,7 +26,7 @@ from sweeper.train.codec.form import MISSING, same
 from sweeper.train.component import Component
 from sweeper.train.randomness.generators import global_seed_generator
 from sweeper.train.userstate.codec import UserDecoder, UserEncoder
-from sweeper.train.userstate.holders import NAMED, Holder, ModuleVariables, Structure
+from sweeper.train.userstate.holders import NAMED, Holder, MappingVariables, Structure
 from sweeper.train.userstate.left_out import LeftOut
 from sweeper.train.userstate.values import Cache, Value, Variable
 from sweeper.train.userstate.walk import Node, Roots, Walk
@@ -71,16 +67,20 @@ class UserState(Component):
         self._holders: list[Holder] = []
         self._of_data: dict[str, set[int]] = {}
         self._ahead: dict[str, set[int]] = {}
-        self._baked = BakedFunctions()
+        self._behind: dict[str, tuple[set[int], set[tuple[int, str]]]] = {}
+        """Ids of the objects that the function of a cache leads to, and the module variables that it uses."""
+        self._baked: list[tuple[Any, dict[str, Any]]] = []
+        """Functions that were traced during training, with the Python values that they read."""
         self._unbuilt: list[Node] = []
         """Layers, optimizers and metrics that create their variables when they are first used."""
         self.in_flight: Callable[[], frozenset[str]] = frozenset
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
     def begin(self) -> None:
-        self._begin()
+        self._begun()
 
-    def _begin(self) -> Walk:
+    def _begun(self) -> Walk:
+        """Record everything that the user's code reaches."""
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
         self._of_data = {use: walk.visit(roots) for use, roots in self._roots.by_use().items()}
@@ -95,8 +95,13 @@ class UserState(Component):
             if use in self._roots.read_ahead
         }
         exempt = self._roots.ids_exempt()
-        nodes = walk.nodes.values()
+        nodes = list(walk.nodes.values())
         self._unbuilt = [n for n in nodes if _is_unbuilt(n.obj) and id(n.obj) not in exempt]
+        for node in nodes:
+            if isinstance(node.holder, Cache):
+                used: set[tuple[int, str]] = set()
+                reached = walk.visit([(ObjectPath(node.path), node.obj.__wrapped__)], used)
+                self._behind[node.path] = reached, used
         walk.begin()
         self._left_out = LeftOut(walk, self._roots, self._covered)
         if walk.cut:
@@ -143,7 +148,7 @@ class UserState(Component):
     @property
     def walk(self) -> Walk:
         """Return the walk at the start of training."""
-        return self._begin() if self._walk is None else self._walk
+        return self._begun() if self._walk is None else self._walk
 
     def undo(self) -> None:
         covered = self._covered()
@@ -164,25 +169,29 @@ class UserState(Component):
                 raise UncapturableError(_cannot(holder.path, str(error))) from error
 
     def traced(self, function: Any) -> None:
-        """Record a function that TensorFlow traced after the beginning of training.
+        """Record a function that TensorFlow traced during training, with the Python values that it reads.
 
+        They are constants in the graph, and a resumed process traces it again with those of that time.
         Earlier traces see the same values in every process.
         """
-        if self._walk is not None:
-            self._baked.traced(function)
+        values = {} if self._walk is None else _values_read(function)
+        if values:
+            self._baked.append((function, values))
 
     def _check_baked(self) -> None:
-        found = self._baked.changed()
-        if found is None:
-            return
-        function, value, was, now = found
-        msg = (
-            f"{function} was traced by TensorFlow during training, with {value} = {was!r} as a "
-            f"constant in its graph, and {value} is {now!r} now: this training continues with the "
-            f"first value, and a resumed one would be traced with the second. Pass {value} to the "
-            "function as a tensor, or keep it in a tf.Variable"
-        )
-        raise UncapturableError(msg)
+        for function, values in self._baked:
+            now = _values_read(function)
+            for path, was in values.items():
+                if same(was, now.get(path, MISSING)):
+                    continue
+                msg = (
+                    f"{getattr(function, '__qualname__', function)} was traced by TensorFlow during "
+                    f"training, with {path} = {was!r} as a constant in its graph, and {path} is "
+                    f"{now.get(path, MISSING)!r} now: this training continues with the first value, "
+                    f"and a resumed one would be traced with the second. Pass {path} to the "
+                    "function as a tensor, or keep it in a tf.Variable"
+                )
+                raise UncapturableError(msg)
 
     def _check_built(self) -> None:
         """Refuse an object that was first used during training, and is not a part of the model."""
@@ -201,9 +210,7 @@ class UserState(Component):
     def capture(self, tensors: Tensors) -> Json:
         self._check_baked()
         self._check_built()
-        ahead = self._read_ahead()
-        holders = [h for h in self._holders if id(h) not in ahead] if ahead else self._holders
-        saved = self._capture(holders, tensors)
+        saved = self._capture(self._settled(), tensors)
         # Only compared, never restored.
         saved["left_out"] = [] if self._left_out is None else self._left_out.fingerprints()
         return saved
@@ -221,20 +228,14 @@ class UserState(Component):
             return []
         return [holder for holder in self._holders if _key(holder) in self._of_data[use]]
 
-    def _read_ahead(self) -> set[int]:
-        """Return the ids of holders whose position is unknown, because threads read ahead."""
-        return set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
+    def _settled(self) -> list[Holder]:
+        """Return the holders, without those whose position is unknown, because threads read ahead."""
+        ahead = set().union(*(self._ahead.get(use, set()) for use in self.in_flight()))
+        return [holder for holder in self._holders if id(holder) not in ahead]
 
     def _capture(self, holders: list[Holder], tensors: Tensors) -> dict[str, Json]:
-        walk = self.walk
-        exempt = self._roots.ids_exempt()
-        encoder = UserEncoder(
-            tensors,
-            self.name,
-            walk.nodes,
-            covered=self._covered,
-            exempt=exempt,
-        )
+        nodes, exempt = self.walk.nodes, self._roots.ids_exempt()
+        encoder = UserEncoder(tensors, self.name, nodes, covered=self._covered, exempt=exempt)
         changed: dict[str, Json] = {}
         for holder in holders:
             if not holder.changed() or id(holder.obj) in exempt:
@@ -250,10 +251,9 @@ class UserState(Component):
 
     def _reads_what_changed(self, cache: Cache) -> bool:
         """Return whether a value that the cached function reaches has changed."""
-        used: set[tuple[int, str]] = set()
-        reached = self.walk.reached_from(cache.path, cache.obj.__wrapped__, used)
+        reached, used = self._behind[cache.path]
         for holder in self._holders:
-            if isinstance(holder, ModuleVariables):
+            if isinstance(holder, MappingVariables):
                 began = dict(zip(holder.keys, holder.values, strict=True))
                 now = dict(zip(*holder.read(), strict=True))
                 names = [name for name in now if (id(holder), name) in used]
@@ -267,19 +267,17 @@ class UserState(Component):
         if self._walk is None:
             # Callbacks create objects when training begins.
             return []
-        by_path = self._by_path()
+        by_path = {holder.path: holder for holder in self.walk.holders}
         found = []
         for path, node in saved["changed"].items():
             holder = by_path.get(path)
             if holder is None:
                 found.append(f"{path} is in the checkpoint only")
-                continue
-            if ("value" in node) is not isinstance(holder, Value):
+            elif ("value" in node) is not isinstance(holder, Value):
                 found.append(
                     f"{path} is another kind of object than when the checkpoint was written"
                 )
-                continue
-            if isinstance(holder, Value):
+            elif isinstance(holder, Value):
                 try:
                     misfit = holder.mismatch(node["value"], tensors)
                 except UnplaceableError as error:
@@ -289,11 +287,10 @@ class UserState(Component):
         return found
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        ahead = self._read_ahead()
-        self._restore([h for h in self._holders if id(h) not in ahead], saved, tensors)
+        self._restore(self._settled(), saved, tensors)
 
     def _restore(self, holders: list[Holder], saved: Json, tensors: Mapping[str, Any]) -> None:
-        by_path = self._by_path()
+        by_path = {holder.path: holder for holder in self.walk.holders}
         decoder = UserDecoder(tensors, self.walk.by_path)
         for holder in holders:
             if holder.path not in saved["changed"] and holder.changed():
@@ -306,9 +303,6 @@ class UserState(Component):
                     holder.restore(node["value"], tensors)
                 elif isinstance(holder, Structure):
                     decoder.structure(holder, node)
-
-    def _by_path(self) -> dict[str, Holder]:
-        return {holder.path: holder for holder in self.walk.holders}
 
 
 @contextmanager
@@ -333,7 +327,7 @@ def _is_unbuilt(obj: Any) -> bool:
 
 def _key(holder: Holder) -> int:
     """Return the walk's key of a holder: for a module's variables the holder, otherwise the object."""
-    return id(holder) if isinstance(holder, ModuleVariables) else id(holder.obj)
+    return id(holder) if isinstance(holder, MappingVariables) else id(holder.obj)
 
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:
@@ -360,37 +354,6 @@ _MOST_READ = 2_000
 _LEAVES = (bool, int, float, str, np.generic)
 
 
-class BakedFunctions:
-    """Functions that were traced during training, with the Python values that they read.
-
-    A trace stores each number, string and flag that the code reads as a constant in the graph. A
-    resumed process traces the function again, with the values of that time. So the values are
-    recorded at the trace and compared at each checkpoint.
-    """
-
-    def __init__(self) -> None:
-        self._traced: list[tuple[Any, dict[str, Any]]] = []
-
-    def traced(self, function: Any) -> None:
-        """Record a newly traced ``function``."""
-        if isinstance(getattr(function, "__code__", None), types.CodeType) or hasattr(
-            function, "__func__"
-        ):
-            values = _values_read(function)
-            if values:
-                self._traced.append((function, values))
-
-    def changed(self) -> tuple[str, str, Any, Any] | None:
-        """Return the first function with a changed value: its name, the value's name, and both values."""
-        for function, values in self._traced:
-            now = _values_read(function)
-            for path, was in values.items():
-                if not same(was, now.get(path, MISSING)):
-                    name = str(getattr(function, "__qualname__", function))
-                    return name, path, was, now.get(path, MISSING)
-        return None
-
-
 def _values_read(function: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     seen: set[int] = set()
@@ -409,7 +372,7 @@ def _values_read(function: Any) -> dict[str, Any]:
 
 _UNREAD = (
     type,
-    types.ModuleType,
+    ModuleType,
     keras.Model,
     keras.layers.Layer,
     keras.Variable,
@@ -421,21 +384,17 @@ _UNREAD = (
 
 
 def _inside(path: str, value: Any, names: frozenset[str]) -> list[tuple[str, Any, frozenset[str]]]:
-    if isinstance(value, types.MethodType):
+    """Return what a value holds that code with these ``names`` can read, with the names used there."""
+    if isinstance(value, MethodType):
         function, owner = value.__func__, value.__self__
-        own = names_in(function) if isinstance(function, types.FunctionType) else frozenset()
+        own = names_in(function) if isinstance(function, FunctionType) else frozenset()
         return [(path, function, own), (f"{path}self", owner, own)]
-    if isinstance(value, types.FunctionType):
-        return _of_function(value) if is_users_module(value.__module__ or "") else []
+    if isinstance(value, FunctionType):
+        own = names_in(value)
+        read = (*closure_of(value), *globals_of(value))
+        return [(n, v, own) for n, v in read] if is_users_module(value.__module__ or "") else []
     if isinstance(value, dict):
         return [(f"{path}[{k!r}]", v, names) for k, v in list(dict.items(value))[:_MOST_READ]]
     if isinstance(value, list | tuple):
         return [(f"{path}[{i}]", v, names) for i, v in enumerate(value[:_MOST_READ])]
-    fields = fields_of(value)
-    return [(f"{path}.{name}", fields[name], names) for name in fields if name in names]
-
-
-def _of_function(function: types.FunctionType) -> list[tuple[str, Any, frozenset[str]]]:
-    names = names_in(function)
-    read = (*closure_of(function), *globals_of(function))
-    return [(name, value, names) for name, value in read]
+    return [(f"{path}.{name}", v, names) for name, v in fields_of(value).items() if name in names]

@@ -3,24 +3,18 @@
 No code of the user is run: attributes are read and written without properties and ``__setattr__``,
 containers by methods of their built-in classes. The initial contents are stored by reference, so
 comparing an unchanged object is cheap.
-
-Variables of closures, modules, classes, the environment or contexts may be unbound. Only those that the
-reached code uses, or that the user's own class has, are changed.
 """
 
 from __future__ import annotations
 
-import functools
 import types
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from operator import is_
 from typing import Any, ClassVar
 
-import numpy as np
-
 from sweeper.inspection.sorts import delete_field, fields_of, list_in_wrapper, set_field
-from sweeper.train.codec.form import MISSING, UnplaceableError, same
+from sweeper.train.codec.form import MISSING, UnplaceableError, base_of, same
 
 Contents = tuple[list[Any], list[Any]]
 """Keys and values, in order."""
@@ -97,92 +91,92 @@ class Structure(Holder):
         self.write(self.keys, self.values)
 
 
-class Attributes(Structure):
-    """The attributes of an object.
+class Named(Structure):
+    """A holder of named values, each of which can be set and deleted alone."""
 
-    Args:
-        ignored: Names that are not the user's.
-        watched: The only names that are compared; None for all.
-    """
-
-    __slots__ = ("as_before", "ignored", "watched")
+    __slots__ = ()
     shape = NAMED
 
-    def __init__(
-        self,
-        obj: Any,
-        path: str,
-        ignored: frozenset[str] = frozenset(),
-        watched: tuple[str, ...] | None = None,
-    ) -> None:
+    def fields(self) -> dict[str, Any]:
+        """Return the values by name; `MISSING` for a variable that is not bound."""
+        raise NotImplementedError
+
+    def put(self, name: str, value: Any) -> None:
+        raise NotImplementedError
+
+    def drop(self, name: str) -> None:
+        """Delete the value of ``name``, if there is one."""
+        raise NotImplementedError
+
+    def read(self) -> Contents:
+        fields = self.fields()
+        return list(fields), list(fields.values())
+
+    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
+        for name, value in list(self.fields().items()):
+            if name not in keys and value is not MISSING:
+                self.drop(name)
+        now = self.fields()
+        for name, value in zip(keys, values, strict=True):
+            if value is MISSING:
+                self.drop(name)
+            elif now.get(name, MISSING) is not value:
+                self.put(name, value)
+
+
+class Attributes(Named):
+    """The attributes of an object.
+
+    Attributes:
+        ignored: Names that are not compared.
+        all: All attributes when the object was last found unchanged.
+    """
+
+    __slots__ = ("all", "ignored")
+
+    def __init__(self, obj: Any, path: str, ignored: frozenset[str] = frozenset()) -> None:
         super().__init__(obj, path)
         self.ignored = ignored
-        self.watched = watched
-        self.as_before: tuple[list[str], Sequence[Any]] | None = None
-        """All names and the compared values when the object was last found unchanged: if both are
-        identical, it is unchanged."""
 
-    def _fields(self) -> dict[str, Any]:
+    def begin(self) -> None:
+        super().begin()
+        self.all = dict(self._all())
+
+    def changed(self) -> bool:
+        # Fast path: a model of 200 layers has 12,000 attributes.
+        now, began = self._all(), self.all
+        unchanged = len(now) == len(began) and all(map(is_, now, began))
+        if unchanged and all(map(is_, now.values(), began.values())):
+            return False
+        if super().changed():
+            return True
+        self.all = dict(now)
+        return False
+
+    def _all(self) -> dict[str, Any]:
         obj = self.obj
         return obj.__dict__ if type(obj) is types.FunctionType else fields_of(obj)
 
-    def changed(self) -> bool:
-        fields, before = self._fields(), self.as_before
-        if before is not None:
-            names, values = before
-            # Fast path: a model of 200 layers has 12,000 attributes.
-            if [*fields] == names and all(map(is_, self._compared_values(fields), values)):
-                return False
-        if super().changed():
-            return True
-        self.as_before = _shared_names(tuple(fields)), [*self._compared_values(fields)]
-        return False
-
-    def _compared_values(self, fields: dict[str, Any]) -> Iterable[Any]:
-        """Return the values to compare while the names are the same."""
-        return fields.values() if self.watched is None else map(fields.get, self.watched)
-
-    def reset(self) -> None:
-        self.as_before = None
-        super().reset()
-
-    def read(self) -> Contents:
-        fields = self._fields()
-        if self.watched is not None:
-            more = [n for n in fields if n not in self.ignored] if self.ignored else []
-            names = [*self.watched, *more]
-            return names, [fields.get(name, MISSING) for name in names]
+    def fields(self) -> dict[str, Any]:
         if not self.ignored:
-            return list(fields), list(fields.values())
-        names = [name for name in fields if name not in self.ignored]
-        return names, [fields[name] for name in names]
+            return self._all()
+        return {name: value for name, value in self._all().items() if name not in self.ignored}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        now, _ = self.read()
-        for name in now:
-            if name not in keys:
-                delete_field(self.obj, name)
-        for name, value in zip(keys, values, strict=True):
-            if value is MISSING:
-                delete_field(self.obj, name)
-            else:
-                set_field(self.obj, name, value)
+    def put(self, name: str, value: Any) -> None:
+        set_field(self.obj, name, value)
 
-
-@functools.cache
-def _shared_names(names: tuple[str, ...]) -> list[str]:
-    """Return the names as a list that is shared by objects with equal names, and must not be changed."""
-    return list(names)
+    def drop(self, name: str) -> None:
+        delete_field(self.obj, name)
 
 
 class ListItems(Structure):
-    """The items of a list, a deque or an array of objects."""
+    """The items of a list or a deque."""
 
     __slots__ = ("kind",)
 
     def __init__(self, obj: Any, path: str) -> None:
         super().__init__(obj, path)
-        self.kind: Any = next(k for k in (list, deque, np.ndarray) if isinstance(obj, k))
+        self.kind: Any = deque if isinstance(obj, deque) else list
 
     def changed(self) -> bool:
         obj, began = self.obj, self.values
@@ -191,27 +185,16 @@ class ListItems(Structure):
         return super().changed()
 
     def read(self) -> Contents:
-        if self.kind is np.ndarray:
-            return [], list(self.obj.ravel())
         stored = list_in_wrapper(self.obj)
         return [], list(self.kind.__iter__(self.obj if stored is None else stored))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
         del keys
-        if self.kind is np.ndarray:
-            flat = np.empty(len(values), object)
-            for index, value in enumerate(values):
-                flat[index] = value
-            self.obj[...] = flat.reshape(self.obj.shape)
-            return
-        if self.kind is deque:
-            deque.clear(self.obj)
-            deque.extend(self.obj, values)
-            return
         stored = list_in_wrapper(self.obj)
         if stored is not None:
             stored[:] = values
-        list.__setitem__(self.obj, slice(None), list(values))
+        self.kind.clear(self.obj)
+        self.kind.extend(self.obj, values)
 
 
 class DictItems(Structure):
@@ -224,7 +207,7 @@ class DictItems(Structure):
         return list(dict.keys(self.obj)), list(dict.values(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        kind: Any = OrderedDict if isinstance(self.obj, OrderedDict) else dict
+        kind: Any = base_of(type(self.obj))
         kind.clear(self.obj)
         for key, value in zip(keys, values, strict=True):
             kind.__setitem__(self.obj, key, value)
@@ -233,12 +216,11 @@ class DictItems(Structure):
 class SetItems(Structure):
     """The members of a set, in its order of iteration, and the size of its hash table."""
 
-    __slots__ = ("copy", "size")
+    __slots__ = ("size",)
 
     def begin(self) -> None:
         super().begin()
         self.size = set.__sizeof__(self.obj)
-        self.copy = set.copy(self.obj)
 
     def changed(self) -> bool:
         return set.__sizeof__(self.obj) != self.size or super().changed()
@@ -247,107 +229,69 @@ class SetItems(Structure):
         return [], list(set.__iter__(self.obj))
 
     def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        del keys
+        """Empty the set; only an empty one is captured."""
+        del keys, values
         set.clear(self.obj)
-        set.update(self.obj, values)
 
     def reset(self) -> None:
-        # The table of a set is copied if it has the same size; that for a dict's keys is allocated at once.
-        for source in (self.copy, self.values, dict.fromkeys(self.values)):
-            set.clear(self.obj)
-            set.update(self.obj, source)
-            if not self.changed():
-                return
-        msg = "a set had another order of iteration, which cannot be restored"
+        msg = "a set, whose order of iteration cannot be restored"
         raise UnplaceableError(msg)
 
 
-class Cell(Structure):
+class Cell(Named):
     """A variable of an enclosing function."""
 
     __slots__ = ()
-    shape = NAMED
     part = ""
 
-    def read(self) -> Contents:
+    def fields(self) -> dict[str, Any]:
         try:
-            return ["value"], [self.obj.cell_contents]
+            return {"value": self.obj.cell_contents}
         except ValueError:
-            return ["value"], [MISSING]
+            return {"value": MISSING}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        del keys
-        if values[0] is MISSING:
-            del self.obj.cell_contents
-        else:
-            self.obj.cell_contents = values[0]
+    def put(self, name: str, value: Any) -> None:
+        del name
+        self.obj.cell_contents = value
+
+    def drop(self, name: str) -> None:
+        del name
+        del self.obj.cell_contents
 
 
-class ModuleVariables(Structure):
-    """Variables of a user's module that the reached code uses."""
+class MappingVariables(Named):
+    """Variables of a user's module that the reached code uses, or all of the process's environment."""
 
-    __slots__ = ("names",)
-    shape = NAMED
+    __slots__ = ("names", "whole")
     part = "variable"
 
-    def __init__(self, obj: Any, path: str) -> None:
+    def __init__(self, obj: Any, path: str, *, whole: bool = False) -> None:
         super().__init__(obj, path)
         self.names: dict[str, None] = {}
+        self.whole = whole
 
-    def read(self) -> Contents:
-        own = self.obj if isinstance(self.obj, dict) else vars(self.obj)
-        return list(self.names), [own.get(name, MISSING) for name in self.names]
+    def fields(self) -> dict[str, Any]:
+        names = list(self.obj) if self.whole else self.names
+        return {name: self.obj.get(name, MISSING) for name in names}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        own = self.obj if isinstance(self.obj, dict) else vars(self.obj)
-        for name, value in zip(keys, values, strict=True):
-            if value is not MISSING:
-                own[name] = value
-            else:
-                own.pop(name, None)
+    def put(self, name: str, value: Any) -> None:
+        self.obj[name] = value
+
+    def drop(self, name: str) -> None:
+        self.obj.pop(name, None)
 
 
-class ClassAttributes(Structure):
+class ClassAttributes(Named):
     """Attributes of a user's class, without those of its bases."""
 
     __slots__ = ()
-    shape = NAMED
 
-    def read(self) -> Contents:
+    def fields(self) -> dict[str, Any]:
         own = type.__dict__["__dict__"].__get__(self.obj)
-        names = [name for name in own if not name.startswith(("__", "_abc_"))]
-        return names, [own[name] for name in names]
+        return {name: own[name] for name in own if not name.startswith(("__", "_abc_"))}
 
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        for name in self.read()[0]:
-            if name not in keys:
-                type.__delattr__(self.obj, name)
-        own = type.__dict__["__dict__"].__get__(self.obj)
-        for name, value in zip(keys, values, strict=True):
-            if own.get(name, MISSING) is not value:
-                type.__setattr__(self.obj, name, value)
+    def put(self, name: str, value: Any) -> None:
+        type.__setattr__(self.obj, name, value)
 
-
-class Environment(Structure):
-    """The process's environment variables."""
-
-    __slots__ = ("stored",)
-    shape = NAMED
-
-    def begin(self) -> None:
-        super().begin()
-        self.stored = dict(self.obj._data)
-
-    def changed(self) -> bool:
-        # The stored bytes, because reading a variable decodes it.
-        return bool(self.obj._data != self.stored)
-
-    def read(self) -> Contents:
-        return list(self.obj.keys()), list(self.obj.values())
-
-    def write(self, keys: Sequence[Any], values: Sequence[Any]) -> None:
-        for name in set(self.obj) - set(keys):
-            del self.obj[name]
-        for name, value in zip(keys, values, strict=True):
-            if self.obj.get(name) != value:
-                self.obj[name] = value
+    def drop(self, name: str) -> None:
+        type.__delattr__(self.obj, name)

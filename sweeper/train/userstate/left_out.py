@@ -65,8 +65,8 @@ class LeftOut:
         exempt = self._roots.ids_of_output() | (frozenset(self._others.nodes) - own)
         walk = Walk(self._covered(), exempt)
         walk.visit([(ObjectPath(node.path), node.obj) for node in self._own])
-        for module in walk.modules:
-            watched = self._others.module(module.path)
+        for module in walk.modules.values():
+            watched = self._others.modules.get(module.path)
             for name in () if watched is None else watched.names:
                 module.names.pop(name, None)
         for holder in walk.holders:

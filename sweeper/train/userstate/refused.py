@@ -9,26 +9,32 @@ from __future__ import annotations
 import contextvars
 import gc
 import io
+import logging
 import pickle
+import sys
+import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
+import xxhash
 from tensorflow.python.data.ops import iterator_ops
 from tensorflow.python.ops import gen_dataset_ops
 
-from sweeper.inspection.sorts import Sort, class_name, module_of
-from sweeper.inspection.walk import Edge, ObjectPath, edges_of, frame_of
+from sweeper.inspection.sorts import HEAP, class_name, module_of
+from sweeper.inspection.walk import frame_of
 from sweeper.train.codec import Json, NotPlainError, Tensors, UnplaceableError, digest_of
-from sweeper.train.codec.form import MISSING, is_plain, same
+from sweeper.train.codec.form import MISSING, OBJECT_ARRAY, is_plain, same
 from sweeper.train.userstate.values import Value
 
+_IMMUTABLE = 1 << 8
 _MOST_PICKLED = 4 << 20
-"""Size of a pickle in bytes above which an object is not compared."""
+"""Size of a pickle in bytes, without its arrays, above which an object is not compared."""
 
 _DEEPEST = 12
 
@@ -38,19 +44,21 @@ class Kind:
     """A kind of objects whose state cannot be restored.
 
     Attributes:
+        classes: Classes of such objects, unless they are recognized otherwise.
         what: Description in the refusal.
         advice: What to use instead; general advice by default.
         token: Returns leaves, tuples of leaves, and objects to compare by identity. `MISSING` if the state
             cannot be read, so that it may have changed.
-        inside: Returns the edges to the objects that it holds.
         stable: False if the token may differ each time; then an object whose token does is not compared.
+        entered: Whether it holds objects of the user.
     """
 
+    classes: tuple[type, ...]
     what: str
     advice: str
     token: Callable[[Any], Any]
-    inside: Callable[[Any, ObjectPath], Iterable[Edge]] = lambda _, __: ()
     stable: bool = True
+    entered: bool = True
 
 
 class Uncaptured(Value):
@@ -84,6 +92,25 @@ class Uncaptured(Value):
         raise NotPlainError(key, self.obj, self.kind.what, self.kind.advice)
 
 
+_OUTPUT: tuple[type, ...] = (
+    keras.utils.Progbar,
+    logging.Handler,
+    logging.Logger,
+    logging.LoggerAdapter,
+    tf.summary.SummaryWriter,
+)
+
+
+def is_output(value: object) -> bool:
+    """Return whether ``value`` is a progress bar or a log: it only writes, and no result depends on it."""
+    return isinstance(value, _OUTPUT) or is_of_tqdm(type(value))
+
+
+def is_of_tqdm(cls: type) -> bool:
+    """Return whether ``cls`` is a class of progress bars of tqdm."""
+    return module_of(cls).partition(".")[0] == "tqdm" and hasattr(cls, "set_postfix")
+
+
 def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
     """Return the result of ``__reduce__`` of an iterator of Python's own; None for other objects.
 
@@ -100,35 +127,18 @@ def _reduced_iterator(value: Any) -> tuple[Any, ...] | None:
     return reduced if isinstance(reduced, tuple) else None
 
 
-def _is_fresh(iterator: object) -> bool:
-    """Return whether the iterator's ``__reduce__`` creates a list of its items."""
-    return type(iterator).__name__.startswith(("dict", "set", "cycle", "groupby"))
-
-
-def _of_iterator(value: Any, depth: int = 0, *, fresh: bool = False) -> Any:
+def _of_iterator(value: Any, depth: int = 0) -> Any:
     if is_plain(value) or depth > _DEEPEST:
         return value
-    if isinstance(value, tuple) or (fresh and type(value) is list):
-        return tuple(_of_iterator(each, depth + 1, fresh=fresh) for each in value)
+    if isinstance(value, tuple):
+        return tuple(_of_iterator(each, depth + 1) for each in value)
     reduced = _reduced_iterator(value)
     if reduced is None:
         return value
-    return _of_iterator(reduced, depth + 1, fresh=_is_fresh(value))
-
-
-def _inside_iterator(obj: Any, path: ObjectPath) -> Iterator[Edge]:
-    reduced = _reduced_iterator(obj) or ()
-    waiting = list(reduced[1:3])
-    while waiting:
-        value = waiting.pop()
-        nested = None if is_plain(value) else _reduced_iterator(value)
-        if nested is not None:
-            # Its path is that of the outer iterator; if other objects hold it, the walk finds it there.
-            waiting += nested[1:3]
-        elif isinstance(value, tuple):
-            waiting += value
-        elif not is_plain(value) and (type(value) is not list or not _is_fresh(obj)):
-            yield Edge(path.noted("what is iterated over"), value)
+    if type(value).__name__.startswith(("dict", "odict", "set")):
+        # The iterator makes a new list of the items that are left.
+        return tuple(reduced[1][0])
+    return _of_iterator(reduced, depth + 1)
 
 
 def _of_frame(obj: Any) -> Any:
@@ -139,6 +149,16 @@ def _of_frame(obj: Any) -> Any:
     # is on the frame's stack, which only the garbage collector shows.
     held = [v for v in gc.get_referents(obj) if v is not frame]
     return frame.f_lasti, tuple(_of_iterator(value) for value in held)
+
+
+def _of_file(file: Any) -> Any:
+    of_process = (sys.stdin, sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
+    if file.closed or file in of_process or not file.seekable():
+        return file.closed
+    try:
+        return file.tell()
+    except (OSError, ValueError):  # a text file in an iteration
+        return MISSING
 
 
 def _of_table(obj: Any) -> Any:
@@ -155,179 +175,156 @@ def _of_dataset_iterator(obj: Any) -> Any:
     return bytes(tf.io.serialize_tensor(state).numpy())
 
 
-def _weak_items(obj: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the items of a mapping, or the members of a set, with its weak references."""
-    if isinstance(obj, weakref.WeakSet):
-        return [(each, None) for each in sorted(vars(obj)["data"], key=id)]
-    return list(obj.data.items())
+def _of_weak(obj: Any) -> Any:
+    """Return the content of a mapping or a set, with its weak references."""
+    data = vars(obj)["data"]
+    return tuple(sorted(data, key=id)) if isinstance(data, set) else tuple(data.items())
 
 
-def _inside_weak(obj: Any, path: ObjectPath) -> Iterator[Edge]:
-    for pair in _weak_items(obj):
-        for each in pair:
-            yield Edge(path.noted("an item"), each() if isinstance(each, weakref.ref) else each)
+class _Digest:
+    """File that keeps the digest of what is written, and refuses more than ``most`` bytes."""
 
+    def __init__(self, most: int) -> None:
+        self.left = most
+        self.digest = xxhash.xxh3_128()
 
-class _Bounded(io.BytesIO):
-    """File in memory that refuses more than `_MOST_PICKLED` bytes."""
-
-    def write(self, data: Any) -> int:
-        if self.tell() + memoryview(data).nbytes > _MOST_PICKLED:
+    def write(self, data: Any) -> None:
+        self.left -= memoryview(data).nbytes
+        if self.left < 0:
             raise pickle.PicklingError("too large")
-        return super().write(data)
+        self.digest.update(data)
+
+    def add_array(self, buffer: pickle.PickleBuffer) -> None:
+        self.digest.update(buffer.raw())
 
 
-def _pickled(obj: object) -> bytes | None:
-    taken = _Bounded()
+def _pickled(obj: object, most: int = sys.maxsize) -> str | None:
+    """Return the digest of an object's pickle, which is never loaded; None if it has none."""
+    taken = _Digest(most)
     try:
-        pickle.Pickler(taken, 5).dump(obj)
+        pickle.Pickler(taken, 5, buffer_callback=taken.add_array).dump(obj)
     except Exception:
         return None
-    return taken.getvalue()
+    return taken.digest.hexdigest()
 
 
-def opaque(obj: object) -> Kind:
-    """Return the kind of an object written in C, whose changes its pickle shows; no pickle is loaded."""
-    return Kind(
-        f"a {class_name(type(obj))}, whose content no API can read", "", _pickled, stable=False
+def hides_state(cls: type) -> bool:
+    """Return whether objects of ``cls`` may have state besides attributes, because a base is written in C."""
+    return any(
+        not base.__flags__ & HEAP
+        or base.__flags__ & _IMMUTABLE
+        or "__reduce_cython__" in vars(base)
+        for base in cls.__mro__
+        if not issubclass(base, BaseException) and base not in (object, threading.local)
     )
 
 
-def _arrays_in(obj: Any) -> list[np.ndarray[Any, Any]]:
-    """Return the NumPy arrays with the values of a frame or a series of pandas, each once."""
-    found = {}
-    for column in _columns(obj):
-        if isinstance(column.dtype, np.dtype):
-            values = column.to_numpy()
-            while isinstance(values.base, np.ndarray):
-                values = values.base
-            found[id(values)] = values
-    return list(found.values())
+def is_buffer(obj: object) -> bool:
+    """Return whether ``obj`` is writable memory, such as a `bytearray` or `array.array`."""
+    try:
+        with memoryview(obj) as view:  # type: ignore[arg-type]
+            return not view.readonly and view.c_contiguous
+    except TypeError:
+        return False
 
 
-def _columns(obj: Any) -> list[Any]:
-    if type(obj).__name__ == "Series":
-        return [obj]
-    return [obj.iloc[:, at] for at in range(obj.shape[1])]
-
-
-def _of_pandas(obj: Any) -> Any:
-    """Return the layout and the labels; the arrays of values have their own holders."""
-    labels = (obj.index, getattr(obj, "columns", None))
-    # The arrays, so that their addresses are not used again.
-    kept = tuple(_arrays_in(obj))
-    return labels, repr(getattr(obj, "name", None)), tuple(map(_layout, _columns(obj))), kept
-
-
-def _layout(column: Any) -> Any:
-    """Return the address of a column's NumPy array, or the values of another column."""
-    import pandas as pd
-
-    if isinstance(column.dtype, np.dtype):
-        inside = column.to_numpy().__array_interface__
-        return inside["typestr"], inside["data"][0], inside["shape"], inside["strides"]
-    return str(column.dtype), digest_of(pd.util.hash_array(column.array))
-
-
-def _is_pandas(obj: object) -> bool:
-    """Return whether ``obj`` is a frame or a series of pandas."""
-    cls = type(obj)
-    return module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in ("DataFrame", "Series")
-
-
-def _of_stream(obj: Any) -> Any:
-    return None if obj.closed else (obj.getvalue(), obj.tell())
+def opaque(obj: object) -> Kind:
+    """Return the kind of an object written in C, whose changes its pickle shows."""
+    what = f"a {class_name(type(obj))}, whose content no API can read"
+    return Kind((), what, "", lambda obj: _pickled(obj, _MOST_PICKLED), stable=False)
 
 
 _ITERATOR = Kind(
+    (),
     "an iterator",
     "keep a list and an index into it (values[index % len(values)]) instead of an iterator",
     _of_iterator,
-    _inside_iterator,
 )
 _PANDAS = Kind(
+    (),
     "a frame or series of pandas",
     "collect the values in a list or in a dict of lists, and make the frame when training has ended",
-    _of_pandas,
-    lambda obj, path: (Edge(path, array) for array in _arrays_in(obj)),
+    lambda frame: _pickled(frame) or MISSING,
 )
+_OBJECTS = Kind((), *OBJECT_ARRAY, lambda array: tuple(array.flat))
 BUFFER = Kind(
+    (),
     "a buffer of bytes (bytearray, array.array, ctypes)",
     "keep a NumPy array",
     lambda buffer: digest_of(np.frombuffer(memoryview(buffer).tobytes(), np.uint8)),
 )
-_BY_CLASS: tuple[tuple[tuple[type, ...], Kind], ...] = (
-    (
+_BY_CLASS = (
+    Kind(
         (tf.lookup.experimental.MutableHashTable, tf.lookup.experimental.DenseHashTable),
-        Kind(
-            "a mutable lookup table of TensorFlow",
-            "keep the values in a tf.Variable, or in a dict",
-            _of_table,
-        ),
+        "a mutable lookup table of TensorFlow",
+        "keep the values in a tf.Variable, or in a dict",
+        _of_table,
     ),
-    (
+    Kind(
         (tf.queue.QueueBase,),
-        Kind(
-            "a TensorFlow queue whose elements no API can read",
-            "use collections.deque",
-            lambda queue: 0 if int(queue.size()) == 0 else MISSING,
-        ),
+        "a TensorFlow queue whose elements no API can read",
+        "use collections.deque",
+        lambda queue: 0 if int(queue.size()) == 0 else MISSING,
     ),
-    (
+    Kind(
         (iterator_ops.OwnedIterator,),
-        Kind(
-            "an iterator over a tf.data.Dataset",
-            "make a new iterator where it is used",
-            _of_dataset_iterator,
-        ),
+        "an iterator over a tf.data.Dataset",
+        "make a new iterator where it is used",
+        _of_dataset_iterator,
+        entered=False,
     ),
-    (
+    Kind(
         (io.StringIO, io.BytesIO),
-        Kind(
-            "a stream in memory",
-            "keep the texts in a list; if nothing reads the stream, exempt it: trial.output_only(stream)",
-            _of_stream,
-        ),
+        "a stream in memory",
+        "keep the texts in a list; if nothing reads the stream, exempt it: trial.output_only(stream)",
+        lambda stream: None if stream.closed else (stream.getvalue(), stream.tell()),
+        entered=False,
     ),
-    (
+    Kind(
+        (io.IOBase,),
+        "an open file that was closed, written to or read during training",
+        "read it in the factory, or open it where it is used; if nothing reads it, exempt it: "
+        "trial.output_only(file)",
+        _of_file,
+        entered=False,
+    ),
+    Kind(
         (types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType),
-        Kind(
-            "a generator",
-            "keep the values that it continues from in attributes, and compute the next one in a method",
-            _of_frame,
-            lambda obj, path: edges_of(obj, Sort.ITERATOR, path) if frame_of(obj) else (),
-        ),
+        "a generator",
+        "keep the values that it continues from in attributes, and compute the next one in a method",
+        _of_frame,
     ),
-    (
+    Kind(
         (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet),
-        Kind(
-            "a mapping or set with weak references",
-            "use a dict, and delete the entries that are not needed any more",
-            lambda obj: tuple(_weak_items(obj)),
-            _inside_weak,
-        ),
+        "a mapping or set with weak references",
+        "use a dict, and delete the entries that are not needed any more",
+        _of_weak,
     ),
-    (
+    Kind(
         (contextvars.ContextVar,),
-        Kind(
-            "a context variable",
-            "keep the value in an attribute or in a variable of the module",
-            lambda variable: (variable.get(MISSING),),
-            lambda variable, path: [Edge(path, variable.get(None))],
-        ),
+        "a context variable",
+        "keep the value in an attribute or in a variable of the module",
+        lambda variable: (variable.get(MISSING),),
+    ),
+    Kind(
+        (np.random.SeedSequence,),
+        "a seed sequence that has spawned others",
+        "seed each generator by its number: np.random.default_rng([seed, number])",
+        lambda seeds: seeds.n_children_spawned,
     ),
 )
+KINDS = (_ITERATOR, _PANDAS, _OBJECTS, BUFFER, *_BY_CLASS)
+"""All kinds, for the documentation."""
 
 
 def kind_of(obj: Any) -> Kind | None:
     """Return the kind of an object whose changes are refused; None for other objects."""
-    for classes, kind in _BY_CLASS:
-        if isinstance(obj, classes):
+    cls = type(obj)
+    for kind in _BY_CLASS:
+        if isinstance(obj, kind.classes):
             return kind
-    if _is_pandas(obj):
+    if module_of(cls).partition(".")[0] == "pandas" and cls.__name__ in ("DataFrame", "Series"):
         return _PANDAS
+    if isinstance(obj, np.ndarray) and obj.dtype == object:
+        return _OBJECTS
     return None if _reduced_iterator(obj) is None else _ITERATOR
-
-
-KINDS = (_ITERATOR, _PANDAS, BUFFER, *(kind for _, kind in _BY_CLASS))
-"""All kinds, for the documentation."""

@@ -51,12 +51,7 @@ def changes_undone(
 
 
 def _not_restored(walk: Walk, filled: Container[int]) -> Iterable[str]:
-    """Restore what has changed, and yield the paths of what cannot be restored.
-
-    Args:
-        walk: The walk over what the code reached.
-        filled: Ids of the holders of caches that had results at the beginning.
-    """
+    """Restore what has changed, and yield the paths of what cannot be; ``filled`` are caches that had results."""
     for holder in walk.holders:
         if not holder.changed():
             continue

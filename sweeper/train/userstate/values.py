@@ -1,14 +1,11 @@
-"""Holders of objects whose state is one value: arrays, generators, variables, positions, tables.
+"""Holders of objects whose state is one value: arrays, generators, variables, positions, caches.
 
-Each has a token, which is compared, and captures and restores its state in place. Iterators, files,
-tables, queues and caches are read through their own API. If the state can be compared but not captured
-or restored, a change is refused by name.
+Each has a token, which is compared, and captures and restores its state in place.
 """
 
 from __future__ import annotations
 
-import random
-import sys
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +18,6 @@ from sweeper.train.codec import (
     Json,
     NotPlainError,
     Tensors,
-    UnplaceableError,
     assign_replicas,
     decode,
     digest_of,
@@ -59,11 +55,7 @@ class Value(Holder):
         """Do nothing: no copy is recorded."""
 
     def capture(self, tensors: Tensors, key: str) -> Json:
-        """Return the current value; arrays go into ``tensors`` under names that begin with ``key``.
-
-        Raises:
-            NotPlainError: It cannot be captured, or not restored.
-        """
+        """Return the current value; arrays go into ``tensors`` under names that begin with ``key``."""
         raise NotImplementedError
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
@@ -98,11 +90,7 @@ class Array(Value):
         return put_array(self.obj, tensors, key)
 
     def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        array = take_array(saved, tensors)
-        was, now = (
-            f"{array.dtype}{list(array.shape)}",
-            f"{self.obj.dtype}{list(self.obj.shape)}",
-        )
+        was, now = form_of(take_array(saved, tensors)), form_of(self.obj)
         return None if was == now else f"was an array, {was}, and is {now} now"
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
@@ -115,11 +103,13 @@ class Generator(Value):
     __slots__ = ()
 
     def token(self) -> Any:
-        return _comparable(state_of_generator(self.obj))
+        return state_of_generator(self.obj)
+
+    def changed(self) -> bool:
+        return pickle.dumps(self.token()) != pickle.dumps(self.began)
 
     def reset(self) -> None:
-        python = isinstance(self.obj, random.Random)
-        set_state_of_generator(self.obj, self.began if python else _arrays_again(self.began))
+        set_state_of_generator(self.obj, self.began)
 
     def capture(self, tensors: Tensors, key: str) -> Json:
         return encode(state_of_generator(self.obj), key, tensors)
@@ -128,57 +118,18 @@ class Generator(Value):
         set_state_of_generator(self.obj, decode(saved, tensors))
 
 
-class SeedSequence(Value):
-    """A seed sequence of NumPy: its number of spawned children, which can only increase."""
-
-    __slots__ = ()
-
-    def token(self) -> Any:
-        return self.obj.n_children_spawned
-
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        del tensors, key
-        return {"spawned": int(self.obj.n_children_spawned)}
-
-    def mismatch(self, saved: Json, tensors: Mapping[str, Any]) -> str | None:
-        del tensors
-        now = self.obj.n_children_spawned
-        shown = f"had spawned {saved['spawned']} children, and has spawned {now} now"
-        return shown if now > saved["spawned"] else None
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del tensors
-        self.obj.spawn(saved["spawned"] - self.obj.n_children_spawned)
-
-
-def _comparable(state: Any) -> Any:
-    if isinstance(state, dict):
-        return tuple((name, _comparable(value)) for name, value in state.items())
-    if isinstance(state, np.ndarray):
-        return ("array", state.dtype.str, state.tobytes())
-    return state
-
-
-def _arrays_again(state: Any) -> Any:
-    if isinstance(state, tuple) and len(state) == 3 and state[0] == "array":
-        return np.frombuffer(state[2], state[1]).copy()
-    if isinstance(state, tuple):
-        return {name: _arrays_again(value) for name, value in state}
-    return state
-
-
 class Variable(Value):
     """A Keras or TensorFlow variable: its value, and whether it is trained.
 
-    Args:
+    Attributes:
         covered: Whether another component of the checkpoint has its value.
     """
 
     __slots__ = ("copy", "covered")
 
-    def __init__(self, obj: Any, path: str, *, covered: bool) -> None:
+    def __init__(self, obj: Any, path: str) -> None:
         super().__init__(obj, path)
-        self.covered = covered
+        self.covered = False
 
     def token(self) -> Any:
         trained = getattr(self.obj, "_trainable", None)
@@ -244,63 +195,6 @@ def _has_value(variable: Any) -> bool:
 def _digest_of_tensor(value: Any) -> str:
     array = np.asarray(value)
     return repr(array.tolist()) if array.dtype.kind == "O" else digest_of(array)
-
-
-class File(Value):
-    """An open file: its position, which is restored if the file is only read."""
-
-    __slots__ = ()
-
-    def token(self) -> Any:
-        if self.obj.closed:
-            return "closed"
-        if self.obj in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            return "output"
-        try:
-            return self.obj.tell()
-        except (OSError, ValueError):
-            # A text file in an iteration does not tell its position, and a pipe has none.
-            return _raw_position(self.obj)
-
-    def reset(self) -> None:
-        self.restore({"at": self.began}, {})
-
-    def capture(self, tensors: Tensors, key: str) -> Json:
-        del tensors
-        at = self.token()
-        if not isinstance(at, int):
-            raise NotPlainError(
-                key,
-                self.obj,
-                "a file that was closed or read during training",
-                "read it in the factory, or open it where it is used",
-            )
-        if not self.obj.readable() or self.obj.writable():
-            raise NotPlainError(
-                key,
-                self.obj,
-                "a file that was written to",
-                "open it where it is written, or, if nothing reads it, exempt it: trial.output_only(file)",
-            )
-        return {"at": at}
-
-    def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        del tensors
-        if not isinstance(saved["at"], int) or self.obj.closed or self.obj.writable():
-            msg = "a file that was closed, written to or read"
-            raise UnplaceableError(msg)
-        try:
-            self.obj.seek(saved["at"])
-        except OSError as error:
-            raise UnplaceableError(str(error)) from error
-
-
-def _raw_position(file: Any) -> Any:
-    raw = getattr(getattr(file, "buffer", None), "raw", None)
-    try:
-        return ("raw", raw.tell(), file.buffer.tell()) if raw is not None else None
-    except (OSError, ValueError):
-        return None
 
 
 class Cache(Value):

@@ -10,18 +10,16 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import functools
-import io
 import multiprocessing.process
 import os
 import socket
 import subprocess
 import threading
 import types
-import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -31,7 +29,6 @@ from tensorflow.python.data.ops import dataset_ops
 from sweeper.inspection import keras_names
 from sweeper.inspection.sorts import (
     OF_KERAS,
-    PLAIN_TYPES,
     Sort,
     fields_of,
     is_users_class,
@@ -53,33 +50,30 @@ from sweeper.inspection.walk import (
     variables_used,
     walk,
 )
-from sweeper.train.codec.encoder import seeds_of
+from sweeper.train.codec.encoder import owner_of, seeds_of
 from sweeper.train.codec.form import is_plain
-from sweeper.train.userstate.built_ins import BUILT_INS, base_of
-from sweeper.train.userstate.foreign import hides_state, is_buffer, is_output
+from sweeper.train.userstate.built_ins import HANDLES
 from sweeper.train.userstate.holders import (
-    KEYED,
-    NAMED,
     Attributes,
     Cell,
     ClassAttributes,
     DictItems,
-    Environment,
     Holder,
     ListItems,
-    ModuleVariables,
+    MappingVariables,
     SetItems,
-    Structure,
 )
-from sweeper.train.userstate.refused import BUFFER, Kind, Uncaptured, kind_of, opaque
-from sweeper.train.userstate.values import (
-    Array,
-    Cache,
-    File,
-    Generator,
-    SeedSequence,
-    Variable,
+from sweeper.train.userstate.refused import (
+    BUFFER,
+    Kind,
+    Uncaptured,
+    hides_state,
+    is_buffer,
+    is_output,
+    kind_of,
+    opaque,
 )
+from sweeper.train.userstate.values import Array, Cache, Generator, Variable
 
 
 @dataclass(frozen=True)
@@ -137,17 +131,16 @@ class Roots:
             found.append((ObjectPath("step"), self.step))
         found += [(ObjectPath(f"tracked {n!r}"), obj) for n, obj in self.tracked.items()]
         found.append((ObjectPath("os.environ"), os.environ))
-        return found + [part for use, part in self._data() if use not in self.read_ahead]
+        for use, roots in self.by_use().items():
+            found += [] if use in self.read_ahead else roots
+        return found
 
     def by_use(self) -> dict[str, list[tuple[ObjectPath, Any]]]:
         """Return the roots of the data, by use."""
         found: dict[str, list[tuple[ObjectPath, Any]]] = {"train": [], "validation": []}
-        for use, part in self._data():
-            found[use].append(part)
+        for use, given in self.data.items():
+            found[use].append((ObjectPath(f"Data({use}=…)"), given))
         return found
-
-    def _data(self) -> list[tuple[str, tuple[ObjectPath, Any]]]:
-        return [(use, (ObjectPath(f"Data({use}=…)"), given)) for use, given in self.data.items()]
 
 
 _GENERATOR_STATE: type = dataset_ops.DatasetV2._GeneratorState
@@ -157,7 +150,7 @@ _CLOSED: tuple[type, ...] = (
     *(concurrent.futures.Future, multiprocessing.process.BaseProcess, socket.socket),
     *(subprocess.Popen, threading.Thread, threading.Condition, threading.Barrier),
     types.ModuleType,
-    *(tf.Graph, tf.distribute.Strategy, tf.io.TFRecordWriter, weakref.ref),
+    *(tf.Graph, tf.distribute.Strategy, tf.io.TFRecordWriter),
 )
 """Classes of objects that cannot be saved and rarely change: compared by identity alone."""
 
@@ -171,23 +164,22 @@ _WITHOUT_STATE = frozenset({"grain"})
 """Libraries whose objects have no position of reading; their iterators have it."""
 
 
-@dataclass(slots=True)
-class Treatment:
+_UNNAMED = (tuple, frozenset, types.MethodType)
+"""Classes of objects that are compared by their parts, and have no path of their own."""
+
+
+class Treatment(NamedTuple):
     """Treatment of an object by the walk.
 
     Attributes:
         holder: Holder of its state; None if it has no own state.
-        edges: Edges to other objects, besides the holder's contents.
+        edges: Edges to other objects.
         variables: Module variables that its code uses.
-        follow: Whether the holder's contents are walked as well.
-        named: Whether it can be referred to by its path.
     """
 
     holder: Holder | None = None
-    edges: tuple[Edge, ...] = ()
-    variables: tuple[UsedVariable, ...] = ()
-    follow: bool = True
-    named: bool = True
+    edges: Iterable[Edge] = ()
+    variables: Sequence[UsedVariable] = ()
 
 
 Treat = Callable[[Any, ObjectPath], Treatment]
@@ -200,34 +192,32 @@ class OwnAttributes:
         self.owner = owner
 
 
-def treatment_of(edge: Edge, covered: frozenset[int]) -> Treatment | None:
-    """Return how the walk treats ``edge.obj``; None for a leaf."""
-    obj = edge.obj
+def treatment_of(obj: Any, path: ObjectPath) -> Treatment | None:
+    """Return how the walk treats ``obj``; None for a leaf."""
     if is_plain(obj) or isinstance(obj, tf.Tensor):
         return None
     cls = type(obj)
-    known = _treats_by_class.get(cls)
-    if known is None:
-        known = _treats_by_class[cls] = _choose(obj, cls)
-    if known is _variable:
-        covers = id(obj) in covered
-        return Treatment(Variable(obj, edge.path.text, covered=covers))
-    return known(obj, edge.path)
+    treat = _treats_by_class.get(cls)
+    if treat is None:
+        treat = _treats_by_class[cls] = _choose(obj, cls)
+    return treat(obj, path)
 
 
 _treats_by_class: dict[type, Treat] = {}
 
 
 def _choose(obj: Any, cls: type) -> Treat:
-    refused = kind_of(obj)
+    sort = sort_of(obj)
+    if sort is Sort.ARRAY:
+        return _array
     if is_output(obj):
         return _opaque
+    refused = kind_of(obj)
     if refused is not None:
         return functools.partial(_refused, refused)
-    for kinds, treat in _SPECIAL:
+    for kinds, treat in _BY_CLASS:
         if isinstance(obj, kinds):
             return treat
-    sort = sort_of(obj)
     return _BY_SORT.get(sort) or _of_attributes(sort, cls)
 
 
@@ -251,26 +241,23 @@ def _opaque(obj: Any, path: ObjectPath) -> Treatment:
     return Treatment()
 
 
-def _variable(obj: Any, path: ObjectPath) -> Treatment:
-    return Treatment(Variable(obj, path.text, covered=False))
-
-
 def _array(obj: Any, path: ObjectPath) -> Treatment:
-    if obj.dtype == object:
-        return Treatment(ListItems(obj, path.text))
-    base = obj
-    while isinstance(base.base, np.ndarray):
-        base = base.base
+    refused = kind_of(obj)
+    if refused is not None:
+        return _refused(refused, obj, path)
+    base = owner_of(obj)
     return Treatment(Array(obj, path.text), (Edge(path, base),) if base is not obj else ())
 
 
 def _object(obj: Any, path: ObjectPath) -> Treatment:
-    ignored = frozenset(
-        name for name in fields_of(obj) if name.startswith(keras_names.TRACKING_PREFIXES)
-    )
-    module = isinstance(obj, tf.Module)
-    holder = Attributes(obj, path.text, ignored if module else frozenset())
-    return Treatment(holder, tuple(users_classes(type(obj))))
+    prefixes = keras_names.TRACKING_PREFIXES if isinstance(obj, tf.Module) else ()
+    ignored = frozenset(name for name in fields_of(obj) if name.startswith(prefixes))
+    edges = (e for e in edges_of(obj, Sort.OBJECT, path) if e.name not in ignored)
+    return Treatment(Attributes(obj, path.text, ignored), (*edges, *users_classes(type(obj))))
+
+
+def _own_attributes(owner: Any, path: ObjectPath) -> Treatment:
+    return Treatment(Attributes(owner, path.text), _walked_through(owner, path).edges)
 
 
 def _walked_through(obj: Any, path: ObjectPath) -> Treatment:
@@ -296,7 +283,8 @@ def _generator(obj: Any, path: ObjectPath) -> Treatment:
 
 
 def _refused(kind: Kind, obj: Any, path: ObjectPath) -> Treatment:
-    return Treatment(Uncaptured(obj, path.text, kind), tuple(kind.inside(obj, path)))
+    edges = edges_of(obj, sort_of(obj), path) if kind.entered else ()
+    return Treatment(Uncaptured(obj, path.text, kind), edges)
 
 
 def _foreign(obj: Any, path: ObjectPath) -> Treatment:
@@ -313,29 +301,25 @@ def _foreign(obj: Any, path: ObjectPath) -> Treatment:
 
 
 def _keras_object(sort: Sort) -> Treat:
-    """Return the treatment of Keras objects of ``sort``.
-
-    It covers attributes that the user's own class assigns or that Keras does not assign. Of those that
-    Keras assigns it covers plain values, such as a rate that a callback changes.
-    """
+    """Return the treatment of Keras objects of ``sort``."""
 
     def treat(obj: Any, path: ObjectPath) -> Treatment:
         cls: Any = type(obj)
-        base = base_of(obj) if sort is Sort.CALLBACK else None
-        skipped = frozenset() if base is None else frozenset(BUILT_INS[base].handles)
+        skipped = frozenset(name for base in cls.__mro__ for name in HANDLES.get(base, ()))
         own, users = assigned_by_keras(cls), assigned_by_user(cls)
         edges = [edge for edge in edges_of(obj, sort, path) if edge.name not in skipped]
-        watched = [
+        # What the user's class assigns or Keras does not assign; of Keras's own, plain values such as a rate.
+        compared = {
             edge.name
             for edge in edges
             if edge.how is How.FIELD
             and (edge.name not in own or edge.name in users or is_plain(edge.obj))
-        ]
+        }
         # Keras's callbacks create some of their attributes during training.
         made_late = frozenset() if sort is Sort.CALLBACK else own
-        ignored = frozenset({*fields_of(obj), *made_late, *BOOKKEEPING, *skipped})
-        holder = Attributes(obj, path.text, ignored, tuple(watched))
-        return Treatment(holder, (*edges, *users_classes(cls)), follow=False)
+        ignored = frozenset({*fields_of(obj), *made_late, *BOOKKEEPING, *skipped} - compared)
+        holder = Attributes(obj, path.text, ignored)
+        return Treatment(holder, (*edges, *users_classes(cls)))
 
     return treat
 
@@ -357,9 +341,11 @@ def _class(obj: Any, path: ObjectPath) -> Treatment:
         return Treatment()
     own = _path_of_class(obj)
     hidden = type.__dict__["__dict__"].__get__(obj)
-    edges = [Edge(own.attribute(name), hidden[name]) for name in _CALLED if name in hidden]
+    holder = ClassAttributes(obj, own.text)
+    called = {name: hidden[name] for name in _CALLED if name in hidden}
+    edges = [Edge(own.attribute(n), value) for n, value in {**called, **holder.fields()}.items()]
     edges += (edge for edge in users_classes(obj) if edge.obj is not obj)
-    return Treatment(ClassAttributes(obj, own.text), tuple(edges))
+    return Treatment(holder, edges)
 
 
 _CALLED = ("__call__", "__getitem__", "__iter__", "__next__", "__init__", "__len__")
@@ -371,100 +357,69 @@ def _function(obj: Any, path: ObjectPath) -> Treatment:
     shown = ObjectPath(f"{obj.__module__}.{obj.__qualname__}") if users else path
     edges = tuple(edges_of(obj, Sort.FUNCTION, shown))
     if obj.__module__ == "functools" or "_clear_cache" in obj.__dict__:
-        caches = {shown.closure("cache_token"), shown.closure("dispatch_cache")}
-        caches.add(shown.attribute("_clear_cache"))
         # `functools.singledispatch` computes them from the registered functions.
+        caches = [shown.noted(f"closure variable {n!r}") for n in ("cache_token", "dispatch_cache")]
+        caches.append(shown.attribute("_clear_cache"))
         edges = tuple(edge for edge in edges if edge.path not in caches)
     if users:
         variables = tuple(variables_used(obj))
-        return Treatment(Attributes(obj, path.text), edges, variables, follow=False)
+        return Treatment(Attributes(obj, path.text), edges, variables)
     wrapped = getattr(obj, "__wrapped__", None)
     return Treatment(None, edges if wrapped is None else (*edges, Edge(path, wrapped)))
 
 
-def _list(obj: Any, path: ObjectPath) -> Treatment:
-    if isinstance(obj, tuple):
-        return Treatment(None, tuple(edges_of(obj, Sort.LIST, path)), named=False)
-    return _container(ListItems(obj, path.text), type(obj) in (list, deque), path)
-
-
-def _dict(obj: Any, path: ObjectPath) -> Treatment:
-    if isinstance(obj, types.MappingProxyType):
-        return Treatment(None, tuple(edges_of(obj, Sort.DICT, path)))
-    if not isinstance(obj, dict):
-        return Treatment()
-    return _container(DictItems(obj, path.text), type(obj) is dict, path)
-
-
-def _set(obj: Any, path: ObjectPath) -> Treatment:
-    if isinstance(obj, frozenset):
-        return Treatment(None, tuple(edges_of(obj, Sort.SET, path)), named=False)
-    return _container(SetItems(obj, path.text), type(obj) is set, path)
-
-
-def _container(holder: Structure, exact: bool, path: ObjectPath) -> Treatment:
-    """Return a container; one of a user's class has attributes and code besides its items."""
-    keys, values = holder.read()
-    follow = not PLAIN_TYPES.issuperset({*map(type, values), *map(type, keys)})
-    edges: list[Edge] = []
-    obj = holder.obj
-    of_keras = module_of(type(obj)).partition(".")[0] == "keras"
-    if not exact and getattr(obj, "__dict__", None) is not None and not of_keras:
-        edges.append(Edge(path.noted("the attributes"), OwnAttributes(obj)))
-        edges += users_classes(type(obj))
-    return Treatment(holder, tuple(edges), follow=follow)
-
-
-def _with_edges(
-    sort: Sort, kind: Callable[[Any, str], Holder] | None = None, *, named: bool = True
-) -> Treat:
-    """Return the treatment of objects of ``sort`` whose contents are their edges."""
+def _container(sort: Sort, kind: type, exact: tuple[type, ...]) -> Treat:
+    """Return the treatment of containers; one of a user's class has attributes and code besides its items."""
 
     def treat(obj: Any, path: ObjectPath) -> Treatment:
-        holder = None if kind is None else kind(obj, path.text)
-        edges = tuple(edges_of(obj, sort, path))
-        return Treatment(holder, edges, follow=False, named=named)
+        edges = [*edges_of(obj, sort, path)]
+        if isinstance(obj, tuple | frozenset | types.MappingProxyType):
+            return Treatment(None, edges)
+        of_keras = module_of(type(obj)).partition(".")[0] == "keras"
+        if type(obj) not in exact and getattr(obj, "__dict__", None) is not None and not of_keras:
+            edges.append(Edge(path.noted("the attributes"), OwnAttributes(obj)))
+            edges += users_classes(type(obj))
+        return Treatment(kind(obj, path.text), edges)
 
     return treat
 
 
-def _with_holder(kind: Callable[[Any, str], Holder]) -> Treat:
-    return lambda obj, path: Treatment(kind(obj, path.text))
+def _with_edges(sort: Sort, kind: Callable[[Any, str], Holder] | None = None) -> Treat:
+    """Return the treatment of objects of ``sort`` whose contents are their edges."""
+
+    def treat(obj: Any, path: ObjectPath) -> Treatment:
+        holder = None if kind is None else kind(obj, path.text)
+        return Treatment(holder, edges_of(obj, sort, path))
+
+    return treat
 
 
-_SPECIAL: tuple[tuple[Any, Treat], ...] = (
-    (OwnAttributes, lambda obj, path: Treatment(Attributes(obj.owner, path.text))),
-    (tf.data.Dataset, _with_edges(Sort.TFDATA)),
+_BY_CLASS: tuple[tuple[Any, Treat], ...] = (
+    (OwnAttributes, lambda obj, path: _own_attributes(obj.owner, path)),
     (_GENERATOR_STATE, _dataset_generator),
-    ((keras.Variable, tf.Variable), _variable),
-    (type(os.environ), lambda obj, path: Treatment(Environment(obj, path.text), follow=False)),
-    (types.CellType, _with_edges(Sort.CELL, Cell)),
+    (type(os.environ), lambda obj, path: Treatment(MappingVariables(obj, path.text, whole=True))),
     (tf.types.experimental.GenericFunction, _tf_function),
-    (io.IOBase, _with_holder(File)),
-    ((np.random.BitGenerator,), _generator),
-    ((np.random.SeedSequence,), _with_holder(SeedSequence)),
-    ((functools.cached_property,), _with_edges(Sort.DESCRIPTOR)),
-    (
-        (threading.Event,),
-        lambda obj, path: Treatment(Attributes(obj, path.text, watched=("_flag",))),
-    ),
+    (np.random.BitGenerator, _generator),
     (_CLOSED, _opaque),
 )
 """Treatment by class; the first row counts."""
 
 _BY_SORT: dict[Sort, Treat] = {
-    Sort.ARRAY: _array,
     Sort.CACHE: _with_edges(Sort.CACHE, Cache),
+    Sort.CELL: _with_edges(Sort.CELL, Cell),
     Sort.CLASS: _class,
     Sort.DESCRIPTOR: _with_edges(Sort.DESCRIPTOR),
-    Sort.DICT: _dict,
+    Sort.DICT: _container(Sort.DICT, DictItems, (dict,)),
     Sort.FUNCTION: _function,
-    Sort.LIST: _list,
-    Sort.METHOD: _with_edges(Sort.METHOD, named=False),
+    Sort.LIST: _container(Sort.LIST, ListItems, (list, deque)),
+    Sort.METHOD: _with_edges(Sort.METHOD),
     Sort.PARTIAL: _with_edges(Sort.PARTIAL),
     Sort.RANDOM: _generator,
     Sort.SEEDS: _with_edges(Sort.SEEDS),
-    Sort.SET: _set,
+    Sort.SET: _container(Sort.SET, SetItems, (set,)),
+    Sort.TFDATA: _with_edges(Sort.TFDATA),
+    Sort.VARIABLE: lambda obj, path: Treatment(Variable(obj, path.text)),
+    Sort.WEAK: _with_edges(Sort.WEAK),
     Sort.WRAPPED: _with_edges(Sort.WRAPPED),
     **{sort: _keras_object(sort) for sort in OF_KERAS},
 }
@@ -473,13 +428,7 @@ _BY_SORT: dict[Sort, Treat] = {
 
 @dataclass(slots=True)
 class Node:
-    """An object that existed when training began.
-
-    Attributes:
-        obj: The object.
-        path: Path, unique among all nodes.
-        holder: Its holder; None for an object without own state.
-    """
+    """An object that existed when training began, with a path that no other node has, and its holder."""
 
     obj: Any
     path: str
@@ -500,22 +449,13 @@ class Walk:
         self.cut = False
         self._covered = covered
         self._exempt = exempt
-        self._modules: dict[int, ModuleVariables] = {}
+        self.modules: dict[str, MappingVariables] = {}
 
     @property
     def holders(self) -> list[Holder]:
         """Return all holders, in the order of the walk."""
         found = [node.holder for node in self.nodes.values() if node.holder is not None]
-        return [*found, *self._modules.values()]
-
-    @property
-    def modules(self) -> list[ModuleVariables]:
-        """Return the modules with variables that reached code uses."""
-        return list(self._modules.values())
-
-    def module(self, name: str) -> ModuleVariables | None:
-        """Return the module with the path ``name``."""
-        return next((m for m in self._modules.values() if m.path == name), None)
+        return [*found, *self.modules.values()]
 
     def visit(
         self, roots: Iterable[tuple[ObjectPath, Any]], used: set[tuple[int, str]] | None = None
@@ -538,29 +478,20 @@ class Walk:
             if key in self._exempt:
                 self._add(edge, None)
                 return None
-            treatment = treatment_of(edge, self._covered)
+            treatment = treatment_of(edge.obj, edge.path)
             if treatment is None:
                 return None
-            if key not in self.nodes and treatment.named:
+            if key not in self.nodes and not isinstance(edge.obj, _UNNAMED):
                 self._add(edge, treatment.holder)
             for variable in treatment.variables:
                 holder = self._use(variable)
                 seen.add(id(holder))
                 if used is not None:
                     used.add((id(holder), variable.name))
-            return self._inside(edge, treatment)
+            return self._inside(treatment)
 
         walk([Edge(where, obj) for where, obj in roots], look)
         return seen
-
-    def reached_from(self, path: str, obj: Any, used: set[tuple[int, str]]) -> set[int]:
-        """Return the ids of all objects that ``obj`` leads to, without adding any; see `visit`."""
-        nodes, by_path = self.nodes, self.by_path
-        self.nodes, self.by_path = dict(nodes), dict(by_path)
-        try:
-            return self.visit([(ObjectPath(path), obj)], used)
-        finally:
-            self.nodes, self.by_path = nodes, by_path
 
     def begin(self) -> None:
         """Record the current contents of all holders as the initial ones."""
@@ -575,55 +506,34 @@ class Walk:
             count += 1
         if holder is not None:
             holder.path = path
+        if isinstance(holder, Variable):
+            holder.covered = id(holder.obj) in self._covered
         node = Node(edge.obj, path, holder)
         self.nodes[id(edge.obj)] = node
         self.by_path[path] = node
 
-    def _use(self, variable: UsedVariable) -> ModuleVariables:
-        known = self._modules.get(id(variable.module))
-        if known is None:
-            path = f"module {_variables_of(variable).get('__name__', '__main__')}"
-            if any(other.path == path for other in self._modules.values()):
-                path = f"{path} ({len(self._modules)})"
-            known = ModuleVariables(variable.module, path)
-            self._modules[id(variable.module)] = known
+    def _use(self, variable: UsedVariable) -> MappingVariables:
+        name = path = f"module {variable.variables.get('__name__', '__main__')}"
+        count = 2
+        while path in self.modules and self.modules[path].obj is not variable.variables:
+            path = f"{name} ({count})"
+            count += 1
+        known = self.modules.setdefault(path, MappingVariables(variable.variables, path))
         known.names.setdefault(variable.name)
         return known
 
-    def _inside(self, edge: Edge, treatment: Treatment) -> list[Edge]:
+    def _inside(self, treatment: Treatment) -> list[Edge]:
         inside = list(treatment.edges)
         for variable in treatment.variables:
-            own = _variables_of(variable)
-            if variable.name in own:
-                where = ObjectPath(f"{self._modules[id(variable.module)].path}.{variable.name}")
-                inside.append(Edge(where, own[variable.name]))
-        if isinstance(treatment.holder, Structure) and treatment.follow:
-            inside += _contents(edge.path, treatment.holder)
+            if variable.name in variable.variables:
+                where = ObjectPath(f"{self._use(variable).path}.{variable.name}")
+                inside.append(Edge(where, variable.variables[variable.name]))
         # Keras may have generated a layer's name, which then differs between processes.
         return [each._replace(path=each.path._replace(label="")) for each in inside]
 
 
-def _variables_of(variable: UsedVariable) -> dict[str, Any]:
-    return variable.module if isinstance(variable.module, dict) else vars(variable.module)
-
-
-def _contents(where: ObjectPath, holder: Structure) -> list[Edge]:
-    keys, values = holder.read()
-    if holder.shape == NAMED:
-        return [Edge(where.attribute(k), v) for k, v in zip(keys, values, strict=True)]
-    if holder.shape == KEYED:
-        found = [Edge(where.item(k), v) for k, v in zip(keys, values, strict=True)]
-        return found + [Edge(where.noted("a key"), k) for k in keys]
-    return [Edge(where.item(i), v) for i, v in enumerate(values)]
-
-
 class Watch:
-    """Snapshot of an object and of all that is reachable from it.
-
-    Args:
-        shown: Name of the object for the user.
-        obj: The object.
-    """
+    """Snapshot of ``obj``, which the user knows as ``shown``, and of all that is reachable from it."""
 
     def __init__(self, shown: str, obj: Any) -> None:
         self._walk = Walk(frozenset(), frozenset())

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from pieces import BATCH, CLASSES, FEATURES, Wrapping, crossentropy, pairs, samples
-from registry import identical, study, study_callback, study_data, study_model
+from registry import identical, refused, study, study_callback, study_data, study_model
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
@@ -99,7 +99,7 @@ study(
 @study_data(
     "data-over-open-file-by-position",
     "a function of the epoch that seeks in an open file before it reads",
-    identical(),
+    refused("handle", "an open file", "where it is used"),
 )
 def by_handles(trial):
     x, y = samples()
