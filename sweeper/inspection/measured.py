@@ -12,12 +12,15 @@ import inspect
 import sys
 import textwrap
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from sweeper.inspection.constants import static_value
 from sweeper.inspection.sources import is_users
 
 _OF_DATES = frozenset({"now", "today", "utcnow"})
+_LOCAL = "local "
+"""Prefix of a local variable, which is no attribute of that name."""
 
 
 def measured_names(cls: type) -> frozenset[str]:
@@ -31,8 +34,8 @@ def measured_names(cls: type) -> frozenset[str]:
         except (OSError, SyntaxError, TypeError):
             # Without its source, no name counts as measured.
             continue
-        found |= _Measured(tree, _names_in(tree, base.__module__)).names()
-    return frozenset(found)
+        found |= _reached(tree, _names_in(tree, base.__module__))
+    return frozenset(name for name in found if not name.startswith(_LOCAL))
 
 
 def _names_in(tree: ast.AST, module: str) -> dict[str, Any]:
@@ -49,83 +52,56 @@ def _names_in(tree: ast.AST, module: str) -> dict[str, Any]:
     return names
 
 
-class _Measured:
-    """Names that a clock's value reaches within one class, by fixed-point iteration."""
+def _reached(tree: ast.AST, names: Mapping[str, Any]) -> set[str]:
+    """Return the names that a clock's value reaches within one class, by fixed-point iteration."""
+    assignments = list(_assignments(tree))
+    found: set[str] = set()
+    while True:
+        new = {to for value, to in assignments if to and _is_measured(value, names, found)}
+        if new <= found:
+            return found
+        found |= new
 
-    def __init__(self, tree: ast.AST, names: Mapping[str, Any]) -> None:
-        self._tree = tree
-        self._names = names
-        self._found: set[str] = set()
 
-    def names(self) -> set[str]:
-        known = -1
-        while len(self._found) > known:
-            known = len(self._found)
-            for node in ast.walk(self._tree):
-                self._look_at(node)
-        return {name for name in self._found if not name.startswith("local ")}
-
-    def _look_at(self, node: ast.AST) -> None:
+def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Yield each value that is assigned, returned or passed to a method, with the name that gets it."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
-            if any(value is not None and self._is_measured(value) for value in returned):
-                self._found.add(node.name)
-        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign):
-            if node.value is not None and self._is_measured(node.value):
-                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    self._found.update(_given(target))
+            for each in ast.walk(node):
+                if isinstance(each, ast.Return) and each.value is not None:
+                    yield each.value, node.name
         elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and any(map(self._is_measured, node.args))
+            isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign) and node.value is not None
         ):
-            self._found.update(_given(node.func.value))
-
-    def _is_measured(self, value: ast.expr) -> bool:
-        for node in ast.walk(value):
-            if isinstance(node, ast.Call) and self._is_clock(node.func):
-                return True
-            name: object = None
-            if isinstance(node, ast.Name):
-                name = f"local {node.id}"
-            elif isinstance(node, ast.Attribute):
-                name = node.attr
-            elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-                name = node.slice.value
-            if name in self._found:
-                return True
-        return False
-
-    def _is_clock(self, function: ast.expr) -> bool:
-        if isinstance(function, ast.Attribute) and function.attr in _OF_DATES:
-            return self._resolved(function.value) in (dt.datetime, dt.date)
-        called = self._resolved(function)
-        return type(called) is types.BuiltinFunctionType and called.__module__ == "time"
-
-    def _resolved(self, node: ast.expr) -> Any:
-        """Return the value of a name, or of an attribute of a module or class; None if unknown."""
-        if isinstance(node, ast.Name):
-            return self._names.get(node.id)
-        if isinstance(node, ast.Attribute):
-            owner = self._resolved(node.value)
-            # An attribute of another object may be a property, which must not be run.
-            if inspect.ismodule(owner) or inspect.isclass(owner):
-                return inspect.getattr_static(owner, node.attr, None)
-        return None
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+                    yield node.value, _name_of(each)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            yield from ((argument, _name_of(node.func.value)) for argument in node.args)
 
 
-def _given(target: ast.expr) -> Iterator[str]:
-    """Yield the innermost name that an assignment to ``target`` changes."""
-    if isinstance(target, ast.Subscript):
-        key = target.slice
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            yield key.value
-        else:
-            yield from _given(target.value)
-    elif isinstance(target, ast.Attribute):
-        yield target.attr
-    elif isinstance(target, ast.Name):
-        yield f"local {target.id}"
-    elif isinstance(target, ast.Tuple | ast.List):
-        for each in target.elts:
-            yield from _given(each)
+def _name_of(node: ast.AST) -> str:
+    """Return the innermost name or key in an expression; empty if it has none."""
+    if isinstance(node, ast.Name):
+        return f"{_LOCAL}{node.id}"
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    if isinstance(node, ast.Subscript):
+        if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str):
+            return node.slice.value
+        return _name_of(node.value)
+    return ""
+
+
+def _is_measured(value: ast.expr, names: Mapping[str, Any], found: Collection[str]) -> bool:
+    return any(
+        (isinstance(node, ast.Call) and _is_clock(node.func, names)) or _name_of(node) in found
+        for node in ast.walk(value)
+    )
+
+
+def _is_clock(function: ast.expr, names: Mapping[str, Any]) -> bool:
+    if isinstance(function, ast.Attribute) and function.attr in _OF_DATES:
+        return static_value(function.value, names) in (dt.datetime, dt.date)
+    called = static_value(function, names)
+    return type(called) is types.BuiltinFunctionType and called.__module__ == "time"

@@ -19,7 +19,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.records.code import CodeFingerprint, digest_of, short_code
 
 _LIBRARIES = tuple(
     {
@@ -66,8 +66,8 @@ def find_module_file(name: str, path: Iterable[str]) -> str | None:
     return found.origin if found is not None and found.has_location else None
 
 
-_SHORT = 8
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+_WITHOUT_MEANING = ("ctx", "type_comment", "kind")
 _DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _FUTURE = functools.reduce(
     operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -81,13 +81,11 @@ class Source:
 
     Attributes:
         file: File name in code objects.
-        text: The text.
-        tree: The parsed text.
+        text: The text; empty if there is none, or it is not Python.
     """
 
     file: str
     text: str = field(repr=False)
-    tree: ast.Module = field(repr=False)
 
     @property
     def is_file(self) -> bool:
@@ -98,15 +96,15 @@ class Source:
         """Return the name of the source for the user."""
         return Path(self.file).name if self.is_file else "a notebook's cell"
 
-    def runs(self, code: types.CodeType) -> bool:
-        """Return whether this text compiles to ``code``."""
+    def runs(self, codes: Iterable[types.CodeType]) -> bool:
+        """Return whether this text compiles to all of ``codes``."""
         # A notebook's cell is compiled with the __future__ imports of earlier cells.
-        return code in _codes(self.text, code.co_flags & _FUTURE)
+        return bool(self.text) and all(c in _codes(self.text, c.co_flags & _FUTURE) for c in codes)
 
     @functools.cached_property
     def compared(self) -> ast.Module:
-        """Return the tree without docstrings and without the settings of studies."""
-        tree: ast.Module = _Compared().visit(ast.parse(self.text))
+        """Return the tree without the settings of studies, which are compared by value."""
+        tree: ast.Module = _WithoutSettings().visit(ast.parse(self.text))
         return tree
 
     @functools.cached_property
@@ -119,25 +117,29 @@ class Source:
                     found.setdefault(name, []).append(statement)
         return found
 
+    @functools.cached_property
+    def imports(self) -> Mapping[str, list[tuple[ast.Import | ast.ImportFrom, ast.alias]]]:
+        """Return the imports at the top level, by the names that they bind."""
+        found: dict[str, list[tuple[ast.Import | ast.ImportFrom, ast.alias]]] = {}
+        for node in outside_functions(self.compared):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for alias in node.names:
+                    found.setdefault(str(bound_name(alias)), []).append((node, alias))
+        return found
+
     def lambdas(self, line: int) -> list[ast.stmt]:
         """Return the lambdas that begin at ``line``, each as a statement."""
-        found = [n for n in ast.walk(self.tree) if isinstance(n, ast.Lambda) and n.lineno == line]
+        nodes = ast.walk(ast.parse(self.text))
+        found = [node for node in nodes if isinstance(node, ast.Lambda) and node.lineno == line]
         return [ast.copy_location(ast.Expr(each), each) for each in found]
 
 
-class _Compared(ast.NodeTransformer):
-    """Removal of docstrings and, unless ``settings``, of a study's settings, which are compared by value."""
+class _WithoutSettings(ast.NodeTransformer):
+    """Removal of the arguments of `Study`."""
 
-    def __init__(self, *, settings: bool = False) -> None:
-        self._settings = settings
-
-    def visit(self, node: Any) -> Any:
-        """Return ``node`` without those parts."""
-        if isinstance(node, ast.Module | _DEFINITIONS) and ast.get_docstring(node, clean=False):
-            # A body with only a docstring is equivalent to `pass`.
-            node.body = node.body[1:] or [ast.copy_location(ast.Pass(), node.body[0])]
-        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
-        if called in ("Study", "sweeper.Study") and not self._settings:
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Return ``node`` without its arguments if it makes a study."""
+        if ast.unparse(node.func) in ("Study", "sweeper.Study"):
             node.args, node.keywords = [], []
         return self.generic_visit(node)
 
@@ -175,33 +177,39 @@ def outside_functions(node: ast.AST) -> Iterator[ast.AST]:
             waiting += reversed(list(ast.iter_child_nodes(each)))
 
 
+def texts_of_cells() -> dict[str, str]:
+    """Return the texts that are in no file, such as a notebook's cells, by file name in code objects.
+
+    Notebooks register them for tracebacks. Another process, which gets the code by value, has none.
+    """
+    cells = (file for file, entry in linecache.cache.items() if len(entry) > 1 and entry[1] is None)
+    return {file: "".join(linecache.getlines(file)) for file in [*cells]}
+
+
 def is_users_source(file: str) -> bool:
     """Return whether ``file`` is a file of the user's or a notebook's cell."""
     if not _INSTALLED.isdisjoint(Path(file).parts):
         return False
     if is_users(file):
         return True
-    # Notebooks register the texts of their cells for tracebacks.
     entry = linecache.cache.get(file)
     return entry is not None and len(entry) > 1 and entry[1] is None
 
 
-def source_of(file: str) -> Source | None:
-    """Return the current text of ``file``; None if there is none, or it is not Python."""
+def source_of(file: str) -> Source:
+    """Return the current text of ``file``."""
     if is_users(file):
         linecache.checkcache(file)
     return _parsed(file, "".join(linecache.getlines(file)))
 
 
 @functools.lru_cache(maxsize=256)
-def _parsed(file: str, text: str) -> Source | None:
-    if not text:
-        return None
+def _parsed(file: str, text: str) -> Source:
     try:
-        tree = ast.parse(text)
+        ast.parse(text)
     except (SyntaxError, ValueError):
-        return None
-    return Source(file, text, tree)
+        text = ""
+    return Source(file, text)
 
 
 @functools.lru_cache(maxsize=256)
@@ -226,75 +234,52 @@ def all_codes(code: types.CodeType) -> Iterator[types.CodeType]:
 def changed_definitions(file: Path, code: CodeFingerprint) -> tuple[str, ...]:
     """Return the functions and classes of a file that differ from ``code``, with their lines."""
     source = _parsed(str(file), file.read_text(encoding="utf-8", errors="replace"))
-    if source is None:
+    if not source.text:
         return (f"{file.name} is not readable as Python",)
     changed = []
     for name, part in code.parts.items():
         nodes = source.bindings.get(name, [])
-        if part.file != file.name or not part.statements:
+        if part.file != file.name or not any(isinstance(node, _DEFINITIONS) for node in nodes):
             continue
-        texts = [text for _, text in lines_of(nodes)]
-        defined = any(isinstance(node, _DEFINITIONS) for node in nodes)
-        if defined and texts != [text for _, text in part.statements]:
+        digests = [short_code(digest) for _, digest in statements_of(nodes)]
+        if digests != [digest for _, digest in part.statements]:
             changed.append(f"{name} has changed (line {nodes[0].lineno})")
     return tuple(changed)
 
 
 def meaning_of_text(text: str | bytes) -> str:
-    """Return the meaning of a file's text.
+    """Return the digest of a file's text without comments, docstrings and formatting.
 
     Raises:
         SyntaxError, ValueError, RecursionError: It is not Python.
     """
-    return meaning(_Compared(settings=True).visit(ast.parse(text)))
+    return digest_of(*(digest for _, digest in statements_of(ast.parse(text).body)))
 
 
-def meaning(node: object, *, blocks: bool = True) -> str:
-    """Return a text that is equal for syntax trees that differ only in positions.
-
-    Args:
-        node: A tree, or a field of one.
-        blocks: Whether to include the statements inside a compound statement.
-    """
+def meaning(node: object) -> str:
+    """Return a text that is equal for trees that differ only in positions and in statements inside."""
     if isinstance(node, ast.AST):
         fields = [
             f"{name}={meaning(value)}"
             for name, value in ast.iter_fields(node)
             # Fields that are empty differ between versions of Python.
-            if name not in ("ctx", "type_comment", "kind") and value is not None and value != []
-            if blocks or name not in _BLOCKS or not isinstance(value, list)
+            if name not in _WITHOUT_MEANING and value is not None and value != []
+            if name not in _BLOCKS or not isinstance(value, list)
         ]
         return f"{type(node).__name__}({','.join(fields)})"
-    if isinstance(node, list | tuple):
-        return f"[{','.join(map(meaning, node))}]"
-    return f"{type(node).__name__}:{node!r}"
+    return f"[{','.join(map(meaning, node))}]" if isinstance(node, list) else repr(node)
 
 
-def lines_of(statements: Iterable[ast.stmt]) -> tuple[tuple[int, str], ...]:
-    """Return line and digest of the statements and each statement in them, without its blocks."""
-    return tuple(
-        (int(each.lineno), digest_of(meaning(each, blocks=False))[:_SHORT])
-        for statement in statements
-        for each in _in_order(statement)
-        if isinstance(each, ast.stmt | ast.Lambda | ast.excepthandler)
-    )
-
-
-def _in_order(node: ast.AST) -> Iterator[ast.AST]:
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _in_order(child)
-
-
-def meaning_of_code(code: types.CodeType) -> str:
-    """Return a text for code without a known source: its instructions, names and constants."""
-    constants = [
-        meaning_of_code(value) if isinstance(value, types.CodeType) else meaning(_ordered(value))
-        for value in code.co_consts
-    ]
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    return f"{code.co_name}{code.co_code.hex()}{names}{code.co_flags}[{','.join(constants)}]"
-
-
-def _ordered(value: object) -> object:
-    return sorted(map(repr, value)) if isinstance(value, frozenset) else value
+def statements_of(nodes: Iterable[ast.AST], block: str = "") -> Iterator[tuple[int, str]]:
+    """Yield line and digest of the statements and of each statement in them, each without those in it."""
+    for node in nodes:
+        # A docstring and `pass` have no effect.
+        constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if constant or isinstance(node, ast.Pass):
+            continue
+        positioned: Any = node.pattern if isinstance(node, ast.match_case) else node
+        yield positioned.lineno, digest_of(block, meaning(node))
+        for name in _BLOCKS:
+            inner = getattr(node, name, None)
+            if isinstance(inner, list):
+                yield from statements_of(inner, f"{block}.{name}")

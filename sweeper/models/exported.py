@@ -46,7 +46,7 @@ def check_code(
             f"the study's is {short_code(fingerprint)} since"
         )
     if stored is not None and now is not None:
-        changes += now.comparable_with(stored).changes_since(stored)
+        changes += now.changes_since(stored)
     if not changes:
         return
     shown = "; ".join(changes)

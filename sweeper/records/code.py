@@ -17,6 +17,10 @@ from typing import Any
 NO_TEXT = "text not kept"
 """Value of `CodePart.file` for code typed at a prompt or piped into Python, whose text is unknown."""
 
+_NOT_COMPARABLE = (
+    "its code was typed at a prompt, piped into Python or edited after its import, so it has no text to "
+    "compare with this one"
+)
 _SHORT = 8
 _DIGEST = 32
 
@@ -42,24 +46,22 @@ class CodePart:
     Attributes:
         digest: Digest of its code.
         file: Name of the file, or "a notebook's cell"; empty if unknown.
-        first, last: Its lines, from 1; 0 if unknown.
-        statements: Line and digest of each of its statements, in order, to find changed lines.
+        statements: Line, from 1, and digest of each of its statements, in order, to find changed lines.
         of_search: Whether only the sampler or the pruner reaches it.
     """
 
     digest: str
     file: str = ""
-    first: int = 0
-    last: int = 0
     statements: tuple[tuple[int, str], ...] = ()
     of_search: bool = False
 
     @property
     def location(self) -> str:
         """Return the file and the lines as a phrase for messages."""
-        if not self.first:
+        lines = [line for line, _ in self.statements]
+        if not lines:
             return self.file
-        return f"{self.file}, {_lines(range(self.first, self.last + 1))}"
+        return f"{self.file}, {_lines(range(min(lines), max(lines) + 1))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +70,14 @@ class CodeFingerprint:
 
     Attributes:
         parts: The parts of the code, by name.
-        without_text: The fingerprint that the same code would have without its text, to compare it
-            with a study that was typed at a prompt; None for such a study, and in the database.
     """
 
     parts: Mapping[str, CodePart]
-    without_text: CodeFingerprint | None = None
 
     @property
     def has_text(self) -> bool:
         """Return whether the text of the code is known."""
         return all(part.file != NO_TEXT for part in self.parts.values())
-
-    def comparable_with(self, stored: CodeFingerprint | None) -> CodeFingerprint:
-        """Return the fingerprint to compare with ``stored``: without the text if that has none."""
-        if self.without_text is None or stored is None or stored.has_text:
-            return self
-        return self.without_text
 
     @property
     def digest(self) -> str:
@@ -97,12 +90,8 @@ class CodeFingerprint:
 
     def of_trials(self, makers: CodeFingerprint) -> CodeFingerprint:
         """Return the same code, in which what ``makers`` do not reach is of the search alone."""
-        without = self.without_text
-        if without is not None and makers.without_text is not None:
-            without = without.of_trials(makers.without_text)
         return CodeFingerprint(
-            {n: replace(part, of_search=n not in makers.parts) for n, part in self.parts.items()},
-            without,
+            {n: replace(part, of_search=n not in makers.parts) for n, part in self.parts.items()}
         )
 
     @property
@@ -111,25 +100,27 @@ class CodeFingerprint:
         return short_code(self.digest)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the parts by name, with ``without_text`` under an empty name."""
-        found: dict[str, Any] = {name: asdict(part) for name, part in sorted(self.parts.items())}
-        if self.without_text is not None:
-            found[""] = self.without_text.to_json()
-        return found
+        """Return the parts by name."""
+        return {name: asdict(part) for name, part in sorted(self.parts.items())}
 
     def to_text(self) -> str:
-        """Return the stored form, without ``without_text``."""
-        return json.dumps(CodeFingerprint(self.parts).to_json(), separators=(",", ":"))
+        """Return the stored form."""
+        return json.dumps(self.to_json(), separators=(",", ":"))
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> CodeFingerprint:
         """Return the inverse of `to_json`."""
-        parts = {
-            name: CodePart(**{**part, "statements": tuple(map(tuple, part["statements"]))})
-            for name, part in values.items()
-            if name
-        }
-        return cls(parts, cls.from_json(values[""]) if "" in values else None)
+        return cls(
+            {
+                name: CodePart(
+                    part["digest"],
+                    part["file"],
+                    tuple(map(tuple, part["statements"])),
+                    part.get("of_search", False),
+                )
+                for name, part in values.items()
+            }
+        )
 
     def changes_since(
         self, before: CodeFingerprint, *, of_search: bool | None = None
@@ -138,6 +129,8 @@ class CodeFingerprint:
 
         ``of_search`` selects those of the search alone, or those of trials; None selects all.
         """
+        if self.has_text and not before.has_text:
+            return () if of_search else (_NOT_COMPARABLE,)
         found = []
         for name in sorted({*before.parts, *self.parts}):
             was, now = before.parts.get(name), self.parts.get(name)

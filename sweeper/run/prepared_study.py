@@ -44,7 +44,7 @@ _NOT_HERE = (
 _NO_TEXT = (
     "the code of study {!r} was typed at a prompt or piped into Python, which keeps no text of it. Its "
     "trials run here; to verify, resume, export or load them later, save the same code as a file and "
-    "type `sweeper run FILE`"
+    "type `sweeper run FILE --accept-changes`, which cannot compare it with this one"
 )
 _OTHER_HASHES = (
     "inline trials have the hash seed of this process, which differs from that of other trials "

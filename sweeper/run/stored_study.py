@@ -224,7 +224,7 @@ def unchanged_settings(
         replace(
             row,
             definition=given.to_json(),
-            code=loaded.code and loaded.code.comparable_with(row.code),
+            code=loaded.code,
         )
     )
     if changes:
@@ -341,7 +341,7 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
         target=target,
         window=_window(settings, known),
         seed=settings.seed,
-        code=loaded.code and loaded.code.comparable_with(None if known is None else known.code),
+        code=loaded.code,
     )
 
 

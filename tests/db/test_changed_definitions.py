@@ -27,7 +27,7 @@ ME = WorkerIdentity.here()
 
 def code(**digests):
     return CodeFingerprint(
-        {n: CodePart(digest, "study.py", 3, 5, ((4, digest),)) for n, digest in digests.items()}
+        {n: CodePart(digest, "study.py", ((4, digest),)) for n, digest in digests.items()}
     )
 
 
@@ -86,7 +86,7 @@ def restart(repository, row):
 def test_the_same_code_elsewhere_in_its_file_is_the_same_study_as_are_the_first_fingerprints(
     repository,
 ):
-    moved = CodeFingerprint({"build_model": CodePart("a", "study.py", 30, 50, ((40, "a"),))})
+    moved = CodeFingerprint({"build_model": CodePart("a", "study.py", ((40, "a"),))})
     repository.create_or_open(replace(ROW, code=moved))
     assert repository.study("digits").code == moved
     # A study from before there were fingerprints takes the first that it sees.

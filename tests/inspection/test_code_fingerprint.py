@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sweeper.inspection.fingerprint import read_code, texts_of_cells
+from sweeper.inspection.fingerprint import read_code
+from sweeper.inspection.sources import texts_of_cells
 from sweeper.records.code import CodeFingerprint
 from sweeper.run.launch.sources import pickle_by_value
 
@@ -172,6 +173,7 @@ SAME = {
     "an unused function's body": (MAIN, '"never"', '"ever"'),
     "an unused function of a helper": (HELP, "return 1", "return 2"),
     "an unused constant": (MAIN, "WIDTH = 32", "WIDTH = 32\nOTHER = 1"),
+    "a string instead of a comment": (HELP, "    y = x", "    'why'\n    y = x"),
     "a number's notation": (MAIN, "WIDTH = 32", "WIDTH = 0x20"),
 }
 
@@ -370,8 +372,8 @@ def test_a_notebooks_cells_count_and_running_them_again_does_not():
 def test_a_notebooks_code_that_was_sent_to_another_process_reads_the_same_there():
     roots = {"model": notebook(50)["model"]}
     here = read_code(roots)
-    texts = texts_of_cells(roots)
-    assert list(texts.values()) == list(NOTEBOOK[1:])
+    texts = texts_of_cells()
+    assert set(NOTEBOOK) <= set(texts.values())
     sent = pickle_by_value(roots)
     linecache.clearcache()
     for name in [n for n in linecache.cache if "ipykernel" in n]:
@@ -499,6 +501,8 @@ def test_a_file_that_is_read_at_import_counts_by_what_was_read_wherever_it_is(re
     assert read_config('{"width": 8, "data": ["%s"]}', "moved").changes_since(before) == ()
     changes = read_config('{"width": 9, "data": ["%s"]}').changes_since(before)
     assert used in {change.partition(" ")[0] for change in changes}
+    outside = [read_config(f'{{"width": 8, "data": "/{name}%.0s/x"}}') for name in ("one", "two")]
+    assert outside[1].changes_since(outside[0]), "the control: another directory is no moved one"
 
 
 TOOLS_FILE, MAIN_FILE = "tools_of_study.py", "main_of_study.py"
@@ -513,6 +517,21 @@ NEVER_UNDER = {
         *("return a(1), b(1)", MAIN_FILE),
         *("add as a, take as b", "take as a, add as b"),
     ),
+    "a statement moved out of its block": (
+        *("if trial:\n        a(1)\n        b(1)", MAIN_FILE),
+        *("        b(1)", "    b(1)"),
+    ),
+    "a statement moved to another branch": (
+        *("if trial:\n        a(1)\n    else:\n        b(1)\n        a(2)", MAIN_FILE),
+        *("    else:\n        b(1)", "        b(1)\n    else:"),
+    ),
+    "a pattern of a match": (
+        "match trial:\n        case 1:\n            a(1)",
+        MAIN_FILE,
+        "case 1",
+        "case 2",
+    ),
+    "a library's function in a partial": ("return half(7)", MAIN_FILE, "divmod", "pow"),
     "a lambda": ("return make(1)", MAIN_FILE, "x: x * 2", "x: x * 3"),
     "a setting of a library": ("return np.float32(1)", MAIN_FILE, "precision=3", "precision=4"),
 }
@@ -528,6 +547,7 @@ def test_an_edit_that_reaches_the_factory_on_a_side_way_is_reported(case, fresh)
         "main_of_study.py": (
             "import numpy as np\nfrom math import sqrt\nimport tools_of_study as tools\n"
             "from tools_of_study import add as a, take as b\n\n"
+            "import functools\nhalf = functools.partial(divmod, 2)\n"
             "np.set_printoptions(precision=3)\nmake = lambda x: x * 2\n\n"
             "def apply(m):\n    return m.add(3)\n\n"
             f"def model(trial):\n    {body}\n"
@@ -561,33 +581,36 @@ def test_a_setting_of_the_study_that_makes_the_factory_is_no_code(fresh):
     assert changed == ("make has changed (made_of_study.py, line 5)",)
 
 
-def test_code_that_was_piped_in_is_the_same_once_it_is_saved_as_a_file(read, tmp_path):
+def test_code_without_a_text_is_compared_with_itself_and_with_no_text(read, tmp_path):
     text = (
-        "import functools\nimport math\n\nimport helpers_of_study as helpers\n\n"
+        "import math\n\nimport helpers_of_study as helpers\n\n"
         "WIDTH = 32\nSIZES = [WIDTH, WIDTH * 2]\nTABLE = helpers.read_table()\n\n\n"
         'class Wide:\n    """Wide."""\n    depth = 2\n\n    def width(self):\n'
         "        return WIDTH * self.depth\n\n\n"
         'def scaled(x, by=3.0):\n    """Scaled."""\n    return x * by + math.pi\n\n\n'
         "def build_model(trial):\n    # as wide\n"
-        "    return [scaled(s) for s in SIZES], Wide(), TABLE, lambda x: x + 1\n"
+        "    return [scaled(s) for s in SIZES], Wide(), TABLE, lambda x: x + (x in {1, 2})\n"
     )
     read()  # Has the module of helpers importable.
 
-    def saved(text):
-        file = tmp_path / "saved_study.py"
-        file.write_text(text, encoding="utf-8")
-        return code_of_text(text, file, "saved_study", "build_model")
+    def piped(text):
+        return code_of_text(text, "<stdin>", "__main__", "build_model")
 
-    stored = code_of_text(text, "<stdin>", "__main__", "build_model")
+    stored = piped(text)
     assert not stored.has_text
-    now = CodeFingerprint.from_json(saved(text).to_json())
-    assert now.has_text
-    assert now.comparable_with(stored).changes_since(stored) == ()
-    assert now.comparable_with(stored).digest == stored.digest
-    # One study keeps to one way: a study that was stored with its text is compared by it.
-    assert now.comparable_with(now) is now
-    assert now.to_text() == CodeFingerprint(now.parts).to_text()
-    # The controls: each edit is seen, and named.
-    for edit, name in ((("x * by", "by - x"), "scaled"), (("WIDTH = 32", "WIDTH = 3"), "WIDTH")):
-        edited = saved(text.replace(*edit)).comparable_with(stored)
-        assert any(change.startswith(name) for change in edited.changes_since(stored))
+    assert piped(text.replace("# as wide", "# wider")).changes_since(stored) == ()
+    edits = {
+        ("x * by", "by - x"): "scaled",
+        ("by=3.0", "by=4.0"): "default 'by' of scaled",
+        ("WIDTH = 32", "WIDTH = 3"): "WIDTH",
+        ("depth = 2", "depth = 3"): "Wide.depth",
+        ("WIDTH * self", "WIDTH + self"): "Wide.width",
+        ("{1, 2}", "{1, 3}"): "build_model",
+    }
+    for edit, name in edits.items():
+        changes = piped(text.replace(*edit)).changes_since(stored)
+        assert any(change.startswith(f"{name} has changed") for change in changes), (edit, changes)
+    file = tmp_path / "saved_study.py"
+    file.write_text(text, encoding="utf-8")
+    (change,) = code_of_text(text, file, "saved_study", "build_model").changes_since(stored)
+    assert change.startswith("its code was typed at a prompt, piped into Python or edited after")

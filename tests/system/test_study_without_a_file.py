@@ -1,4 +1,4 @@
-"""A study that is piped into Python runs, and is complete once the same text is saved as a file."""
+"""A study that is piped into Python runs, and goes on from a file once the change is accepted."""
 
 import contextlib
 import subprocess
@@ -23,7 +23,7 @@ STUDY = replace(
 
 
 @pytest.mark.whole
-def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(tmp_path, here):
+def test_a_piped_study_says_so_and_goes_on_from_the_accepted_file_it_is_saved_as(tmp_path, here):
     piped = subprocess.run(
         [sys.executable, "-"],
         input=str(STUDY),
@@ -41,15 +41,14 @@ def test_a_piped_study_says_so_and_goes_on_from_the_file_it_is_saved_as(tmp_path
     assert without.code != 0
     assert "save the same code as a file" in without.err.lower()
 
-    file = STUDY.write(tmp_path / "piped_study.py")
+    STUDY.write(tmp_path / "piped_study.py")
     saved = here("run", "piped_study.py", cwd=tmp_path)
-    assert (saved.code, "1/1 done" in saved.out) == (0, True), saved
-    with contextlib.chdir(tmp_path):
-        model = load_study("piped").best.load_model()
+    assert saved.code == 1
+    assert "was typed at a prompt, piped into Python or edited after its import" in saved.err
+    assert "--accept-changes" in saved.err
+    accepted = here("run", "piped_study.py", "--accept-changes", cwd=tmp_path)
+    assert (accepted.code, "1/1 done" in accepted.out) == (0, True), accepted
+    with contextlib.chdir(tmp_path), pytest.warns(UserWarning, match="--accept-changes"):
+        model = load_study("piped").trials[0].load_model(accept_changes=True)
     assert model.count_params() == 17
-    assert here("verify", "piped", cwd=tmp_path).code == 0
-
-    file.write_text(file.read_text().replace("Dense(1)", "Dense(1, use_bias=False)"))
-    edited = here("run", "piped_study.py", cwd=tmp_path)
-    assert edited.code == 1
-    assert "build_model has changed" in edited.err
+    assert here("run", "piped_study.py", cwd=tmp_path).code == 0, "it is asked for once"

@@ -29,8 +29,8 @@ from sweeper.definition.loading import (
     unpickling_error,
 )
 from sweeper.errors import DefinitionChangedError, DefinitionError, StudyFileError
-from sweeper.inspection.sources import find_module_file, meaning_of_text
-from sweeper.records.code import CodeFingerprint, digest_of
+from sweeper.inspection.sources import find_module_file, meaning_of_text, texts_of_cells
+from sweeper.records.code import CodeFingerprint
 from sweeper.run.protocol.messages import StudySource
 from sweeper.spec.repeating import CONFIRMING
 
@@ -75,8 +75,6 @@ def source_of(definition: StudyDefinition) -> StudySource:
             "file with `sweeper run FILE`"
         )
         raise DefinitionError(msg) from error
-    from sweeper.inspection.fingerprint import texts_of_cells
-
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     if not Path(main).is_file():
         # The name is "<stdin>" if the script was piped into Python.
@@ -87,7 +85,7 @@ def source_of(definition: StudyDefinition) -> StudySource:
         study=definition.name,
         pickled=pickled,
         path=tuple(sys.path),
-        texts=texts_of_cells(definition.factories()),
+        texts=texts_of_cells(),
         defined_code=definition.code().to_json(),
     )
 
@@ -318,7 +316,7 @@ def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
     """Return the digest of the file's code without comments and formatting; None if unknown."""
     file = _find_file(location, path)
     try:
-        return None if file is None else digest_of(meaning_of_text(Path(file).read_bytes()))
+        return None if file is None else meaning_of_text(Path(file).read_bytes())
     except (SyntaxError, ValueError, RecursionError):
         return None
 

@@ -64,8 +64,7 @@ class StudySource:
             the definition's code, if there is one.
         study: The study's name, for a module that defines several.
         path: With ``"pickled"``, ``sys.path`` of the process that defined the study.
-        texts: With ``"pickled"``, the notebook cells that define its functions, by the file names of
-            their code.
+        texts: With ``"pickled"``, the notebook's cells, by the file names of their code.
         defined_code: With ``"pickled"``, the code as `CodeFingerprint.to_json`, as read by the process
             that defined it. A pickled function contains only the variables that it names itself, so
             the process that loads it cannot see all of the code.
