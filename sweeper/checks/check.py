@@ -306,9 +306,7 @@ class _Check:
             if kill is None
             else f"training it again, killed after step {kill.after} and resumed"
         )
-        order = replace(
-            self._order(0), checkpoints=tuple(self._kept), kills=() if kill is None else (kill,)
-        )
+        order = replace(self._order(0), checkpoints=tuple(self._kept), kill=kill)
         runs = []
 
         def prepare(directory: Path) -> ReplayOrder:

@@ -9,11 +9,11 @@ Everything here only reads: a damaged checkpoint is not renamed, which a resumin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
-from sweeper.checkpoint.end import find_end, read_end, same_as
+from sweeper.checkpoint.end import find_end, same_as
 from sweeper.checkpoint.format import (
     MANIFEST_FILE,
     STATE_FILE,
@@ -25,8 +25,8 @@ from sweeper.checkpoint.format import (
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
 from sweeper.checks.verify_findings import Level, VerifyFinding
-from sweeper.errors import CheckpointError, CorruptCheckpointError
-from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
+from sweeper.errors import CheckpointError
+from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.replay.comparison import compare_model, variable_names
 from sweeper.replay.findings import Difference
 from sweeper.run.compared_replays import Reference
@@ -46,11 +46,8 @@ class StoredCheckpoint:
         recorded: The database's row; None for one that is only on disk.
         path: Its directory; None if it is not on this machine.
         manifest: Its manifest; None if that cannot be read.
-        damage: Description of the damage, or None.
-        damaged_file: The file that does not verify.
-        damaged_variable: The variable or tensor in it that does not.
-        epochs: The epochs in its history; empty if it is damaged.
-        between_epochs: Whether it was taken between two epochs.
+        damage: The finding on its damage, with the file and the variable; None if it verifies.
+        last_epoch: The last epoch with steps before it, from 0.
     """
 
     step: int
@@ -58,16 +55,8 @@ class StoredCheckpoint:
     recorded: CheckpointRecord | None
     path: Location | None = None
     manifest: Manifest | None = None
-    damage: str | None = None
-    damaged_file: str | None = None
-    damaged_variable: str | None = None
-    epochs: tuple[EpochRecord, ...] = ()
-    between_epochs: bool = True
-
-    @property
-    def last_epoch(self) -> int:
-        """Return the last epoch with steps before it, from 0."""
-        return max(0, self.epoch - 1) if self.between_epochs else self.epoch
+    damage: VerifyFinding | None = None
+    last_epoch: int = 0
 
 
 def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredCheckpoint, ...]:
@@ -106,56 +95,46 @@ def references(
 
 
 def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
-    step, epoch = (0, 0) if record is None else (record.step, record.epoch)
-    if record is None:
-        name = CheckpointName.parse(path.name)
-        step = 0 if name is None else name.step
     try:
         loaded = load_checkpoint(path)
-    except CorruptCheckpointError as error:
-        return _damaged(record, path, step, epoch, str(error))
     except CheckpointError as error:
-        if isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError):
-            return StoredCheckpoint(step, epoch, record)
-        return StoredCheckpoint(step, epoch, record, path, damage=str(error))
+        lost = isinstance(path, RemotePath) and isinstance(error.__cause__, FileNotFoundError)
+        if lost and record is not None:
+            return StoredCheckpoint(record.step, record.epoch, record)
+        return _damaged(record, path, str(error))
+    between_epochs = loaded.state["position"]["step_in_epoch"] == 0
     return StoredCheckpoint(
         step=loaded.step,
         epoch=loaded.epoch,
         recorded=record,
         path=path,
         manifest=read_manifest(path),
-        epochs=_epochs(loaded),
-        between_epochs=loaded.state["position"]["step_in_epoch"] == 0,
+        last_epoch=max(0, loaded.epoch - 1) if between_epochs else loaded.epoch,
     )
 
 
-def _epochs(loaded: LoadedCheckpoint) -> tuple[EpochRecord, ...]:
-    saved: Sequence[Any] = loaded.state["history"]["epochs"]
-    return tuple(EpochRecord(epoch, metrics) for epoch, metrics in saved)
-
-
-def _damaged(
-    record: CheckpointRecord | None, path: Location, step: int, epoch: int, damage: str
-) -> StoredCheckpoint:
+def _damaged(record: CheckpointRecord | None, path: Location, damage: str) -> StoredCheckpoint:
     manifest, names = None, {}
-    try:
+    # What is damaged may be just that; what could be read of it is enough.
+    with suppress(OSError, ValueError, AttributeError, TypeError, CheckpointError):
         manifest = read_manifest(path)
         names = variable_names(decode_values(read_state(path)))
-    except (OSError, ValueError, AttributeError, TypeError, CheckpointError):
-        # What is damaged may be just that; what could be read of it is enough.
-        names = names or {}
-    tensor = _TENSOR.search(damage)
-    files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
-    return StoredCheckpoint(
-        step=step if manifest is None else manifest.step,
-        epoch=epoch if manifest is None else manifest.epoch,
-        recorded=record,
-        path=path,
-        manifest=manifest,
-        damage=damage,
-        damaged_file=next((file for file in files if file in damage), str(path)),
-        damaged_variable=None if tensor is None else names.get(tensor[1], tensor[1]),
+    at: Manifest | CheckpointRecord | CheckpointName | None = (
+        manifest or record or CheckpointName.parse(path.name)
     )
+    step = 0 if at is None else at.step
+    files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))
+    tensor = _TENSOR.search(damage)
+    variable = None if tensor is None else names.get(tensor[1], tensor[1])
+    finding = VerifyFinding(
+        "error",
+        "file",
+        damage if variable is None else f"{damage} ({variable})",
+        step=step,
+        file=next((file for file in files if file in damage), str(path)),
+        variable=variable,
+    )
+    return StoredCheckpoint(step, getattr(at, "epoch", 0), record, path, manifest, finding)
 
 
 def compare_end_models(
@@ -177,7 +156,7 @@ def compare_end_models(
         replay: The directories of the replay's files, which still exist.
         level: Level of findings that only the replay contradicts.
     """
-    if record.state != "complete":
+    if not isinstance(replayed.end, Finished):
         return []
     own = [each.path for each in kept if each.path is not None]
     locations = [paths.end_model(record.number), *map(end_model_beside, reversed(own))]
@@ -188,55 +167,46 @@ def compare_end_models(
     if end is None:
         message = "the trial has no stored model at the end, so that was not compared"
         return [VerifyFinding("note", "checkpoint", message)]
-    if not isinstance(replayed.end, Finished):
-        return []
-    ours = _model_of(end, kept)
+    whole = [each.path for each in kept if each.path and each.manifest and not each.damage]
+    ours = _with_variables(end, whole)
     if ours is None:
         # What became of that checkpoint is a finding of its own.
         return []
-    taken = [
-        path
-        for attempt in range(1, len(replayed.starts) + 1)
-        for path in list_checkpoints(replay.checkpoints(record.number, attempt))
-    ]
-    theirs = read_end([replay.end_model(record.number)], taken)
+    last = replay.checkpoints(record.number, len(replayed.processes))
+    again = find_end([replay.end_model(record.number)])
+    theirs = again and _with_variables(again, list_checkpoints(last))
     if theirs is None:
         message = "the replay has no model at the end"
         return [VerifyFinding(level, "tensor", message, step=end.step, by_replay=True)]
-    return list(_differences(ours, theirs, end.path, level))
+    sides = ("in the kept model", "in the replay's")
+    found = compare_model(ours.tensors, theirs.tensors, ours.state, sides)
+    if not found:
+        return []
+    tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
+    finding = VerifyFinding(
+        level,
+        "tensor",
+        f"the model at the end: {first_difference(found, tensors)}",
+        epoch=max(0, ours.epoch - 1),
+        step=ours.step,
+        file=str(end.path),
+        variable=found[0].name,
+        by_replay=True,
+    )
+    return [finding]
 
 
-def _model_of(end: LoadedCheckpoint, kept: Iterable[StoredCheckpoint]) -> LoadedCheckpoint | None:
+def _with_variables(
+    end: LoadedCheckpoint, checkpoints: Iterable[Location]
+) -> LoadedCheckpoint | None:
+    """Return an end model, or the checkpoint that it names; None if that is not among ``checkpoints``."""
     same = same_as(end)
     if same is None:
         return end
-    for each in kept:
-        path, manifest = each.path, each.manifest
-        if path is None or manifest is None or each.damage is not None:
-            continue
-        if (path.name, manifest.digest) == (same["name"], same["digest"]):
+    for path in checkpoints:
+        if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
             return load_checkpoint(path)
     return None
-
-
-def _differences(
-    ours: LoadedCheckpoint, theirs: LoadedCheckpoint, where: Location, level: Level
-) -> Iterator[VerifyFinding]:
-    sides = ("in the kept model", "in the replay's")
-    found = compare_model(ours.tensors, theirs.tensors, ours.state, sides)
-    if found:
-        shown = found[0].name
-        tensors = sum(name.startswith("model/") for name in {*ours.tensors, *theirs.tensors})
-        yield VerifyFinding(
-            level,
-            "tensor",
-            f"the model at the end: {first_difference(found, tensors)}",
-            epoch=max(0, ours.epoch - 1),
-            step=ours.step,
-            file=str(where),
-            variable=shown,
-            by_replay=True,
-        )
 
 
 def first_difference(found: Sequence[Difference], tensors: int) -> str:

@@ -20,10 +20,10 @@ from sweeper.checkpoint.tensors import Array, TensorEntry
 from sweeper.replay.findings import Difference, ranked
 from sweeper.support.paths import Location
 
-_LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
+VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
 """Components whose state is a list of their variables' names."""
 
-_EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
+_EXACT = frozenset({*VARIABLES, "global_seed_generator", "position"})
 """Components whose differences are never excused."""
 
 _OF_FILES = ("file_size", "event_files")
@@ -122,7 +122,7 @@ def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
     """Return the user's names of tensors by their names in the file."""
     return {
         f"{component}/{index:05d}": f"{component} variable {index} ({path})"
-        for component in _LISTED
+        for component in VARIABLES
         for index, path in enumerate(state.get(component) or ())
     }
 
@@ -192,7 +192,7 @@ class _Comparison:
     def values(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
         for component in dict.fromkeys((*ours, *theirs)):
             one, other = (state.get(component, _MISSING) for state in (ours, theirs))
-            if component in _LISTED:
+            if component in VARIABLES:
                 one, other = (len(state.get(component) or ()) for state in (ours, theirs))
             elif component == _USERS and _MISSING not in (one, other):
                 yield from self._left_out(one, other)

@@ -2,8 +2,8 @@
 
 A replay runs in an ordinary trial process over the ordinary channel, in a directory of its own, with
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
-or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed by SIGKILL, once or
-several times; the next process then resumes it as any trial is resumed.
+or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed once by SIGKILL; the next
+process then resumes it as any trial is resumed.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class ReplayOrder:
         checkpoints: Step and number of finished epochs of each checkpoint to take; None for those after
             the first step and at each epoch's end.
         prune_after: The epoch after which the trial was pruned; None if it was not.
-        kills: Kills of the replay's processes, in order. A checkpoint after a kill's is taken by the
+        kill: Kill of the first process; None for none. A checkpoint after the kill's is taken by the
             resumed process alone.
         seen: Receives each checkpoint of ``checkpoints`` before it is deleted.
         starts_from: The checkpoint to resume; None to start from the beginning.
@@ -162,7 +162,7 @@ class ReplayOrder:
     answers: Answering
     checkpoints: tuple[tuple[int, int], ...] | None = ()
     prune_after: int | None = None
-    kills: tuple[Kill, ...] = ()
+    kill: Kill | None = None
     seen: Callable[[CheckpointCommitted], None] = lambda _: None
     starts_from: Location | None = None
     ends_at: tuple[int, int] | None = None
@@ -181,7 +181,6 @@ class ReplayProcess:
         seconds: Seconds from the launch to the end.
         bytes: Size of its largest checkpoint in bytes.
         epoch_seconds: Seconds of each epoch that it ended.
-        built: Whether its trial was built.
     """
 
     start: int | None = None
@@ -189,7 +188,6 @@ class ReplayProcess:
     seconds: float = 0.0
     bytes: int = 0
     epoch_seconds: list[float] = field(default_factory=list)
-    built: bool = False
 
 
 @dataclass
@@ -204,7 +202,6 @@ class Replayed:
         end: Its last message; None if it was ended at a checkpoint.
         reached: The checkpoint at which it was ended; None if it did not reach it.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
-        log: The last lines of its log if it failed.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
         authors: The user's code; None if the trial was not built.
         weights: Digest of the weights from the model factory, of a shortened trial.
@@ -220,7 +217,6 @@ class Replayed:
     end: Finished | PrunedHere | StoppedHere | Failed | None = None
     reached: CheckpointCommitted | None = None
     steps_per_epoch: int = 0
-    log: str = ""
     files: Mapping[str, Any] = field(default_factory=dict)
     authors: StudyAuthors | None = None
     weights: str = ""
@@ -256,7 +252,7 @@ def run_again(
         ExecutionError: A process could not be started.
     """
     replayed = Replayed()
-    for index in range(len(order.kills) + 1):
+    for index in range(1 if order.kill is None else 2):
         _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
             launchers[index % len(launchers)]
         )
@@ -281,8 +277,7 @@ class _Attempt(WithoutDatabase):
     @property
     def _kill(self) -> Kill | None:
         """Return the kill of this process; None if it is not killed."""
-        kills = self.order.kills
-        return kills[self.number - 1] if self.number <= len(kills) else None
+        return self.order.kill if self.number == 1 else None
 
     @property
     def _paths(self) -> RunPaths:
@@ -324,7 +319,6 @@ class _Attempt(WithoutDatabase):
                 replayed.authors, replayed.lengths = message.authors, message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
-                self.process.built = True
             case PausedHere(step=step, epochs=epochs, value=value, digest=digest):
                 # The decision of this rung has ended the trial that is replayed.
                 replayed.end = PrunedHere(step, epochs - 1, value, digest)
@@ -365,7 +359,7 @@ class _Attempt(WithoutDatabase):
             case CheckpointCommitted():
                 self._committed(message)
             case Warned():
-                replayed.warnings[self.process.built].append(message.message)
+                replayed.warnings[replayed.authors is not None].append(message.message)
                 self.tell(Notice(f"replay of trial {number}: {message.message}"))
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
@@ -404,7 +398,6 @@ class _Attempt(WithoutDatabase):
                 error = f"killed at step {kill.after}, as requested"
         elif isinstance(end, Failed):
             outcome, error = "failed", end.error
-            self.replayed.log = self._log()
         elif isinstance(end, PrunedHere):
             outcome = "pruned"
         value = end.value if isinstance(end, Finished | PrunedHere) else None
