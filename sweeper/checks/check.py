@@ -210,7 +210,7 @@ class _Check:
                 replayed += [each for each in (compared.replayed, compared.again) if each]
         return CheckReport(
             study=self._settings.name,
-            findings=ranked(self._findings),
+            findings=tuple(ranked(dict.fromkeys(self._findings))),
             held=tuple(self._held),
             metrics=tuple(
                 dict.fromkeys(n for epoch in trained.epochs.values() for n in epoch.metrics)
@@ -399,10 +399,7 @@ def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Est
     seconds = process.epoch_seconds[1:] or process.epoch_seconds
     epoch = trial = study = None
     if lengths.steps is not None:
-        times = max(1.0, lengths.steps / max(1, trained.steps_per_epoch))
-        if lengths.validation_steps:
-            times = max(times, lengths.validation_batches / lengths.validation_steps)
-        epoch = times * sum(seconds) / len(seconds)
+        epoch = lengths.times * sum(seconds) / len(seconds)
         trial = process.started_after + settings.epochs * epoch
         study = trial * math.ceil(settings.trials / workers)
     kept = checkpoints_kept(settings, lengths.steps, trial)

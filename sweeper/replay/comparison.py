@@ -17,7 +17,8 @@ import numpy as np
 from sweeper.checkpoint.format import Manifest, decode_values, relocated
 from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
 from sweeper.checkpoint.tensors import Array, TensorEntry
-from sweeper.replay.findings import Difference, ranked
+from sweeper.replay.findings import Difference
+from sweeper.replay.reports import ranked
 from sweeper.support.paths import Location
 
 VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
@@ -289,12 +290,7 @@ def _walk(ours: Any, theirs: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]
         yield path, ours, theirs
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "missing"
-
-
-_MISSING = _Missing()
+_MISSING = object()
 
 
 def _pairs(value: Any) -> dict[str, Any] | None:
@@ -343,4 +339,4 @@ def _short(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return repr(value) if value is _MISSING else json.dumps(value, sort_keys=True)
+    return "missing" if value is _MISSING else json.dumps(value, sort_keys=True)

@@ -1,17 +1,12 @@
-"""Record of one difference between a trial and its replay, with its severity."""
+"""Record of one difference between a trial and its replay, and what excuses it."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
 
-from sweeper.replay.reports import StudyAuthors
-
-Level = Literal["error", "note"]
-LEVELS: tuple[Level, ...] = ("error", "note")
-"""Severities, the highest first."""
+from sweeper.replay.reports import Level, StudyAuthors, ranked
 
 _QUOTED = re.compile(r"(?<!\w)'([^']*)'")
 
@@ -44,92 +39,48 @@ class Difference:
     def __str__(self) -> str:
         return f"{self.name}: {self.how}{f' ({self.advice})' if self.advice else ''}"
 
-    @property
-    def names(self) -> frozenset[str]:
-        """Return the attributes and keys on the path to the value."""
-        return frozenset(_QUOTED.findall(self.name))
-
-    def excused(self) -> Difference:
-        """Return the same difference as a note, which breaks no promise."""
-        return replace(self, level="note")
-
-    def is_excused_by(self, others: Iterable[Difference]) -> bool:
-        """Return whether one of ``others`` has the same path and covers all differing elements."""
-        return self.excusable and any(
-            other.path == self.path
-            and (
-                other.elements is None
-                or (self.elements is not None and self.elements <= other.elements)
-            )
-            for other in others
-        )
-
-
-def excuse(found: Iterable[Difference], anyway: Iterable[Difference]) -> list[Difference]:
-    """Return ``found``, in which differences between two uninterrupted runs become notes.
-
-    Args:
-        found: Differences between a trial and its replay.
-        anyway: Differences between two equal runs.
-    """
-    by_path: dict[str, list[Difference]] = {}
-    for each in anyway:
-        by_path.setdefault(each.path, []).append(each)
-    return ranked(
-        each.excused() if each.is_excused_by(by_path.get(each.path, ())) else each for each in found
-    )
+    def is_within(self, elements: frozenset[int] | None) -> bool:
+        """Return whether the differing elements are among ``elements``; None is the whole value."""
+        return elements is None or (self.elements is not None and self.elements <= elements)
 
 
 def judge(
-    found: Iterable[Difference],
-    anyway: Iterable[Difference],
-    authors: StudyAuthors | None,
+    found: Iterable[Difference], anyway: Iterable[Difference], authors: StudyAuthors | None
 ) -> list[Difference]:
     """Return ``found``, the most severe first, with excused differences as notes.
 
-    `sweeper check`, `sweeper verify` and audits use it.
+    A date or a rounded time can be equal in two uninterrupted runs and differ in a third, so values that
+    the user's code computes from a clock are excused, too: their own paths, and not other state of the same
+    callback.
 
     Args:
         found: Differences between a trial and its replay.
         anyway: Differences between two equal runs, which excuse the same paths.
         authors: The user's code, with the values that are computed from a clock; None if unknown.
     """
-    left = excuse(found, anyway)
-    return left if authors is None else excuse_measured(left, authors.measured)
+    measured = {} if authors is None else authors.measured
+    elements: dict[str, list[frozenset[int] | None]] = {}
+    for each in anyway:
+        elements.setdefault(each.path, []).append(each.elements)
 
+    def is_excused(each: Difference) -> bool:
+        return each.excusable and (
+            any(map(each.is_within, elements.get(each.path, ()))) or _is_measured(each, measured)
+        )
 
-def excuse_measured(
-    found: Iterable[Difference], measured: Mapping[str, frozenset[str]]
-) -> list[Difference]:
-    """Return ``found``, in which values that the user's code computes from a clock become notes.
-
-    A date or a rounded time can be equal in two uninterrupted runs and differ in a third. Only the
-    value's own path is excused, not other state of the same callback.
-
-    Args:
-        found: Differences between a trial and its replay.
-        measured: By callback, the attributes, keys and metrics with measured times.
-    """
-    return ranked(
-        each.excused() if each.excusable and _is_measured(each, measured) else each
-        for each in found
-    )
+    return ranked(replace(each, level="note") if is_excused(each) else each for each in found)
 
 
 def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]]) -> bool:
+    quoted = set(_QUOTED.findall(difference.name))
     if difference.component in ("history", "position"):
         # A callback adds it to the logs, and nothing but its name tells which one.
-        metrics = {part for name in difference.names for part in name.split("/")}
+        metrics = {part for name in quoted for part in name.split("/")}
         return any(metrics & names for names in measured.values())
     return any(
-        difference.name.startswith(f"callback {owner}") and difference.names & names
+        difference.name.startswith(f"callback {owner}") and quoted & names
         for owner, names in measured.items()
     )
-
-
-def ranked(found: Iterable[Difference]) -> list[Difference]:
-    """Return the differences, the most severe first; otherwise in their order."""
-    return sorted(found, key=lambda each: LEVELS.index(each.level))
 
 
 def errors(found: Iterable[Difference]) -> list[Difference]:

@@ -5,9 +5,9 @@ A pipe carries them as JSON, and the command line prints them without importing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from sweeper.records.printing import json_fields
 
@@ -126,10 +126,19 @@ class CheckReport:
         }
 
 
-def ranked(findings: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:
-    """Return errors, then warnings, then notes, without duplicates, in the order of discovery."""
-    once = list(dict.fromkeys(findings))
-    return tuple(sorted(once, key=lambda finding: _LEVELS.index(finding.level)))
+class HasLevel(Protocol):
+    """A finding, or a difference."""
+
+    @property
+    def level(self) -> Level: ...
+
+
+_F = TypeVar("_F", bound=HasLevel)
+
+
+def ranked(found: Iterable[_F]) -> list[_F]:
+    """Return errors, then warnings, then notes, otherwise in their order."""
+    return sorted(found, key=lambda each: _LEVELS.index(each.level))
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +186,12 @@ class StudyAuthors:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of an epoch and a validation, in the study and in a shortened trial.
+    """Length of an epoch of the study, beside that of a shortened trial.
 
     Attributes:
-        steps: Steps of an epoch of the study; None if unknown.
-        validation_batches: Batches of a validation of the study; 0 without one or if unknown.
-        epoch_steps: Steps of a shortened epoch; None for the study's own.
-        validation_steps: Batches of a shortened validation; None for the study's own.
+        steps: Steps of an epoch; None if unknown.
+        times: How many times as long it is, by its steps or by its validation.
     """
 
     steps: int | None
-    validation_batches: int
-    epoch_steps: int | None
-    validation_steps: int | None
+    times: float

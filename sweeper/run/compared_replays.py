@@ -18,7 +18,8 @@ from sweeper.checkpoint.operations import link_checkpoint
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.records.events import Event
 from sweeper.replay.comparison import compare_checkpoints, compare_epochs, tensor_entries
-from sweeper.replay.findings import Difference, errors, judge, ranked
+from sweeper.replay.findings import Difference, errors, judge
+from sweeper.replay.reports import ranked
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
