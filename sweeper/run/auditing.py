@@ -20,7 +20,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,43 +62,13 @@ class DroppedError(Exception):
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Part of a trial to replay: from a checkpoint, or its beginning (None), to a later checkpoint."""
-
-    start: KeptCheckpoint | None
-    end: KeptCheckpoint
-
-    @property
-    def from_step(self) -> int:
-        return 0 if self.start is None else self.start.step
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """Result of one interval's replays.
-
-    Attributes:
-        comparison: The replays, and what differs between the trial and the resumed one.
-        other_end: How the replay ended before it reached the checkpoint, as the end of a sentence;
-            None if it reached the checkpoint.
-    """
-
-    comparison: ReplayComparison
-    other_end: str | None = None
-
-    @property
-    def alike(self) -> bool:
-        """Return whether the resumed trial is bit-identical."""
-        return self.other_end is None and not errors(self.comparison.differences)
-
-
-@dataclass(frozen=True)
 class IntervalReplay:
-    """Replay of one interval of a trial.
+    """Replay of a part of a trial: from a checkpoint, or its beginning, to a later checkpoint.
 
     Args:
         trial: The trial, with its parameters.
-        interval: The interval.
+        start: The checkpoint to resume; None for the trial's beginning.
+        end: The checkpoint to compare.
         settings: The study's settings.
         files: `Trial.directory` of the trial.
         launcher: Launcher of the replay's processes.
@@ -108,12 +77,17 @@ class IntervalReplay:
     """
 
     trial: TrialRecord
-    interval: Interval
+    start: KeptCheckpoint | None
+    end: KeptCheckpoint
     settings: StudySettings
     files: Path
     launcher: Launcher
     stopping: Stopping
     devices: str | None = None
+
+    @property
+    def from_step(self) -> int:
+        return 0 if self.start is None else self.start.step
 
     def outcome(self) -> Outcome:
         """Replay the interval, and return the comparison.
@@ -123,69 +97,59 @@ class IntervalReplay:
             Interrupted: ``stopping`` was set.
             ExecutionError: The replay's process died.
         """
-        interval = self.interval
         try:
-            for each in (interval.start, interval.end):
+            for each in (self.start, self.end):
                 if each is not None:
                     load_checkpoint(each.path)
             with scratch_directory("audit") as directory:
-                comparison = self._compare(Path(directory))
+                comparison = ComparedReplay(
+                    prepare=self._prepare,
+                    directory=Path(directory),
+                    references={
+                        (self.end.step, self.end.epoch): Reference(self.end.path, str(self.files))
+                    },
+                    launchers=[self.launcher],
+                    stopping=self.stopping,
+                    objectives=[objective.name for objective in self.settings.objectives],
+                ).run()
         except (CheckpointError, OSError) as error:
             msg = f"it could not be replayed: {error}"
             raise DroppedError(msg) from error
         starts = comparison.replayed.starts
-        if starts and starts[0] != interval.from_step:
-            msg = f"its replay began at step {starts[0]} instead of {interval.from_step}"
+        if starts and starts[0] != self.from_step:
+            msg = f"its replay began at step {starts[0]} instead of {self.from_step}"
             raise DroppedError(msg)
         for replayed in (comparison.replayed, comparison.again):
             if replayed is not None and replayed.reached is None:
-                return Outcome(comparison, _other_end(replayed))
-        return Outcome(comparison)
-
-    def _compare(self, directory: Path) -> ReplayComparison:
-        end = self.interval.end
-        position = (end.step, end.epoch)
-        return ComparedReplay(
-            prepare=self._prepare,
-            directory=directory,
-            references={position: Reference(end.path, str(self.files))},
-            launchers=[self.launcher],
-            stopping=self.stopping,
-            objectives=[objective.name for objective in self.settings.objectives],
-        ).run()
+                return Outcome(self, comparison, _other_end(replayed))
+        return Outcome(self, comparison)
 
     def _prepare(self, directory: Path) -> ReplayOrder:
         """Return the order of a replay below ``directory``, with a copy of the trial's own files there."""
-        trial, start, end = self.trial, self.interval.start, self.interval.end
-        if start is not None:
-            self._copy_files(directory)
-        elif sought := [f["path"] for f in trial.files["written"] if f.get("sought")]:
+        trial, end = self.trial, (self.end.step, self.end.epoch)
+        if self.start is not None and self.files.is_dir():
+            size = sum(file.stat().st_size for file in self.files.rglob("*") if file.is_file())
+            if size > _MOST_FILES:
+                msg = (
+                    f"the trial's directory {self.files} has {size >> 20} MB, which is too much "
+                    "to copy"
+                )
+                raise DroppedError(msg)
+            target = RunPaths(directory, self.settings.name).trial_files(trial.number)
+            shutil.copytree(self.files, target, symlinks=True)
+        sought = [f["path"] for f in trial.files["written"] if f.get("sought")]
+        if self.start is None and sought:
             msg = f"the trial did not find {sought[0]} when it began, and a replay would"
             raise DroppedError(msg)
         return ReplayOrder(
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,
             answers=Answers(trial.params, trial.distributions),
-            checkpoints=((end.step, end.epoch),),
-            starts_from=None if start is None else start.path,
-            ends_at=(end.step, end.epoch),
+            checkpoints=(end,),
+            starts_from=None if self.start is None else self.start.path,
+            ends_at=end,
             devices=self.devices,
         )
-
-    def _copy_files(self, directory: Path) -> None:
-        target = RunPaths(directory, self.settings.name).trial_files(self.trial.number)
-        if not self.files.is_dir():
-            return
-        size = sum(file.stat().st_size for file in self.files.rglob("*") if file.is_file())
-        if size > _MOST_FILES:
-            msg = (
-                f"the trial's directory {self.files} has {size >> 20} MB, which is too much to copy"
-            )
-            raise DroppedError(msg)
-        try:
-            shutil.copytree(self.files, target, symlinks=True)
-        except shutil.Error as error:
-            raise DroppedError(str(error)) from error
 
 
 def _other_end(replayed: Replayed) -> str:
@@ -204,20 +168,56 @@ _SHOWN = 3
 
 
 @dataclass(frozen=True)
-class FoundDifference:
-    """Report of a difference that an audit found.
+class Outcome:
+    """Result of one interval's replays.
 
     Attributes:
-        message: One sentence, to follow "an audit found that".
-        first: The first value that differs; None if the replay ended before the checkpoint.
-        repeats: Whether a second replay equals the first; None without a second replay.
-        written: The user's own callbacks, each with its file and line.
+        replay: The interval.
+        comparison: The replays, and what differs between the trial and the resumed one.
+        other_end: How the replay ended before it reached the checkpoint, as the end of a sentence;
+            None if it reached the checkpoint.
     """
 
-    message: str
-    first: Difference | None
-    repeats: bool | None
-    written: tuple[str, ...]
+    replay: IntervalReplay
+    comparison: ReplayComparison
+    other_end: str | None = None
+
+    @property
+    def differing(self) -> list[Difference]:
+        """Return the values that differ; a replay that ended before the checkpoint has none."""
+        return errors(self.comparison.differences)
+
+    @property
+    def alike(self) -> bool:
+        """Return whether the resumed trial is bit-identical."""
+        return self.other_end is None and not self.differing
+
+    @property
+    def message(self) -> str:
+        """Return what differs in one sentence, to follow "an audit found that"."""
+        replay, found = self.replay, self.differing
+        begins = f"resumed from its checkpoint of step {replay.from_step}"
+        if replay.start is None:
+            begins = "run again from its beginning"
+        # After the first value, only those that are short enough to read.
+        short = [each for each in found[1:] if not each.how.startswith("differs ")]
+        shown = [*found[:1], *short[: _SHOWN - 1]]
+        said = [
+            f"trial {replay.trial.number}, {begins} in a fresh process, ",
+            f"differs at step {replay.end.step}: ",
+            "; ".join(map(str, shown)) if found else f"it {self.other_end}",
+        ]
+        if len(found) > len(shown):
+            said.append(f", and {len(found) - len(shown)} more values differ")
+        if self.comparison.repeats is False:
+            said.append("; a second replay differs from both, so the trial is nondeterministic")
+        return "".join(said)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Return the user's own callbacks, each with its file and line."""
+        authors = self.comparison.replayed.authors
+        return () if authors is None else authors.users
 
     @property
     def advice(self) -> str:
@@ -232,45 +232,18 @@ class FoundDifference:
         )
 
     def to_json(self) -> dict[str, Any]:
+        """Return the report to store; empty if the resumed trial is bit-identical."""
+        if self.alike:
+            return {}
+        first = next(iter(self.differing), None)
         return {
             "message": self.message,
             "advice": self.advice,
-            "component": None if self.first is None else self.first.component,
-            "variable": None if self.first is None else self.first.name,
-            "repeats": self.repeats,
+            "component": None if first is None else first.component,
+            "variable": None if first is None else first.name,
+            "repeats": self.comparison.repeats,
             "written": list(self.written),
         }
-
-
-def explain(replay: IntervalReplay, outcome: Outcome) -> FoundDifference:
-    """Return the report of an ``outcome`` with differences."""
-    interval, authors = replay.interval, outcome.comparison.replayed.authors
-    found, repeats = errors(outcome.comparison.differences), outcome.comparison.repeats
-    shown = _shown(found)
-    begins = f"resumed from its checkpoint of step {interval.from_step}"
-    if interval.start is None:
-        begins = "run again from its beginning"
-    said = [
-        f"trial {replay.trial.number}, {begins} in a fresh process, ",
-        f"differs at step {interval.end.step}: ",
-        "; ".join(map(str, shown)) if found else f"it {outcome.other_end}",
-    ]
-    if len(found) > len(shown):
-        said.append(f", and {len(found) - len(shown)} more values differ")
-    if repeats is False:
-        said.append("; a second replay differs from both, so the trial is nondeterministic")
-    return FoundDifference(
-        message="".join(said),
-        first=found[0] if found else None,
-        repeats=repeats,
-        written=() if authors is None else authors.users,
-    )
-
-
-def _shown(differences: Sequence[Difference]) -> list[Difference]:
-    """Return the first differences whose values are short enough to read."""
-    short = [d for d in differences[1:] if not d.how.startswith("differs ")]
-    return [*differences[:1], *short[: _SHOWN - 1]]
 
 
 def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
@@ -286,48 +259,36 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         return
     if context.stopping.is_set() or not (settings.audit == "all" or _is_due(context, claim.number)):
         return
-    repository, paths = context.study.impatient, context.study.paths
+    repository, files = context.study.impatient, context.study.paths.trial_files(claim.number)
     trial = context.ask(lambda: context.study.impatient.trial(settings.name, claim.number))
-    for interval in _intervals(context, claim, trial):
+    for start, end in _intervals(context, claim, trial):
         replay = IntervalReplay(
-            trial,
-            interval,
-            settings,
-            paths.trial_files(trial.number),
-            launcher,
-            context.stopping,
-            device.visible,
+            trial, start, end, settings, files, launcher, context.stopping, device.visible
         )
-        began, report = time.monotonic(), None
+        began, outcome = time.monotonic(), None
         try:
             outcome = replay.outcome()
-            report = None if outcome.alike else explain(replay, outcome)
-            word: AuditOutcome = "alike" if report is None else "differs"
-            content = {} if report is None else report.to_json()
+            word: AuditOutcome = "alike" if outcome.alike else "differs"
+            report = outcome.to_json()
         except Interrupted:
             return
         except (DroppedError, ExecutionError) as reason:
-            word, content = "dropped", {"message": str(reason)}
+            word, report = "dropped", {"message": str(reason)}
             context.tell(
                 Notice(
-                    f"the audit of trial {trial.number} from step {interval.from_step} to "
-                    f"{interval.end.step} gives no verdict: {reason}"
+                    f"the audit of trial {trial.number} from step {replay.from_step} to "
+                    f"{end.step} gives no verdict: {reason}"
                 )
             )
+        seconds = time.monotonic() - began
         verdict = AuditVerdict(
-            trial.number,
-            claim.attempt,
-            interval.from_step,
-            interval.end.step,
-            word,
-            time.monotonic() - began,
-            content,
+            trial.number, claim.attempt, replay.from_step, end.step, word, seconds, report
         )
         with suppress(SupersededError):
             # Somebody has begun the trial again meanwhile: the verdict is of no present result.
             context.ask(functools.partial(repository.record_audit, settings.name, verdict))
-        if report is not None:
-            _end_the_run(context, report)
+        if outcome is not None and not outcome.alike:
+            _end_the_run(context, outcome)
             return
 
 
@@ -358,7 +319,9 @@ def _first_is_not_audited(context: SlotContext) -> bool:
     return ended is not None and ended < own.joined_at
 
 
-def _intervals(context: SlotContext, claim: Claim, trial: TrialRecord) -> Sequence[Interval]:
+def _intervals(
+    context: SlotContext, claim: Claim, trial: TrialRecord
+) -> Sequence[tuple[KeptCheckpoint | None, KeptCheckpoint]]:
     """Return the intervals to audit: the last one, or with ``audit="all"`` every one that is kept.
 
     A trial that keeps one checkpoint is replayed from its beginning.
@@ -366,15 +329,12 @@ def _intervals(context: SlotContext, claim: Claim, trial: TrialRecord) -> Sequen
     settings = context.study.settings
     located = [parse_location(path) for path in locate(trial, context.study.paths).known]
     kept = read_kept((), located, origin=origin_of(claim, settings.seed))
-    ordered: list[KeptCheckpoint] = sorted((c for c in kept if c.good), key=lambda c: c.step)
-    if not ordered:
-        return ()
-    if settings.audit == "all":
-        return tuple(Interval(start, end) for start, end in pairwise((None, *ordered)) if end)
-    return (Interval(*ordered[-2:]) if len(ordered) > 1 else Interval(None, ordered[-1]),)
+    ordered = sorted((each for each in kept if each.good), key=lambda each: each.step)
+    found = list(zip([None, *ordered], ordered, strict=False))
+    return found if settings.audit == "all" else found[-1:]
 
 
-def _end_the_run(context: SlotContext, found: FoundDifference) -> None:
+def _end_the_run(context: SlotContext, found: Outcome) -> None:
     """Stop every worker of the study, unless differences are accepted."""
     study, repository = context.study.settings.name, context.study.impatient
     if context.ask(lambda: repository.exactness(study)).accepted:

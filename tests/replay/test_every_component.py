@@ -15,7 +15,7 @@ from sweeper.records.results import TrialRecord
 from sweeper.replay.findings import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import compared_replays
-from sweeper.run.auditing import Interval, IntervalReplay
+from sweeper.run.auditing import IntervalReplay
 from sweeper.run.compared_replays import ComparedReplay, Reference
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
@@ -80,10 +80,10 @@ SETTINGS = definition(name="small", objective="val_accuracy").settings()
 
 
 def by_audit(whole, resumed, one, other):
-    interval = Interval(None, checkpointing.KeptCheckpoint(8, 1, whole))
+    end = checkpointing.KeptCheckpoint(8, 1, whole)
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
     files, launcher = whole.parents[2] / "files", None
-    replay = IntervalReplay(trial, interval, SETTINGS, files, launcher, threading.Event())
+    replay = IntervalReplay(trial, None, end, SETTINGS, files, launcher, threading.Event())
     with running(resumed, one, other):
         outcome = replay.outcome()
     found = errors(outcome.comparison.differences)
