@@ -228,13 +228,12 @@ class Evaluator:
                 direction=self._objective.direction,
             )
         )
-        asked = self.repository.distributions(study)
         trials = {trial.number: trial for trial in self.repository.trials(study)}
         work = [
             functools.partial(
                 self._evaluate,
                 number,
-                Answers(trials[number].params, asked.get(number, {}), "evaluation"),
+                Answers(trials[number].params, trials[number].distributions, "evaluation"),
                 settings,
                 launcher,
             )

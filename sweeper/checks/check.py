@@ -18,23 +18,23 @@ from __future__ import annotations
 
 import contextlib
 import math
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sweeper.checkpoint.operations import link_checkpoint
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import StudySettings
 from sweeper.files.rules import TrialUses, in_a_check
 from sweeper.files.uses import set_aside, uses_from_json
 from sweeper.records.results import Params
 from sweeper.replay.findings import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
-    Authored,
     CheckFinding,
     CheckReport,
     Estimate,
@@ -49,7 +49,7 @@ from sweeper.run.compared_replays import (
     Reference,
     ReplayComparison,
 )
-from sweeper.run.launch.launchers import WarmServer, choose_launcher
+from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished, PrunedHere
@@ -86,13 +86,21 @@ class Drawn:
     Attributes:
         spec: Sampler or grid of the study.
         number: The trial's number; for a grid with fewer points, the last point is used.
-        values: The parameters that were requested.
+        values: Parameters to show with the progress: none.
     """
 
     spec: SamplerSpec
     number: int
     values: Params = field(default_factory=dict)
-    _session: SearchSession | None = None
+
+    @cached_property
+    def _session(self) -> SearchSession:
+        number, spec = self.number, self.spec
+        if spec.grid is not None:
+            number = min(number, grid_size(spec.grid) - 1)
+        # No trial of a check may wait for another one's result.
+        window = None if spec.window is None else max(number + 1, spec.window)
+        return open_search(replace(spec, window=window, pruner=None), number)
 
     def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the value of ``name``.
@@ -100,16 +108,7 @@ class Drawn:
         Raises:
             ParameterError: There is none.
         """
-        if self._session is None:
-            number, spec = self.number, self.spec
-            if spec.grid is not None:
-                number = min(number, grid_size(spec.grid) - 1)
-            # No trial of a check may wait for another one's result.
-            window = None if spec.window is None else max(number + 1, spec.window)
-            self._session = open_search(replace(spec, window=window, pruner=None), number)
-        value = self._session.suggest(name, distribution)
-        self.values = {**self.values, name: value}
-        return value
+        return self._session.suggest(name, distribution)
 
 
 def check_study(
@@ -126,67 +125,50 @@ def check_study(
         UsageError, DefinitionError: There is no such study, or it cannot be run.
         ExecutionError: A process could not be started.
     """
-    began = time.monotonic()
-    with scratch_directory("check") as directory, _servers(target) as opened:
-        report = _Check(opened, Path(directory), tell).report(workers)
-    return replace(report, seconds={"total": time.monotonic() - began})
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A loaded study, with the launchers of two servers."""
-
-    settings: StudySettings
-    search: SamplerSpec
-    launchers: tuple[Launcher, Launcher]
-    cannot_fork: str
-    imported_by_trials: str
-    file: str | None
-
-
-@contextmanager
-def _servers(target: str) -> Iterator[_Opened]:
-    source = target_source(target)
+    began, source = time.monotonic(), target_source(target)
     with contextlib.ExitStack() as held:
-        servers = [WarmServer(source) for _ in range(2)]
-        for server in servers:
-            held.callback(server.close)
+        directory = Path(held.enter_context(scratch_directory("check")))
+        servers = [held.enter_context(contextlib.closing(WarmServer(source))) for _ in range(2)]
         loaded, _ = (server.loaded() for server in servers)
         settings = loaded.settings
         if settings.sampler == "grid":
             check_grid(settings.grid, settings.trials // settings.repeats)
-        definition: StudyDefinition | None = None
-        if needs_definition(settings):
-            definition = load_source(source)
-        launchers = [choose_launcher(server, loaded, "auto") for server in servers]
-        for launcher in launchers:
-            held.callback(launcher.close)
+        launchers = [
+            held.enter_context(contextlib.closing(choose_launcher(server, loaded, "auto")))
+            for server in servers
+        ]
         location = target.rpartition(":")[0] or target
         files = (Path(each).resolve() for each in (target, location))
-        yield _Opened(
-            settings,
-            search_spec(settings, definition),
-            (launchers[0], launchers[1]),
-            loaded.cannot_fork,
-            loaded.imported_by_trials,
+        check = _Check(
+            loaded,
+            search_spec(settings, load_source(source) if needs_definition(settings) else None),
+            launchers,
             next((str(each) for each in files if each.is_file()), None),
+            directory,
+            tell,
         )
+        report = check.report(workers)
+    return replace(report, seconds={"total": time.monotonic() - began})
 
 
+@dataclass
 class _Check:
-    def __init__(self, opened: _Opened, directory: Path, tell: Callable[[str], None]) -> None:
-        self._opened = opened
-        self._settings = opened.settings
-        self._short = replace(
-            opened.settings, epochs=min(SHORT_EPOCHS, opened.settings.epochs), budget=None
-        )
-        self._directory = directory
-        self._tell = tell
-        self._stopping = threading.Event()
-        self._kept: dict[Position, Path] = {}
-        self._created: set[str] = set()
-        self._findings: list[CheckFinding] = []
-        self._held: list[str] = []
+    """Check of a loaded study, with the launchers of two servers."""
+
+    loaded: Loaded
+    search: SamplerSpec
+    launchers: Sequence[Launcher]
+    file: str | None
+    directory: Path
+    tell: Callable[[str], None]
+    stopping: threading.Event = field(default_factory=threading.Event)
+    kept: dict[Position, Path] = field(default_factory=dict)
+    created: set[str] = field(default_factory=set)
+    findings: list[CheckFinding] = field(default_factory=list)
+
+    @property
+    def settings(self) -> StudySettings:
+        return self.loaded.settings
 
     def report(self, workers: int) -> CheckReport:
         """Run both replays, and return the report.
@@ -195,39 +177,48 @@ class _Check:
             ExecutionError: A process could not be started.
         """
         self._look_at_settings()
-        self._tell("training the first trial for some short epochs")
+        self.tell("training the first trial for some short epochs")
         trained = self._train(0, "first", seen=self._keep)
-        replayed = [trained]
+        replayed, held = [trained], []
         if not isinstance(trained.end, Failed) and trained.end is not None:
             self._look_at_files(trained)
-            self._held += self._promises(trained)
-            compared = self._resume(trained)
+            held += [
+                "a trial starts from scratch: its factories make its model, optimizer and callbacks",
+                "everything that training changes can be captured",
+            ]
+            names = [objective.name for objective in self.settings.objectives]
+            if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
+                objective = ", ".join(map(repr, names))
+                held.append(f"the objective {objective} is among the metrics of an epoch")
+            kill = kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
+            compared = self._resume(trained, kill)
             if compared is not None:
-                level: Level = "error" if self._settings.deterministic else "warning"
-                findings, held = judge(trained, compared, self._kill(trained), level)
-                self._findings += findings
-                self._held += held
+                level: Level = "error" if self.settings.deterministic else "warning"
+                findings, promises = judge(trained, compared, kill, level)
+                self.findings += findings
+                held += promises
                 replayed += [each for each in (compared.replayed, compared.again) if each]
         return CheckReport(
-            study=self._settings.name,
-            findings=tuple(ranked(dict.fromkeys(self._findings))),
-            held=tuple(self._held),
+            study=self.settings.name,
+            findings=tuple(ranked(dict.fromkeys(self.findings))),
+            held=tuple(held),
             metrics=tuple(
                 dict.fromkeys(n for epoch in trained.epochs.values() for n in epoch.metrics)
             ),
-            estimate=estimate(self._settings, trained, workers=workers),
+            estimate=estimate(self.settings, trained, workers=workers),
             steps=sum(getattr(each.end, "step", 0) for each in replayed),
         )
 
     def _find(self, level: Level, check: str, message: str, line: Line | None) -> None:
-        self._findings.append(CheckFinding(level, check, message, line))
+        self.findings.append(CheckFinding(level, check, message, line))
 
     def _order(self, number: int) -> ReplayOrder:
         """Return the order of a shortened trial."""
+        settings = self.settings
         return ReplayOrder(
-            settings=self._short,
-            number=self._settings.repeating.number(number, 0),
-            answers=Drawn(self._opened.search, number),
+            settings=replace(settings, epochs=min(SHORT_EPOCHS, settings.epochs), budget=None),
+            number=settings.repeating.number(number, 0),
+            answers=Drawn(self.search, number),
             checkpoints=None,
             short=True,
             when_stopped="the check was stopped",
@@ -241,10 +232,9 @@ class _Check:
         seen: Callable[[CheckpointCommitted], None] = lambda _: None,
     ) -> Replayed:
         """Train a shortened trial; report its error and its warnings."""
-        order = replace(self._order(number), seen=seen)
-        launchers, below = self._opened.launchers, self._directory / directory
+        order, below = replace(self._order(number), seen=seen), self.directory / directory
         try:
-            replayed = run_again(order, launchers[:1], below, lambda _: None, self._stopping)
+            replayed = run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
             replayed = died.replayed
             if not isinstance(replayed.end, Failed):
@@ -252,21 +242,21 @@ class _Check:
                 message = f"the process of trial {number} {died.how} {what}"
                 self._find("error", "build", message, self._argument("model"))
         if isinstance(replayed.end, Failed):
-            self._findings.append(finding_of_failure(replayed.end, self._argument))
+            self.findings.append(finding_of_failure(replayed.end, self._argument))
         for message in replayed.warnings[False]:
             self._find("warning", "independence", message, self._argument("model"))
         for message in replayed.warnings[True]:
             self._find("note", "capture", message, None)
-        self._set_aside(replayed, directory)
-        return replayed
-
-    def _set_aside(self, replayed: Replayed, directory: str) -> None:
-        """Set aside what a replay created, so that the next one begins as the first one did."""
         # A killed process reports nothing, so what earlier ones created is looked for, too.
-        self._created |= {
+        self.created |= {
             use.path for use in uses_from_json(replayed.files) if use.wrote and not use.existed
         }
-        set_aside(self._created, self._directory / "aside" / directory)
+        self._set_aside()
+        return replayed
+
+    def _set_aside(self) -> None:
+        """Set aside what replays created, so that the next one begins as the first one did."""
+        set_aside(self.created, Path(tempfile.mkdtemp(dir=self.directory)))
 
     def _look_at_files(self, first: Replayed) -> None:
         """Compare what trial 0 wrote outside of its directory with what other trials write there.
@@ -278,9 +268,9 @@ class _Check:
         if not any(use.wrote for use in uses):
             return
         ours = TrialUses("trial 0", uses)
-        trials = self._settings.trials // self._settings.repeats
+        trials = self.settings.trials // self.settings.repeats
         for number in range(1, min(_COMPARED, trials - 1) + 1):
-            self._tell(f"training trial {number} without the files that trial 0 wrote")
+            self.tell(f"training trial {number} without the files that trial 0 wrote")
             other = self._train(number, f"files-{number}")
             theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
             found = list(in_a_check(ours, theirs))
@@ -291,37 +281,31 @@ class _Check:
 
     def _keep(self, committed: CheckpointCommitted) -> None:
         """Keep a checkpoint of the first replay for the comparison."""
-        path = self._directory / "kept" / str(len(self._kept)) / Path(committed.path).name
+        path = self.directory / "kept" / str(len(self.kept)) / Path(committed.path).name
         link_checkpoint(Path(committed.path), path)
-        self._kept[committed.step, committed.epoch] = path
+        self.kept[committed.step, committed.epoch] = path
 
-    def _kill(self, trained: Replayed) -> Kill | None:
-        return kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
-
-    def _resume(self, trained: Replayed) -> ReplayComparison | None:
+    def _resume(self, trained: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
-        kill = self._kill(trained)
-        self._tell(
+        self.tell(
             "training it again"
             if kill is None
             else f"training it again, killed after step {kill.after} and resumed"
         )
-        order = replace(self._order(0), checkpoints=tuple(self._kept), kill=kill)
-        runs = []
 
-        def prepare(directory: Path) -> ReplayOrder:
-            self._set_aside(Replayed(), f"before-{directory.name}")
-            runs.append(directory)
-            return replace(order, answers=Drawn(self._opened.search, 0))
+        def prepare(_directory: Path) -> ReplayOrder:
+            self._set_aside()
+            return replace(self._order(0), checkpoints=tuple(self.kept), kill=kill)
 
-        files = RunPaths(self._directory / "first", self._short.name).trial_files(order.number)
+        number = self.settings.repeating.number(0, 0)
+        files = RunPaths(self.directory / "first", self.settings.name).trial_files(number)
         replay = ComparedReplay(
             prepare=prepare,
-            directory=self._directory / "resumed",
-            references={at: Reference(path, str(files)) for at, path in self._kept.items()},
-            launchers=self._opened.launchers[::-1],
-            stopping=self._stopping,
-            objectives=[objective.name for objective in self._settings.objectives],
+            directory=self.directory / "resumed",
+            references={at: Reference(path, str(files)) for at, path in self.kept.items()},
+            launchers=self.launchers[::-1],
+            stopping=self.stopping,
+            objectives=[objective.name for objective in self.settings.objectives],
             epochs={epoch: record.metrics for epoch, record in trained.epochs.items()},
         )
         try:
@@ -334,7 +318,7 @@ class _Check:
             self._find("error", "resume", message, self._argument("model"))
             return None
         finally:
-            self._set_aside(Replayed(), f"after-{len(runs)}")
+            self._set_aside()
         failed = compared.replayed.end
         if isinstance(failed, Failed):
             what = "resumed" if len(compared.replayed.processes) > 1 else "trained again"
@@ -343,16 +327,8 @@ class _Check:
             return None
         return compared
 
-    def _promises(self, trained: Replayed) -> Iterator[str]:
-        """Yield what a trained trial shows."""
-        yield "a trial starts from scratch: its factories make its model, optimizer and callbacks"
-        yield "everything that training changes can be captured"
-        names = [objective.name for objective in self._settings.objectives]
-        if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
-            yield f"the objective {', '.join(map(repr, names))} is among the metrics of an epoch"
-
     def _look_at_settings(self) -> None:
-        if not self._settings.deterministic:
+        if not self.settings.deterministic:
             self._find(
                 "warning",
                 "settings",
@@ -360,28 +336,28 @@ class _Check:
                 "not promised, and a resumed or repeated trial may end with another result",
                 self._argument("deterministic"),
             )
-        if self._opened.cannot_fork:
+        if self.loaded.cannot_fork:
             self._find(
                 "note",
                 "settings",
                 "every trial starts a new Python, which takes some seconds, because "
-                f"{self._opened.cannot_fork}",
+                f"{self.loaded.cannot_fork}",
                 self._argument("name"),
             )
-        elif self._opened.imported_by_trials:
+        elif self.loaded.imported_by_trials:
             self._find(
                 "note",
                 "settings",
                 "every trial imports the study in its own process, because "
-                f"{self._opened.imported_by_trials}; the code at the top of the file runs again "
+                f"{self.loaded.imported_by_trials}; the code at the top of the file runs again "
                 "for each trial",
                 self._argument("name"),
             )
 
     def _argument(self, argument: str) -> Line | None:
-        if self._opened.file is None:
+        if self.file is None:
             return None
-        return line_of_argument(self._opened.file, self._settings.name, argument)
+        return line_of_argument(self.file, self.settings.name, argument)
 
 
 def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:
@@ -580,14 +556,9 @@ def _suspects(authors: StudyAuthors) -> str:
 
 def _line(found: Sequence[Difference], authors: StudyAuthors) -> Line | None:
     """Return the line of the user's callback in which the first difference is, or of a likely one."""
+    own = [callback for callback in authors.callbacks if callback.line is not None]
     for each in found:
-        owner = _owner(each, authors)
-        if owner is not None and owner.line is not None:
-            return owner.line
-    own = (callback.line for callback in authors.callbacks if callback.line is not None)
-    return next(own, authors.model.line)
-
-
-def _owner(difference: Difference, authors: StudyAuthors) -> Authored | None:
-    owners = [c for c in authors.callbacks if difference.name.startswith(f"callback {c.name}")]
-    return max(owners, key=lambda callback: len(callback.name), default=None)
+        named = [c for c in own if each.name.startswith(f"callback {c.name}")]
+        if named:
+            return max(named, key=lambda callback: len(callback.name)).line
+    return own[0].line if own else authors.model.line

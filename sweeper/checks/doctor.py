@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sweeper.db.faults import parse_url
-from sweeper.records.diagnoses import Diagnosis, Diagnostic
+from sweeper.records.diagnoses import Diagnosis, Diagnostic, Level
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
 from sweeper.support.versions import TESTED, Environment, kept_result
@@ -114,7 +115,7 @@ def tensorflow_findings(ask: Asked | None = None) -> Iterator[Diagnostic]:
     )
 
 
-_LEAST_PYTHON = (3, 11)
+_EXTRA = re.compile(r'extra == "([^"]+)"')
 
 Installed = Callable[[str], str | None]
 """The version of an installed package; None where it is not installed."""
@@ -134,16 +135,8 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Diagn
     Args:
         installed: Returns the version of a package.
     """
-    python = platform.python_version()
-    least = ".".join(map(str, _LEAST_PYTHON))
-    yield Diagnostic(
-        "packages",
-        "Python",
-        "ok" if sys.version_info >= _LEAST_PYTHON else "broken",
-        f"{python} ({sys.executable})",
-        f"{least} or newer",
-        "" if sys.version_info >= _LEAST_PYTHON else "make an environment with a newer Python",
-    )
+    python = f"{platform.python_version()} ({sys.executable})"
+    yield Diagnostic("packages", "Python", "ok", python, "3.11 or newer")
     yield Diagnostic("packages", "sweeper", "ok", VERSION, "any version")
     yield _exact_versions(Environment.current())
     try:
@@ -161,9 +154,29 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Diagn
             install_command(),
         )
     for requirement in required:
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield _requirement(requirement, installed)
-    yield from _misfits_of_extras(required, installed)
+        marker, found = requirement.marker, installed(requirement.name)
+        extra = _EXTRA.search(str(marker or ""))
+        if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
+            continue
+        fits = found is not None and Version(found) in requirement.specifier
+        if extra is None:
+            yield Diagnostic(
+                "packages",
+                requirement.name,
+                "ok" if fits else "broken",
+                found or "not installed",
+                str(requirement.specifier) or "any version",
+                "" if fits else install_command("", f"{requirement.name}{requirement.specifier}"),
+            )
+        elif found is not None and not fits:
+            yield Diagnostic(
+                "packages",
+                f"[{extra[1]}] {requirement.name}",
+                "note",
+                found,
+                f"{requirement.specifier}; only needed if you use it",
+                install_command(extra[1]),
+            )
 
 
 def _exact_versions(environment: Environment) -> Diagnostic:
@@ -171,54 +184,19 @@ def _exact_versions(environment: Environment) -> Diagnostic:
     tested = ", ".join(" with ".join(pair) for pair in sorted(TESTED))
     expected = f"tested minor releases of Keras with TensorFlow ({tested}), or a passed self-test"
     result = None if environment.tested else kept_result(environment)
-    if environment.tested or (result is not None and result.passed):
-        how = "tested" if environment.tested else "its self-test passed"
-        seen = f"{environment.described}: {how}"
-        return Diagnostic("packages", "exactness", "ok", seen, expected)
-    if result is None:
-        seen, do = (
-            f"{environment.described}: not tested",
-            "the next run tests them, in some seconds",
-        )
-        return Diagnostic("packages", "exactness", "note", seen, expected, do)
-    seen = f"{environment.described}: the self-test failed: {'; '.join(result.differences)}"
-    return Diagnostic(
-        "packages", "exactness", "unpromised", seen, expected, "install tested versions"
-    )
-
-
-def _requirement(requirement: Requirement, installed: Installed) -> Diagnostic:
-    found = installed(requirement.name)
-    fits = found is not None and Version(found) in requirement.specifier
-    return Diagnostic(
-        "packages",
-        requirement.name,
-        "ok" if fits else "broken",
-        found or "not installed",
-        str(requirement.specifier) or "any version",
-        "" if fits else install_command("", f"{requirement.name}{requirement.specifier}"),
-    )
-
-
-def _misfits_of_extras(
-    required: Sequence[Requirement], installed: Installed
-) -> Iterator[Diagnostic]:
-    """Yield a note for each package of an extra that is installed in a version that does not fit."""
-    names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") if required else None
-    for extra in names or ():
-        for each in required:
-            marker, found = each.marker, installed(each.name)
-            if found is None or marker is None or marker.evaluate({"extra": ""}):
-                continue
-            if marker.evaluate({"extra": extra}) and Version(found) not in each.specifier:
-                yield Diagnostic(
-                    "packages",
-                    f"[{extra}] {each.name}",
-                    "note",
-                    found,
-                    f"{each.specifier}; only needed if you use it",
-                    install_command(extra),
-                )
+    level: Level = "ok"
+    if environment.tested:
+        seen, advice = "tested", ""
+    elif result is None:
+        level, seen = "note", "not tested"
+        advice = "the next run tests them, in some seconds"
+    elif result.passed:
+        seen, advice = "its self-test passed", ""
+    else:
+        level, seen = "unpromised", f"the self-test failed: {'; '.join(result.differences)}"
+        advice = "install tested versions"
+    seen = f"{environment.described}: {seen}"
+    return Diagnostic("packages", "exactness", level, seen, expected, advice)
 
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "afs", "beegfs")

@@ -129,12 +129,10 @@ class Repository:
     exactness = reading(verdicts.exactness)
 
     record_verdict = writing(verdicts.record_verdict)
-    verdicts_of_trial = reading(verdicts.verdicts_of_trial)
     fingerprints = reading(verdicts.fingerprints)
     definition_differences = reading(verdicts.definition_differences)
 
     record_evaluation = writing(verdicts.record_evaluation)
-    distributions = reading(verdicts.distributions)
 
     plan_extension = reading(lengths.plan_extension)
     extend = writing(lengths.extend)

@@ -15,7 +15,6 @@ from typing import Any, cast
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import optuna_rows
 from sweeper.db.studies import (
     StudyRow,
     changes_between,
@@ -40,7 +39,6 @@ from sweeper.errors import SupersededError
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
 from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
-from sweeper.spec.space import Distribution
 
 
 def latest_verdicts(
@@ -85,19 +83,6 @@ def record_verdict(  # noqa: PLR0917 - the columns of a verdict
             report=dict(report),
         )
     )
-
-
-def verdicts_of_trial(
-    connection: Connection, study: str, number: int
-) -> tuple[VerificationRecord, ...]:
-    """Return every verdict on a trial, the oldest first.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
-    chosen = Verdict.trial_id == find_trial_id(connection, study, number)
-    rows = connection.execute(sa.select(Verdict).where(chosen).order_by(Verdict.id))
-    return tuple(_verdict(row) for row in rows)
 
 
 def fingerprints(
@@ -314,26 +299,6 @@ def evaluations_of_trials(
     ):
         found.setdefault(row.trial_id, []).append(_evaluation(row, paths))
     return found
-
-
-def distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
-    """Return the distributions of each trial's parameters, by trial.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
-    of_study = Trial.study_id == find_study(connection, study).id
-    numbers = {
-        row.optuna_trial_id: int(row.number)
-        for row in connection.execute(
-            sa.select(Trial.optuna_trial_id, Trial.number).where(of_study)
-        )
-    }
-    ids = sa.select(Trial.optuna_trial_id).where(of_study)
-    return {
-        numbers[optuna_id]: {name: each.distribution for name, each in asked.items()}
-        for optuna_id, asked in optuna_rows.parameters(connection, ids).items()
-    }
 
 
 def record_evaluation(
