@@ -328,7 +328,7 @@ class Evaluator:
                     assignment_of(settings, paths, number, 1),
                     order=Evaluation(candidates, self._request.data),
                 ),
-                lambda question: answers.to(question.name, question.distribution),
+                lambda question: answers(question.name, question.distribution),
                 functools.partial(self._receive, number),
                 stopping=self._stopping,
                 when_stopped=STOPPED,

@@ -6,7 +6,7 @@ in a fresh process. So state in the process is lost, and state in a file is chan
 between the two at a checkpoint before the kill is nondeterministic; what differs after it was lost.
 
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
-resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. Where something differs
+resume do. `sweeper.run.replays` compares them, as `verify` and audits do. Where something differs
 after the kill, a third replay, killed in the same way, tells whether the trial repeats. No database is opened,
 and every file is below a temporary directory.
 
@@ -27,12 +27,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from sweeper.checkpoint.operations import link_checkpoint
 from sweeper.definition.definition import StudySettings
 from sweeper.files.rules import TrialUses, in_a_check
 from sweeper.files.uses import set_aside, uses_from_json
-from sweeper.records.results import Params
-from sweeper.replay.findings import Difference, errors
+from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
     CheckFinding,
@@ -43,17 +41,21 @@ from sweeper.replay.reports import (
     StudyAuthors,
     ranked,
 )
-from sweeper.run.compared_replays import (
-    ComparedReplay,
-    Position,
-    Reference,
-    ReplayComparison,
-)
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished, PrunedHere
-from sweeper.run.replays import Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
+from sweeper.run.replays import (
+    ComparedReplay,
+    Kill,
+    Position,
+    Reference,
+    ReplayComparison,
+    ReplayDiedError,
+    Replayed,
+    ReplayOrder,
+    run_again,
+)
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid, grid_size
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
@@ -86,12 +88,10 @@ class Drawn:
     Attributes:
         spec: Sampler or grid of the study.
         number: The trial's number; for a grid with fewer points, the last point is used.
-        values: Parameters to show with the progress: none.
     """
 
     spec: SamplerSpec
     number: int
-    values: Params = field(default_factory=dict)
 
     @cached_property
     def _session(self) -> SearchSession:
@@ -102,7 +102,7 @@ class Drawn:
         window = None if spec.window is None else max(number + 1, spec.window)
         return open_search(replace(spec, window=window, pruner=None), number)
 
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
+    def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the value of ``name``.
 
         Raises:
@@ -218,7 +218,7 @@ class _Check:
         return ReplayOrder(
             settings=replace(settings, epochs=min(SHORT_EPOCHS, settings.epochs), budget=None),
             number=settings.repeating.number(number, 0),
-            answers=Drawn(self.search, number),
+            answer=Drawn(self.search, number),
             checkpoints=None,
             short=True,
             when_stopped="the check was stopped",
@@ -281,9 +281,7 @@ class _Check:
 
     def _keep(self, committed: CheckpointCommitted) -> None:
         """Keep a checkpoint of the first replay for the comparison."""
-        path = self.directory / "kept" / str(len(self.kept)) / Path(committed.path).name
-        link_checkpoint(Path(committed.path), path)
-        self.kept[committed.step, committed.epoch] = path
+        self.kept[committed.step, committed.epoch] = Path(committed.path)
 
     def _resume(self, trained: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
@@ -321,7 +319,7 @@ class _Check:
             self._set_aside()
         failed = compared.replayed.end
         if isinstance(failed, Failed):
-            what = "resumed" if len(compared.replayed.processes) > 1 else "trained again"
+            what = "resumed" if compared.replayed.processes > 1 else "trained again"
             message = f"the trial that was {what} failed: {failed.error}"
             self._find("error", "resume", message, failed.line or self._argument("model"))
             return None
@@ -368,27 +366,27 @@ def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Est
         trained: Report of a shortened trial.
         workers: Trials side by side.
     """
-    process, lengths = trained.processes[0], trained.lengths
-    if not process.epoch_seconds or process.started_after is None or lengths is None:
+    lengths, starts = trained.lengths, trained.started_after
+    if not trained.epoch_seconds or starts is None or lengths is None:
         return None
     # TensorFlow traces the steps of the first epoch.
-    seconds = process.epoch_seconds[1:] or process.epoch_seconds
+    seconds = trained.epoch_seconds[1:] or trained.epoch_seconds
     epoch = trial = study = None
     if lengths.steps is not None:
         epoch = lengths.times * sum(seconds) / len(seconds)
-        trial = process.started_after + settings.epochs * epoch
+        trial = starts + settings.epochs * epoch
         study = trial * math.ceil(settings.trials / workers)
     kept = checkpoints_kept(settings, lengths.steps, trial)
     return Estimate(
         steps_per_epoch=lengths.steps,
         epoch_seconds=epoch,
-        startup_seconds=process.started_after,
+        startup_seconds=starts,
         trial_seconds=trial,
         study_seconds=study,
         workers=workers,
-        checkpoint_bytes=process.bytes,
+        checkpoint_bytes=trained.bytes,
         checkpoints_kept=kept,
-        disk_bytes=process.bytes * kept * settings.trials,
+        disk_bytes=trained.bytes * kept * settings.trials,
     )
 
 

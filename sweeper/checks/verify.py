@@ -12,8 +12,6 @@ exactness is promised; a damaged file always is.
 from __future__ import annotations
 
 import functools
-import itertools
-import json
 import random
 import threading
 import time
@@ -22,21 +20,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from sweeper.checks.kept_checkpoints import (
-    StoredCheckpoint,
-    compare_end_models,
-    first_difference,
-    kept_checkpoints_of,
-    references,
-)
 from sweeper.checks.verify_findings import (
     Compared,
-    Level,
     ReplayRun,
+    StoredCheckpoint,
     StudyVerification,
     TrialVerification,
     Unverified,
     VerifyFinding,
+    compare_end_models,
+    findings_of,
+    kept_checkpoints_of,
+    references,
 )
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -45,14 +40,16 @@ from sweeper.errors import MixedStudyError, SweeperError
 from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
 from sweeper.records.results import TrialRecord
 from sweeper.records.status import none_complete
-from sweeper.replay.comparison import VARIABLES, epoch_path
-from sweeper.replay.findings import Difference, errors
-from sweeper.run.compared_replays import ComparedCheckpoint, ComparedReplay, ReplayComparison
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
-from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
+from sweeper.run.replays import (
+    Answers,
+    ComparedReplay,
+    Kill,
+    ReplayComparison,
+    ReplayOrder,
+)
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
 from sweeper.support.calling import run_side_by_side
@@ -66,13 +63,8 @@ STOPPED = "the verification was stopped; verdicts until then are stored"
 def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
     """Return the step at which the replay of trial ``number`` is killed; None if the trial is too short.
 
-    Its steps are drawn from ``seed``, so that a test can be repeated. A checkpoint, mostly in the
-    middle of an epoch, precedes the kill.
-
-    Args:
-        seed: Any whole number.
-        number: The trial's.
-        steps: The step at its end.
+    Its steps, of the trial's ``steps``, are drawn from ``seed``, so that a test can be repeated. A checkpoint,
+    mostly in the middle of an epoch, precedes the kill.
     """
     if steps < _LEAST_STEPS_TO_KILL:
         return None
@@ -203,14 +195,7 @@ def verify_with(
     settings: StudySettings,
     launcher: Launcher,
 ) -> StudyVerification:
-    """Verify with a loaded study; see `verify_study` for the errors.
-
-    Args:
-        request: The request.
-        repository: The study's database.
-        settings: The study's settings, equal in the database and the file.
-        launcher: Starts the replays' processes.
-    """
+    """Verify with a loaded study, whose settings are those of the database; see `verify_study` for the errors."""
     chosen, passed_over = choose(repository, request.study, request.which)
     telling = threading.Lock()
 
@@ -346,7 +331,7 @@ class _Verifier:
         order = ReplayOrder(
             settings=replace(self.settings, epochs=record.length or self.settings.epochs),
             number=record.number,
-            answers=Answers(record.params, record.distributions),
+            answer=Answers(record.params, record.distributions),
             checkpoints=tuple(dict.fromkeys((each.step, each.epoch) for each in kept)),
             prune_after=pruned_after,
             kill=kill,
@@ -367,9 +352,8 @@ class _Verifier:
             comparison = replay.run()
             findings = findings_of(record, kept, comparison, self.settings)
             ends = RunPaths(replay.first, self.settings.name)
-            level = level_of(self.settings)
             findings += compare_end_models(
-                record, kept, comparison.replayed, paths=self._paths, replay=ends, level=level
+                record, kept, comparison.replayed, self.settings, paths=self._paths, replay=ends
             )
         return comparison, findings
 
@@ -397,234 +381,3 @@ def _counts(record: TrialRecord, comparison: ReplayComparison) -> Compared:
         checkpoints=len(comparison.checkpoints),
         tensors=sum(each.tensors for each in comparison.checkpoints.values()),
     )
-
-
-_SHOWN_EPOCHS = 3
-_SHOWN_VALUES = 3
-
-
-def level_of(settings: StudySettings) -> Level:
-    """Return the level of findings that only the replay contradicts."""
-    return "error" if settings.deterministic else "warning"
-
-
-def findings_of(
-    record: TrialRecord,
-    kept: Sequence[StoredCheckpoint],
-    comparison: ReplayComparison,
-    settings: StudySettings,
-) -> list[VerifyFinding]:
-    """Return all differences between a finished trial and its replay; causes precede their effects."""
-    level, end = level_of(settings), comparison.replayed.end
-    metrics = list(_metrics(record, comparison, level))
-    findings = [
-        *_ending(record, comparison.replayed, level),
-        *(each.damage for each in kept if each.damage is not None),
-        *metrics,
-        *_checkpoints(kept, comparison, level, reported=bool(metrics)),
-        *_own_digest(record, kept),
-    ]
-    if isinstance(end, Finished | PrunedHere):
-        findings += _results(record, end, comparison, settings)
-    if comparison.repeats is False:
-        message = "a second replay differs from both: the trial is nondeterministic"
-        findings.append(VerifyFinding("note", "replay", message))
-    return [*findings, *_limits(kept, comparison)]
-
-
-def _ending(record: TrialRecord, replayed: Replayed, level: Level) -> Iterator[VerifyFinding]:
-    """Yield parameters that the replay and the trial do not share, or the failure of the replay."""
-    for misfit in replayed.misfits:
-        yield VerifyFinding(level, "parameter", misfit)
-    if replayed.misfits:
-        return
-    if isinstance(replayed.end, Failed):
-        first = max(replayed.epochs, default=-1) + 1
-        when = f"after epoch {first}" if first else "before its first epoch ended"
-        message = f"the trial is {record.state}, but its replay failed {when}: {replayed.end.error}"
-        yield VerifyFinding(level, "replay", message, epoch=first, by_replay=True)
-        return
-    for name, value in record.params.items():
-        if name not in replayed.asked:
-            message = f"the trial has parameter {name!r}, but its replay does not suggest it"
-            yield VerifyFinding(level, "parameter", message, variable=name, stored=value)
-
-
-def _metrics(
-    record: TrialRecord, comparison: ReplayComparison, level: Level
-) -> Iterator[VerifyFinding]:
-    """Yield findings on epochs that differ: the first ones by metric, the others as a count."""
-    replayed = comparison.replayed
-    excused = {each.path for each in comparison.epochs if each.level == "note"}
-    stored = {each.epoch: each.metrics for each in record.epochs}
-    again = {epoch: each.metrics for epoch, each in replayed.epochs.items()}
-    if isinstance(replayed.end, Failed):
-        stored = {epoch: metrics for epoch, metrics in stored.items() if epoch in again}
-    by_epoch: dict[int, list[VerifyFinding]] = {}
-    for epoch in sorted({*stored, *again}):
-        ours, theirs = stored.get(epoch, {}), again.get(epoch, {})
-        for name in dict.fromkeys((*ours, *theirs)):
-            was, now = ours.get(name), theirs.get(name)
-            if _equal(was, now):
-                continue
-            finding = VerifyFinding(
-                "note" if epoch_path(epoch, name) in excused else level,
-                "metric",
-                f"epoch {epoch + 1}: {name} is {_shown(was)} in the database and {_shown(now)} in "
-                "the replay",
-                epoch=epoch,
-                variable=name,
-                stored=was,
-                replayed=now,
-                by_replay=True,
-            )
-            by_epoch.setdefault(epoch, []).append(finding)
-    for findings in itertools.islice(by_epoch.values(), _SHOWN_EPOCHS):
-        yield from findings
-    if len(by_epoch) > _SHOWN_EPOCHS:
-        rest = len(by_epoch) - _SHOWN_EPOCHS
-        message = f"further epochs that differ: {rest}; the last is epoch {max(by_epoch) + 1}"
-        yield VerifyFinding("note", "metric", message)
-
-
-def _checkpoints(
-    kept: Sequence[StoredCheckpoint], comparison: ReplayComparison, level: Level, *, reported: bool
-) -> Iterator[VerifyFinding]:
-    """Yield differences in checkpoints.
-
-    Args:
-        kept: The trial's checkpoints.
-        comparison: The replay's checkpoints.
-        level: Level of findings that only the replay contradicts.
-        reported: Whether differing metrics were already reported; each checkpoint has their
-            history.
-    """
-    for each in kept:
-        if each.recorded is None or each.manifest is None:
-            continue
-        files, database = each.manifest.digest, each.recorded.digest
-        if files != database:
-            message = (
-                f"the checkpoint of step {each.step} has the digest {files} in {each.path}, but "
-                f"{database} in the database"
-            )
-            yield VerifyFinding(
-                "error",
-                "checkpoint",
-                message,
-                step=each.step,
-                file=str(each.path),
-                stored=database,
-            )
-    by_position = {(each.step, each.epoch): each for each in kept}
-    for position, seen in comparison.checkpoints.items():
-        yield from checkpoint_findings(by_position[position], seen, level, reported=reported)
-
-
-def checkpoint_findings(
-    kept: StoredCheckpoint, seen: ComparedCheckpoint, level: Level, *, reported: bool
-) -> Iterator[VerifyFinding]:
-    """Yield differences between a kept checkpoint and the replay's; see `_checkpoints`."""
-    subject = f"the checkpoint of step {kept.step}"
-    finding = functools.partial(
-        VerifyFinding, level, epoch=kept.last_epoch, step=kept.step, by_replay=True
-    )
-    file = None if kept.path is None else str(kept.path)
-    found = errors(seen.differences)
-    variables = [each for each in found if each.component in VARIABLES]
-    if variables:
-        message = f"{subject}: {first_difference(variables, seen.tensors)}"
-        yield finding("tensor", message, file=file, variable=variables[0].name)
-    elif kept.manifest is None and kept.recorded and kept.recorded.digest != seen.digest:
-        message = (
-            f"{subject} has the digest {kept.recorded.digest} in the database, but {seen.digest} "
-            "in the replay; its files are not on this machine, so no variable can be named"
-        )
-        stored = kept.recorded.digest
-        yield finding("checkpoint", message, stored=stored, replayed=seen.digest)
-    rest = [
-        each for each in found if each not in variables and not (reported and _is_reported(each))
-    ]
-    # What callbacks keep follows the weights: where those differ, they are the cause.
-    follows = [each for each in rest if variables and each.excusable]
-    states = [each for each in rest if each not in follows]
-    for each in states[:_SHOWN_VALUES]:
-        yield finding("state", f"{subject}: {each}", file=file, variable=each.name)
-    notes = []
-    if len(states) > _SHOWN_VALUES:
-        notes.append(f"{len(states) - _SHOWN_VALUES} more values differ")
-    measured = [each for each in seen.differences if each.level == "note"]
-    for names, why in ((follows, "as the weights do"), (measured, "on which no result depends")):
-        if names:
-            shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
-            notes.append(f"{shown} differ, {why}")
-    for note in notes:
-        yield VerifyFinding("note", "state", f"{subject}: {note}", step=kept.step)
-
-
-def _is_reported(difference: Difference) -> bool:
-    return difference.component == "history" or difference.path.startswith("position/logs")
-
-
-def _own_digest(record: TrialRecord, kept: Sequence[StoredCheckpoint]) -> Iterator[VerifyFinding]:
-    """Yield a finding if the trial's digest is not that of the checkpoint at its end."""
-    ended = max((attempt.end_step or 0 for attempt in record.attempts), default=0)
-    last = next((each.recorded for each in reversed(kept) if each.recorded is not None), None)
-    if last is None or last.step != ended or record.digest in (None, last.digest):
-        return
-    message = (
-        f"the trial's digest is {record.digest}, but that of its last checkpoint, at step "
-        f"{last.step}, is {last.digest}"
-    )
-    yield VerifyFinding("error", "digest", message, step=last.step, stored=record.digest)
-
-
-def _results(
-    record: TrialRecord,
-    end: Finished | PrunedHere,
-    comparison: ReplayComparison,
-    settings: StudySettings,
-) -> Iterator[VerifyFinding]:
-    """Yield objectives and the final digest, if they differ."""
-    names = [objective.name for objective in settings.objectives]
-    further = end.further_values if isinstance(end, Finished) else ()
-    replayed = dict(zip(names, (end.value, *further), strict=False))
-    stored: Mapping[str, float | None] = record.values or {names[0]: record.value}
-    finding = functools.partial(
-        VerifyFinding,
-        level_of(settings),
-        epoch=max(comparison.replayed.epochs, default=None),
-        by_replay=True,
-    )
-    for name in names:
-        was, now = stored.get(name), replayed.get(name)
-        if not _equal(was, now):
-            subject = f"value ({name})"
-            message = f"the trial's {subject} is {_shown(was)}, but the replay's is {_shown(now)}"
-            yield finding("value", message, variable=subject, stored=was, replayed=now)
-    if record.digest not in (None, end.digest):
-        message = f"the final digest is {record.digest}, but the replay's is {end.digest}"
-        yield finding("digest", message, stored=record.digest, replayed=end.digest)
-
-
-def _limits(
-    kept: Sequence[StoredCheckpoint], comparison: ReplayComparison
-) -> Iterator[VerifyFinding]:
-    """Yield what could not be compared."""
-    for each in kept:
-        subject = f"the checkpoint of step {each.step}"
-        if each.path is None and each.recorded is not None:
-            message = f"{subject} is not on this machine ({each.recorded.path}); only its digest "
-            yield VerifyFinding("note", "file", f"{message}is compared", step=each.step)
-        if (each.step, each.epoch) not in comparison.checkpoints:
-            message = f"{subject} is not compared, because the replay has no checkpoint there"
-            yield VerifyFinding("note", "checkpoint", message, step=each.step)
-
-
-def _equal(one: float | None, other: float | None) -> bool:
-    """Return whether two metrics have the same bits; NaN equals NaN, and None equals None."""
-    return json.dumps(one) == json.dumps(other)
-
-
-def _shown(value: float | None) -> str:
-    return "missing" if value is None else repr(value)

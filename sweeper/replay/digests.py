@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -57,16 +58,17 @@ def validation_rows(plan: TrainingPlan) -> str | None:
         return None
     limit = plan.data.validation_steps
     samples = source.samples if limit is None else min(source.samples, limit * source.batch_size)
-    rows = [0] * samples
-    for array in arrays:
-        if array.dtype.hasobject:
-            parts = [repr(np.asarray(row, object).tolist()).encode() for row in array[:samples]]
-        else:
-            parts = [row.tobytes() for row in array[:samples]]
-        rows = [
-            xxhash.xxh3_64_intdigest(part, seed=row) for part, row in zip(parts, rows, strict=True)
-        ]
-    return f"{samples}:{sum(rows) & _WORD:x}"
+    digests = (
+        xxhash.xxh3_64_intdigest(b"".join(map(_content, sample)))
+        for sample in zip(*(array[:samples] for array in arrays), strict=True)
+    )
+    return f"{samples}:{sum(digests) & _WORD:x}"
+
+
+def _content(part: Any) -> bytes:
+    """Return the bytes of one sample of an array."""
+    array = np.asarray(part)
+    return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
 
 
 def _unheard(message: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-from sweeper.records.printing import json_fields
+from sweeper.records.printing import JsonRecord, json_fields
 
 Level = Literal["error", "warning", "note"]
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -46,17 +46,12 @@ class CheckFinding:
     line: Line | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "level": self.level,
-            "check": self.check,
-            "message": self.message,
-            "file": None if self.line is None else self.line.file,
-            "line": None if self.line is None else self.line.line,
-        }
+        at = {"file": None, "line": None} if self.line is None else asdict(self.line)
+        return {**json_fields(self, "level", "check", "message"), **at}
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(JsonRecord):
     """Estimate of the study's time and disk, from the replays of its first trial.
 
     Attributes:
@@ -119,11 +114,8 @@ class CheckReport:
         return sum(finding.level == level for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **json_fields(self, "study", "holds", "findings", "held", "metrics"),
-            "estimate": None if self.estimate is None else asdict(self.estimate),
-            **json_fields(self, "seconds", "steps"),
-        }
+        found = json_fields(self, "study", "holds", "findings", "held", "metrics")
+        return {**found, **json_fields(self, "estimate", "seconds", "steps")}
 
 
 class HasLevel(Protocol):

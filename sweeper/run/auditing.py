@@ -1,7 +1,7 @@
 """Audits of a run: the slot that ran a trial replays its last interval, and compares the end.
 
 An audit resumes the trial in a fresh process from the last checkpoint but one, and compares the state at
-the last one, as `sweeper.run.compared_replays` does. So it finds any state that is not captured, by its
+the last one, as `sweeper.run.replays` does. So it finds any state that is not captured, by its
 effect on the running study. The study's first trial is always audited. Of the later ones, trials are
 drawn from the study's seed and their numbers, with a probability that keeps the audits below 5% of the
 sweep.
@@ -36,11 +36,17 @@ from sweeper.errors import (
 from sweeper.records.events import Notice
 from sweeper.records.exactness import AuditOutcome
 from sweeper.records.results import TrialRecord
-from sweeper.replay.findings import Difference, errors
-from sweeper.run.compared_replays import ComparedReplay, Reference, ReplayComparison
+from sweeper.replay.comparison import Difference, errors
 from sweeper.run.launch.trial_process import Launcher, Stopping
 from sweeper.run.protocol.messages import Failed
-from sweeper.run.replays import Answers, Replayed, ReplayOrder
+from sweeper.run.replays import (
+    Answers,
+    ComparedReplay,
+    Reference,
+    ReplayComparison,
+    Replayed,
+    ReplayOrder,
+)
 from sweeper.run.worker.checkpoints import locate, origin_of
 from sweeper.run.worker.gpus import SlotDevice
 from sweeper.spec.checkpointing import KeptCheckpoint
@@ -144,7 +150,7 @@ class IntervalReplay:
         return ReplayOrder(
             settings=replace(self.settings, epochs=trial.length or self.settings.epochs),
             number=trial.number,
-            answers=Answers(trial.params, trial.distributions),
+            answer=Answers(trial.params, trial.distributions),
             checkpoints=(end,),
             starts_from=None if self.start is None else self.start.path,
             ends_at=end,

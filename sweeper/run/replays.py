@@ -4,21 +4,25 @@ A replay runs in an ordinary trial process over the ordinary channel, in a direc
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
 or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed once by SIGKILL; the next
 process then resumes it as any trial is resumed.
+
+`sweeper verify` compares a finished trial with its replay, an audit one interval between two of its
+checkpoints, and `sweeper check` a shortened trial with the same one, killed and resumed. A value that differs
+may be a measured time, which differs in every run. So if the first replay differs, there is a second one. Values
+in which the two replays differ are excused, by their paths, where they may be. The second replay also shows
+whether the trial repeats at all.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.reading import read_manifest
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import CheckpointError, ExecutionError, Interrupted
+from sweeper.errors import ExecutionError, Interrupted
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
@@ -28,7 +32,15 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import EpochRecord, Outcome, Params
-from sweeper.replay.reports import Lengths, StudyAuthors
+from sweeper.replay.comparison import (
+    Difference,
+    compare_checkpoints,
+    compare_epochs,
+    errors,
+    judge,
+    tensor_entries,
+)
+from sweeper.replay.reports import Lengths, StudyAuthors, ranked
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
@@ -83,18 +95,8 @@ class ReplayDiedError(ExecutionError):
         self.replayed = replayed
 
 
-class Answering(Protocol):
-    """Interface of the source of parameters for a replay's requests."""
-
-    @property
-    def values(self) -> Params: ...
-
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the value of ``name``.
-
-        Raises:
-            LookupError, ParameterError: There is none.
-        """
+Answer = Callable[[str, Distribution], CategoricalChoice]
+"""Function that returns the value of a requested parameter; it raises LookupError or ParameterError if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ class Answers:
     distributions: Mapping[str, Distribution]
     asker: str = "replay"
 
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
+    def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
         """Return the stored value of ``name``.
 
         Raises:
@@ -149,7 +151,7 @@ class ReplayOrder:
         prune_after: The epoch after which the trial was pruned; None if it was not.
         kill: Kill of the first process; None for none. A checkpoint after the kill's is taken by the
             resumed process alone.
-        seen: Receives each checkpoint of ``checkpoints`` before it is deleted.
+        seen: Receives each checkpoint of ``checkpoints``.
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
@@ -159,7 +161,7 @@ class ReplayOrder:
 
     settings: StudySettings
     number: int
-    answers: Answering
+    answer: Answer
     checkpoints: tuple[tuple[int, int], ...] | None = ()
     prune_after: int | None = None
     kill: Kill | None = None
@@ -172,66 +174,48 @@ class ReplayOrder:
 
 
 @dataclass
-class ReplayProcess:
-    """One process of a replay.
-
-    Attributes:
-        start: Step at which training started; None if it did not start.
-        started_after: Seconds from the launch to the first step; None if training did not start.
-        seconds: Seconds from the launch to the end.
-        bytes: Size of its largest checkpoint in bytes.
-        epoch_seconds: Seconds of each epoch that it ended.
-    """
-
-    start: int | None = None
-    started_after: float | None = None
-    seconds: float = 0.0
-    bytes: int = 0
-    epoch_seconds: list[float] = field(default_factory=list)
-
-
-@dataclass
 class Replayed:
     """Report of a replay.
 
     Attributes:
         epochs: Records of its epochs, by epoch.
-        asked: Names of the requested parameters, in order.
+        asked: The requested parameters.
         misfits: One sentence for each requested parameter that has no value.
         fingerprint: The environment of its processes.
         end: Its last message; None if it was ended at a checkpoint.
         reached: The checkpoint at which it was ended; None if it did not reach it.
+        processes: Number of its processes.
+        starts: Steps at which their trainings began.
+        seconds: Their total duration in seconds.
+        started_after: Seconds from the launch of the first one to its first step; None without one.
+        epoch_seconds: Seconds of each epoch that they ended.
+        bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
         authors: The user's code; None if the trial was not built.
         weights: Digest of the weights from the model factory, of a shortened trial.
         lengths: Lengths of a shortened trial; None for the study's own.
-        warnings: Warnings of its processes until their trial was built, and afterwards.
+        warnings: Warnings until its trial was built, and afterwards.
     """
 
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    asked: Params = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    processes: list[ReplayProcess] = field(default_factory=list)
     end: Finished | PrunedHere | StoppedHere | Failed | None = None
     reached: CheckpointCommitted | None = None
+    processes: int = 0
+    starts: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    started_after: float | None = None
+    epoch_seconds: list[float] = field(default_factory=list)
+    bytes: int = 0
     steps_per_epoch: int = 0
     files: Mapping[str, Any] = field(default_factory=dict)
     authors: StudyAuthors | None = None
     weights: str = ""
     lengths: Lengths | None = None
     warnings: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
-
-    @property
-    def starts(self) -> list[int]:
-        """Return the first step of each process."""
-        return [each.start for each in self.processes if each.start is not None]
-
-    @property
-    def seconds(self) -> float:
-        """Return the total duration in seconds."""
-        return sum(each.seconds for each in self.processes)
 
 
 def run_again(
@@ -270,8 +254,6 @@ class _Attempt(WithoutDatabase):
     directory: Path
     replayed: Replayed
     tell: Callable[[Event], None]
-    newest: Path | None = None
-    process: ReplayProcess = field(default_factory=ReplayProcess)
     _began: float = field(default_factory=time.monotonic)
 
     @property
@@ -287,9 +269,9 @@ class _Attempt(WithoutDatabase):
         number = self.order.number
         self.tell(AttemptStarted(number, self.number))
         self._paths.attempt(number, self.number).mkdir(parents=True)
-        self.replayed.processes.append(self.process)
+        self.replayed.processes += 1
         status = converse(launcher, self._assignment(), self)
-        self.process.seconds = time.monotonic() - self._began
+        self.replayed.seconds += time.monotonic() - self._began
         self._conclude(status)
 
     def is_enough(self) -> bool:
@@ -300,13 +282,13 @@ class _Attempt(WithoutDatabase):
 
     def value_of(self, question: Suggest) -> CategoricalChoice:
         replayed = self.replayed
-        if question.name not in replayed.asked:
-            replayed.asked.append(question.name)
         try:
-            return self.order.answers.to(question.name, question.distribution)
+            value = self.order.answer(question.name, question.distribution)
         except LookupError as error:
             replayed.misfits.append(str(error))
             raise
+        replayed.asked = {**replayed.asked, question.name: value}
+        return value
 
     def receive(self, message: Message) -> None:
         replayed = self.replayed
@@ -331,13 +313,14 @@ class _Attempt(WithoutDatabase):
         replayed, number = self.replayed, self.order.number
         match message:
             case Started():
-                self.process.start = message.start_step
-                self.process.started_after = time.monotonic() - self._began
+                replayed.starts.append(message.start_step)
+                if replayed.started_after is None:
+                    replayed.started_after = time.monotonic() - self._began
                 replayed.steps_per_epoch = message.steps_per_epoch
                 self.tell(
                     TrainingStarted(
                         number,
-                        dict(self.order.answers.values),
+                        dict(replayed.asked),
                         self.order.settings.epochs,
                         message.steps_per_epoch,
                         message.start_step,
@@ -349,7 +332,7 @@ class _Attempt(WithoutDatabase):
             case EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:
-                    self.process.epoch_seconds.append(message.seconds)
+                    replayed.epoch_seconds.append(message.seconds)
                     last = message.epochs[-1]
                     self.tell(
                         EpochFinished(
@@ -366,9 +349,8 @@ class _Attempt(WithoutDatabase):
                 raise ExecutionError(msg)
 
     def _committed(self, committed: CheckpointCommitted) -> None:
-        """Pass a checkpoint to the comparison, and delete the previous one, which no resume needs."""
-        path = Path(committed.path)
-        self.process.bytes = max(self.process.bytes, committed.bytes)
+        """Pass a checkpoint to the comparison."""
+        self.replayed.bytes = max(self.replayed.bytes, committed.bytes)
         if committed.path == str(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
@@ -376,12 +358,6 @@ class _Attempt(WithoutDatabase):
             self.order.seen(committed)
         if position == self.order.ends_at:
             self.replayed.reached = committed
-        if self.newest is not None and self.newest != path:
-            # A checkpoint that cannot be deleted is removed with the temporary directory.
-            with contextlib.suppress(CheckpointError):
-                CheckpointStore(self.newest.parent).delete(self.newest)
-        if CheckpointName.parse(path.name) is not None:
-            self.newest = path
 
     def _conclude(self, status: ExitStatus) -> None:
         order, number, end = self.order, self.order.number, self.replayed.end
@@ -443,3 +419,189 @@ class _Attempt(WithoutDatabase):
                 short=order.short,
             ),
         )
+
+
+Position = tuple[int, int]
+"""Step and finished epochs."""
+
+Epochs = Mapping[int, Mapping[str, float]]
+"""Metrics by epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Kept checkpoint with which a replay's checkpoint is compared.
+
+    Attributes:
+        path: Directory of the checkpoint.
+        files: The trial's directory, used if the checkpoint's manifest does not name it.
+        damaged: Whether the checkpoint's files do not verify; then only digests are compared.
+    """
+
+    path: Location
+    files: str
+    damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCheckpoint:
+    """A replay's checkpoint, compared with the kept one at its position.
+
+    Attributes:
+        digest: Digest of the replay's checkpoint.
+        tensors: Number of compared tensors.
+        differences: All differences.
+    """
+
+    digest: str
+    tensors: int = 0
+    differences: Sequence[Difference] = ()
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """Result of a replay, and of a second one if something differed.
+
+    Attributes:
+        replayed: Report of the first replay.
+        again: Report of the second replay; None if none was needed.
+        checkpoints: The first replay's checkpoints, by position.
+        epochs: Differences between its metrics and the stored ones.
+        repeats: Whether the second replay equals the first; None without a second.
+    """
+
+    replayed: Replayed
+    again: Replayed | None = None
+    checkpoints: Mapping[Position, ComparedCheckpoint] = field(default_factory=dict)
+    epochs: Sequence[Difference] = ()
+    repeats: bool | None = None
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Return all differences, the most severe first."""
+        found = [each for seen in self.checkpoints.values() for each in seen.differences]
+        return ranked([*found, *self.epochs])
+
+
+@dataclass
+class ComparedReplay:
+    """Trial or interval to replay and compare.
+
+    Args:
+        prepare: Function that prepares a replay below a directory, and returns its order.
+        directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
+        references: Kept checkpoints by position; None if only a checkpoint's digest is known.
+        launchers: Launchers of the processes, used in turn.
+        stopping: Event that ends a replay when it is set.
+        objectives: Names of the study's objectives.
+        epochs: The stored metrics; only epochs that a replay has, too, are compared.
+        sides: Names of the trial and its replay in messages.
+        tell: Receives progress events.
+    """
+
+    prepare: Callable[[Path], ReplayOrder]
+    directory: Path
+    references: Mapping[Position, Reference | None]
+    launchers: Sequence[Launcher]
+    stopping: Stopping
+    objectives: Sequence[str]
+    epochs: Epochs = field(default_factory=dict)
+    sides: tuple[str, str] = ("undisturbed", "resumed")
+    tell: Callable[[Event], None] = lambda _: None
+    _seen: dict[Position, ComparedCheckpoint] = field(default_factory=dict)
+    _differing: dict[Position, Path] = field(default_factory=dict)
+
+    @property
+    def first(self) -> Path:
+        """Return the directory of the first replay."""
+        return self.directory / "first"
+
+    def run(self) -> ReplayComparison:
+        """Replay and compare; replay a second time if a difference may be excused.
+
+        Raises:
+            Interrupted: ``stopping`` was set.
+            ReplayDiedError: A process died unexpectedly.
+            ExecutionError: A process could not be started.
+            CheckpointError: A replay's checkpoint cannot be read.
+        """
+        order = self.prepare(self.first)
+        replayed = self._run(replace(order, seen=lambda done: self._see(order, done)), self.first)
+        epochs = self._compare_epochs(self.epochs, replayed)
+        if not self._differing and not any(each.excusable for each in errors(epochs)):
+            return ReplayComparison(replayed, None, self._seen, epochs)
+        again, anyway = self._again()
+        anyway += self._compare_epochs(_metrics(replayed), again)
+
+        def judged(found: Sequence[Difference]) -> list[Difference]:
+            return judge(found, anyway, replayed.authors)
+
+        return ReplayComparison(
+            replayed,
+            again,
+            {
+                position: replace(seen, differences=judged(seen.differences))
+                for position, seen in self._seen.items()
+            },
+            judged(epochs),
+            repeats=all(each.excusable for each in anyway),
+        )
+
+    def _again(self) -> tuple[Replayed, list[Difference]]:
+        """Run the second replay; return how the two differ where the first differs from the trial."""
+        second = self.directory / "second"
+        order = self.prepare(second)
+        anyway: list[Difference] = []
+
+        def compare(committed: CheckpointCommitted) -> None:
+            first = self._differing.get((committed.step, committed.epoch))
+            if first is not None:
+                anyway.extend(
+                    compare_checkpoints(
+                        first,
+                        Path(committed.path),
+                        directories=(_files(order, self.first), _files(order, second)),
+                        objectives=self.objectives,
+                    )
+                )
+
+        return self._run(replace(order, seen=compare), second), anyway
+
+    def _run(self, order: ReplayOrder, directory: Path) -> Replayed:
+        return run_again(order, self.launchers, directory, self.tell, self.stopping)
+
+    def _see(self, order: ReplayOrder, committed: CheckpointCommitted) -> None:
+        """Compare a checkpoint of the first replay."""
+        position, path = (committed.step, committed.epoch), Path(committed.path)
+        reference = self.references[position]
+        if reference is None:
+            self._seen[position] = ComparedCheckpoint(committed.digest)
+            return
+        kept = read_manifest(reference.path)
+        known = kept.origin.directory if kept.origin is not None else ""
+        found = compare_checkpoints(
+            reference.path,
+            path,
+            directories=(known or reference.files, _files(order, self.first)),
+            objectives=self.objectives,
+            sides=self.sides,
+            damaged=reference.damaged,
+        )
+        names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
+        self._seen[position] = ComparedCheckpoint(committed.digest, len(names), found)
+        if errors(found):
+            self._differing[position] = path
+
+    def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
+        return compare_epochs(
+            stored, _metrics(replayed), objectives=self.objectives, sides=self.sides
+        )
+
+
+def _metrics(replayed: Replayed) -> Epochs:
+    return {number: record.metrics for number, record in replayed.epochs.items()}
+
+
+def _files(order: ReplayOrder, directory: Path) -> str:
+    """Return the trial's directory in the processes of a replay below ``directory``."""
+    return str(RunPaths(directory, order.settings.name).trial_files(order.number))

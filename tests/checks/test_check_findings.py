@@ -20,7 +20,7 @@ from sweeper.checks.check import (
     kill_of,
 )
 from sweeper.definition.definition import StudyDefinition
-from sweeper.replay.findings import Difference
+from sweeper.replay.comparison import Difference
 from sweeper.replay.lines import line_of, line_of_argument, line_of_error
 from sweeper.replay.reports import (
     Authored,
@@ -31,9 +31,8 @@ from sweeper.replay.reports import (
     StudyAuthors,
     ranked,
 )
-from sweeper.run.compared_replays import ComparedCheckpoint, ReplayComparison
 from sweeper.run.protocol.messages import Finished, ReplayBuilt
-from sweeper.run.replays import Kill, Replayed, ReplayProcess
+from sweeper.run.replays import ComparedCheckpoint, Kill, ReplayComparison, Replayed
 from sweeper.spec.checkpointing import Every, Keep
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
@@ -229,8 +228,9 @@ def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, kept):
 
 
 def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():
-    process = ReplayProcess(started_after=1.0, bytes=10, epoch_seconds=[9.0, 0.2, 0.4])
-    measured = Replayed(processes=[process], steps_per_epoch=6, lengths=Lengths(60, 10.0))
+    measured = Replayed(
+        started_after=1.0, bytes=10, epoch_seconds=[9.0, 0.2, 0.4], lengths=Lengths(60, 10.0)
+    )
     estimated = estimate(settings(), measured, workers=4)
     assert estimated.epoch_seconds == pytest.approx(3.0), "the first epoch traces"
     assert estimated.trial_seconds == pytest.approx(1 + 10 * 3.0)
@@ -242,7 +242,7 @@ def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():
     measured.lengths = Lengths(None, 1.0)
     unknown = estimate(settings(), measured, workers=4)
     assert (unknown.study_seconds, unknown.startup_seconds) == (None, 1.0)
-    assert estimate(settings(), Replayed(processes=[ReplayProcess()]), workers=4) is None
+    assert estimate(settings(), Replayed(), workers=4) is None
 
 
 @pytest.mark.parametrize(

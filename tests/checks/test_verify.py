@@ -22,7 +22,7 @@ from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.run import compared_replays
+from sweeper.run import replays
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import StudySource
@@ -143,7 +143,7 @@ class Copy:
 
 @pytest.fixture
 def copy(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr(compared_replays, "run_again", ran.replays.run)
+    monkeypatch.setattr(replays, "run_again", ran.replays.run)
     shutil.copytree(ran.runs, tmp_path / "runs")
     return Copy(tmp_path / "runs", ran.launcher)
 
@@ -165,7 +165,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     ran, copy, tmp_path, capsys, monkeypatch
 ):
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
-    monkeypatch.setattr(compared_replays, "run_again", ran.replays.run_anew)
+    monkeypatch.setattr(replays, "run_again", ran.replays.run_anew)
     before = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
     report_file = tmp_path / "r.json"

@@ -7,8 +7,7 @@ import pytest
 from checkpoints_on_disk import STATE, TENSORS, Planted, write
 
 from sweeper.checkpoint.format import relocated
-from sweeper.replay.comparison import compare_checkpoints, compare_model
-from sweeper.replay.findings import judge
+from sweeper.replay.comparison import compare_checkpoints, compare_model, judge
 
 
 def differences(tmp_path, state=None, **tensors):

@@ -9,16 +9,14 @@ from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check import judge
-from sweeper.checks.kept_checkpoints import StoredCheckpoint, references
-from sweeper.checks.verify import checkpoint_findings
+from sweeper.checks.verify_findings import StoredCheckpoint, findings_of, references
 from sweeper.records.results import TrialRecord
-from sweeper.replay.findings import errors
+from sweeper.replay.comparison import errors
 from sweeper.replay.reports import Authored, StudyAuthors
-from sweeper.run import compared_replays
+from sweeper.run import replays
 from sweeper.run.auditing import IntervalReplay
-from sweeper.run.compared_replays import ComparedReplay, Reference
 from sweeper.run.protocol.messages import CheckpointCommitted
-from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
+from sweeper.run.replays import Answers, ComparedReplay, Kill, Reference, Replayed, ReplayOrder
 from sweeper.spec import checkpointing
 
 OBJECTIVES = ("val_accuracy",)
@@ -73,7 +71,7 @@ def running(resumed, one, other):
         order.seen(done)
         return Replayed(reached=done, authors=AUTHORS)
 
-    return mock.patch.object(compared_replays, "run_again", run)
+    return mock.patch.object(replays, "run_again", run)
 
 
 SETTINGS = definition(name="small", objective="val_accuracy").settings()
@@ -116,7 +114,8 @@ def by_check(whole, resumed, one, other):
 def by_verify(whole, resumed, one, other):
     kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
     comparison = compared(resumed, one, other, references([kept], ""))
-    found = checkpoint_findings(kept, comparison.checkpoints[8, 1], "error", reported=False)
+    trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
+    found = findings_of(trial, [kept], comparison, SETTINGS)
     told = [each for each in found if each.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 
