@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from sweeper.definition.definition import StudySettings
 from sweeper.files.rules import TrialUses, in_a_check
@@ -49,7 +48,6 @@ from sweeper.run.replays import (
     ComparedReplay,
     Kill,
     Position,
-    Reference,
     ReplayComparison,
     ReplayDiedError,
     Replayed,
@@ -57,7 +55,7 @@ from sweeper.run.replays import (
     run_again,
 )
 from sweeper.search.sampling import SearchSession, open_search
-from sweeper.search.spaces import check_grid, grid_size
+from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import RunPaths, scratch_directory
@@ -83,12 +81,7 @@ def kill_of(end: int, steps: int) -> Kill | None:
 
 @dataclass
 class Drawn:
-    """Parameters of one of a study's first trials, drawn on request without a database.
-
-    Attributes:
-        spec: Sampler or grid of the study.
-        number: The trial's number; for a grid with fewer points, the last point is used.
-    """
+    """Parameters of one of a study's first trials, drawn on request without a database."""
 
     spec: SamplerSpec
     number: int
@@ -96,8 +89,6 @@ class Drawn:
     @cached_property
     def _session(self) -> SearchSession:
         number, spec = self.number, self.spec
-        if spec.grid is not None:
-            number = min(number, grid_size(spec.grid) - 1)
         # No trial of a check may wait for another one's result.
         window = None if spec.window is None else max(number + 1, spec.window)
         return open_search(replace(spec, window=window, pruner=None), number)
@@ -176,7 +167,12 @@ class _Check:
         Raises:
             ExecutionError: A process could not be started.
         """
-        self._look_at_settings()
+        if not self.settings.deterministic:
+            message = (
+                "deterministic=False: kernels may give different bits each time, so exactness is "
+                "not promised, and a resumed or repeated trial may end with another result"
+            )
+            self._find("warning", "settings", message, self._argument("deterministic"))
         self.tell("training the first trial for some short epochs")
         trained = self._train(0, "first", seen=self._keep)
         replayed, held = [trained], []
@@ -300,7 +296,8 @@ class _Check:
         replay = ComparedReplay(
             prepare=prepare,
             directory=self.directory / "resumed",
-            references={at: Reference(path, str(files)) for at, path in self.kept.items()},
+            references=self.kept,
+            files=str(files),
             launchers=self.launchers[::-1],
             stopping=self.stopping,
             objectives=[objective.name for objective in self.settings.objectives],
@@ -325,33 +322,6 @@ class _Check:
             return None
         return compared
 
-    def _look_at_settings(self) -> None:
-        if not self.settings.deterministic:
-            self._find(
-                "warning",
-                "settings",
-                "deterministic=False: kernels may give different bits each time, so exactness is "
-                "not promised, and a resumed or repeated trial may end with another result",
-                self._argument("deterministic"),
-            )
-        if self.loaded.cannot_fork:
-            self._find(
-                "note",
-                "settings",
-                "every trial starts a new Python, which takes some seconds, because "
-                f"{self.loaded.cannot_fork}",
-                self._argument("name"),
-            )
-        elif self.loaded.imported_by_trials:
-            self._find(
-                "note",
-                "settings",
-                "every trial imports the study in its own process, because "
-                f"{self.loaded.imported_by_trials}; the code at the top of the file runs again "
-                "for each trial",
-                self._argument("name"),
-            )
-
     def _argument(self, argument: str) -> Line | None:
         if self.file is None:
             return None
@@ -359,13 +329,7 @@ class _Check:
 
 
 def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:
-    """Return estimates of the study's time and disk; None if no epoch ended.
-
-    Args:
-        settings: The study's settings.
-        trained: Report of a shortened trial.
-        workers: Trials side by side.
-    """
+    """Return estimates of the study's time and disk, from a shortened trial; None if no epoch ended."""
     lengths, starts = trained.lengths, trained.started_after
     if not trained.epoch_seconds or starts is None or lengths is None:
         return None
@@ -394,36 +358,20 @@ def checkpoints_kept(
     settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
 ) -> int:
     """Return the maximum number of checkpoints that a finished trial keeps."""
-    taken = _taken(settings, steps_per_epoch, trial_seconds)
-    keep: Mapping[str, Any] = settings.keep
-    if keep.get("when") is not None:
-        wanted: float = math.inf
-    else:
-        wanted = keep.get("last", 1) + keep.get("best", 0)
-        if keep.get("every_epochs") is not None:
-            wanted += settings.epochs // keep["every_epochs"]
-        if keep.get("every_hours") is not None:
-            wanted += (trial_seconds or 0.0) // (3600 * keep["every_hours"])
+    epochs, seconds = settings.epochs, trial_seconds or 0.0
+    every, keep = settings.checkpoint_every, settings.keep
+    taken = math.inf if every == "auto" else epochs
+    if isinstance(every, Mapping):
+        lengths = {"epochs": epochs, "steps": epochs * (steps_per_epoch or 0), "seconds": seconds}
+        intervals = {unit: each for unit in lengths if (each := every.get(unit))}
+        taken = 1 + sum(math.ceil(lengths[unit] / each) for unit, each in intervals.items())
+    wanted = math.inf
+    if keep.get("when") is None:
+        by_epochs = epochs // (keep.get("every_epochs") or math.inf)
+        by_hours = seconds // (3600 * (keep.get("every_hours") or math.inf))
+        wanted = keep.get("last", 1) + keep.get("best", 0) + by_epochs + by_hours
     most = min(wanted, taken, keep.get("at_most") or math.inf)
     return 1 if math.isinf(most) else max(1, int(most))
-
-
-def _taken(
-    settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
-) -> float:
-    every = settings.checkpoint_every
-    if every == "epoch":
-        return settings.epochs
-    if not isinstance(every, Mapping):
-        return math.inf
-    counts = [1.0]
-    if every.get("epochs") is not None:
-        counts.append(math.ceil(settings.epochs / every["epochs"]))
-    if every.get("steps") is not None and steps_per_epoch is not None:
-        counts.append(math.ceil(settings.epochs * steps_per_epoch / every["steps"]))
-    if every.get("seconds") is not None and trial_seconds is not None:
-        counts.append(math.ceil(trial_seconds / every["seconds"]))
-    return sum(counts)
 
 
 _SHOWN = 3
@@ -463,52 +411,50 @@ def judge(
 ) -> tuple[list[CheckFinding], list[str]]:
     """Return findings on whether a trial repeats and survives a kill, and the promises that hold.
 
-    Args:
-        trained: The first replay.
-        compared: Comparison of the first replay with the second.
-        kill: Kill of the second replay; None if it was not killed.
-        level: Level of a difference: ``"error"`` if the study promises exactness.
+    ``compared`` is the comparison of the first replay with the second, and ``level`` that of a difference.
     """
     authors = trained.authors
     if authors is None:
         msg = "the first replay did not build its trial"
         raise ValueError(msg)
     notes = list(_measured(compared, authors))
-    by_step = {
-        step: found
-        for (step, _), seen in sorted(compared.checkpoints.items())
-        if (found := errors(seen.differences))
-    }
-    ours, theirs = _end(trained), _end(compared.replayed)
-    if not by_step and ours != theirs:
-        how = f"{ours} undisturbed, {theirs} resumed"
-        by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
-    first = min(by_step, default=0)
+
+    def found(check: str, message: str, line: Line | None) -> tuple[list[CheckFinding], list[str]]:
+        return [*notes, CheckFinding(level, check, message, line)], []
+
     if trained.weights != compared.replayed.weights:
         message = (
             f"the model factory {authors.model.name} returned different initial weights in a "
             f"second run of the same trial with the same seed; {_AGAIN}"
         )
-        return [*notes, CheckFinding(level, "seeds", message, authors.model.line)], []
-    if by_step and (kill is None or first <= kill.checkpoint or compared.repeats is False):
-        message = (
-            "the trial is nondeterministic: in a second run of it, these differ at step "
-            f"{first}: {_shown(by_step[first])}; look in {_suspects(authors)}; {_AGAIN}"
-        )
-        return [
-            *notes,
-            CheckFinding(level, "determinism", message, _line(by_step[first], authors)),
-        ], []
-    if kill is not None and by_step:
+        return found("seeds", message, authors.model.line)
+    by_step = {
+        step: differing
+        for (step, _), seen in sorted(compared.checkpoints.items())
+        if (differing := errors(seen.differences))
+    }
+    ours, theirs = _end(trained), _end(compared.replayed)
+    if not by_step and ours != theirs:
+        how = f"{ours} undisturbed, {theirs} resumed"
+        by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
+    if by_step:
+        first = min(by_step)
+        shown, line = _shown(by_step[first]), _line(by_step[first], authors)
+        suspects = ", ".join(authors.users or (str(authors.data), str(authors.model)))
+        if kill is None or first <= kill.checkpoint or compared.repeats is False:
+            message = (
+                "the trial is nondeterministic: in a second run of it, these differ at step "
+                f"{first}: {shown}; look in {suspects}; {_AGAIN}"
+            )
+            return found("determinism", message, line)
         message = (
             f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
-            f"differs from the same trial without the kill: at step {first} these differ: "
-            f"{_shown(by_step[first])}. Some state that training changes is not in checkpoints "
-            "(in a module variable, the environment, a file, an object of a library); look in "
-            f"{_suspects(authors)}; keep it in the callback or model, or register it with "
-            "Trial.track"
+            f"differs from the same trial without the kill: at step {first} these differ: {shown}. "
+            "Some state that training changes is not in checkpoints (in a module variable, the "
+            f"environment, a file, an object of a library); look in {suspects}; keep it in the "
+            "callback or model, or register it with Trial.track"
         )
-        return [*notes, CheckFinding(level, "resume", message, _line(by_step[first], authors))], []
+        return found("resume", message, line)
     end = ours[0]
     held = [
         "the same seed gives the same initial weights in two processes",
@@ -545,11 +491,6 @@ def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[Che
 def _shown(found: Sequence[Difference]) -> str:
     more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
     return f"{'; '.join(map(str, found[:_SHOWN]))}{more}"
-
-
-def _suspects(authors: StudyAuthors) -> str:
-    """Return the user's callbacks with their lines; the factories if there are none."""
-    return ", ".join(authors.users or (str(authors.data), str(authors.model)))
 
 
 def _line(found: Sequence[Difference], authors: StudyAuthors) -> Line | None:

@@ -10,7 +10,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,9 @@ print("sweeper:" + json.dumps({
 }))
 """
 
-Asked = Callable[[], Mapping[str, Any]]
-"""Function that runs TensorFlow, and returns ``devices`` and ``repeats``, or ``error``."""
-
 
 def _ask() -> Mapping[str, Any]:
+    """Run TensorFlow in another process; return ``devices`` and ``repeats``, or ``error``."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE],
@@ -71,13 +69,9 @@ def _ask() -> Mapping[str, Any]:
     return answer
 
 
-def tensorflow_findings(ask: Asked | None = None) -> Iterator[Diagnostic]:
-    """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit.
-
-    Args:
-        ask: Runs TensorFlow; by default in a separate process.
-    """
-    said = (ask or _ask)()
+def tensorflow_findings() -> Iterator[Diagnostic]:
+    """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit."""
+    said = _ask()
     if "error" in said:
         yield Diagnostic(
             "machine",
@@ -98,27 +92,18 @@ def tensorflow_findings(ask: Asked | None = None) -> Iterator[Diagnostic]:
         "a CPU, and GPUs if there are any (--gpus all binds slots to them)",
         "" if gpus else "if there should be a GPU, look at the output of nvidia-smi",
     )
-    repeats = said["repeats"]
-    yield Diagnostic(
-        "machine",
-        "deterministic kernels",
-        "ok" if repeats else "unpromised",
-        "a convolution's gradient is the same bits twice"
-        if repeats
-        else "it differs between two runs",
-        "the same bits in each run, which an exact resume needs",
-        ""
-        if repeats
-        else (
+    level: Level = "ok"
+    seen, advice = "a convolution's gradient is the same bits twice", ""
+    if not said["repeats"]:
+        level, seen = "unpromised", "it differs between two runs"
+        advice = (
             "try another version of TensorFlow or of the driver; otherwise set deterministic=False"
-        ),
-    )
+        )
+    expected = "the same bits in each run, which an exact resume needs"
+    yield Diagnostic("machine", "deterministic kernels", level, seen, expected, advice)
 
 
 _EXTRA = re.compile(r'extra == "([^"]+)"')
-
-Installed = Callable[[str], str | None]
-"""The version of an installed package; None where it is not installed."""
 
 
 def installed_version(package: str) -> str | None:
@@ -129,12 +114,8 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def package_findings(installed: Installed = installed_version) -> Iterator[Diagnostic]:
-    """Check the versions of Python, sweeper, its requirements, and installed packages of its extras.
-
-    Args:
-        installed: Returns the version of a package.
-    """
+def package_findings() -> Iterator[Diagnostic]:
+    """Check the versions of Python, sweeper, its requirements, and installed packages of its extras."""
     python = f"{platform.python_version()} ({sys.executable})"
     yield Diagnostic("packages", "Python", "ok", python, "3.11 or newer")
     yield Diagnostic("packages", "sweeper", "ok", VERSION, "any version")
@@ -154,7 +135,7 @@ def package_findings(installed: Installed = installed_version) -> Iterator[Diagn
             install_command(),
         )
     for requirement in required:
-        marker, found = requirement.marker, installed(requirement.name)
+        marker, found = requirement.marker, installed_version(requirement.name)
         extra = _EXTRA.search(str(marker or ""))
         if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
             continue

@@ -31,7 +31,6 @@ from sweeper.checks.verify_findings import (
     compare_end_models,
     findings_of,
     kept_checkpoints_of,
-    references,
 )
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -341,7 +340,8 @@ class _Verifier:
             replay = ComparedReplay(
                 prepare=lambda _: order,
                 directory=Path(directory),
-                references=references(kept, str(self._paths.trial_files(record.number))),
+                references={(each.step, each.epoch): each.whole for each in kept},
+                files=str(self._paths.trial_files(record.number)),
                 launchers=[self.launcher],
                 stopping=self.stopping,
                 objectives=[objective.name for objective in self.settings.objectives],

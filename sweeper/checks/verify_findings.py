@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from sweeper.checkpoint.end import find_end, same_as
 from sweeper.checkpoint.format import (
@@ -46,29 +46,13 @@ from sweeper.replay.comparison import (
 )
 from sweeper.replay.reports import Level
 from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
-from sweeper.run.replays import ComparedCheckpoint, Reference, ReplayComparison, Replayed
+from sweeper.run.replays import ComparedCheckpoint, ReplayComparison, Replayed
 from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
 from sweeper.support.paths import Location, RemotePath, RunPaths, end_model_beside
 
 _SHOWN_EPOCHS = 3
 _SHOWN_VALUES = 3
 _TENSOR = re.compile(r"tensor '([^']+)'")
-
-What = Literal[
-    "parameter",
-    "replay",
-    "file",
-    "files",
-    "metric",
-    "tensor",
-    "state",
-    "checkpoint",
-    "value",
-    "digest",
-    "fingerprint",
-    "promise",
-]
-"""Subject of a finding, as one word for programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +62,8 @@ class VerifyFinding(JsonRecord):
     Attributes:
         level: ``"error"``: a promise does not hold. ``"warning"`` and ``"note"`` do not affect the
             verdict.
+        what: Its subject, as one word for programs: ``"parameter"``, ``"replay"``, ``"file"``, ``"files"``,
+            ``"metric"``, ``"tensor"``, ``"state"``, ``"checkpoint"``, ``"value"``, ``"digest"``, ``"promise"``.
         message: A sentence with the names that the user wrote, and both values.
         epoch: The epoch concerned, from 0.
         step: Step of the checkpoint concerned.
@@ -90,7 +76,7 @@ class VerifyFinding(JsonRecord):
     """
 
     level: Level
-    what: What
+    what: str
     message: str
     epoch: int | None = None
     step: int | None = None
@@ -270,6 +256,11 @@ class StoredCheckpoint:
     def __str__(self) -> str:
         return f"the checkpoint of step {self.step}"
 
+    @property
+    def whole(self) -> Location | None:
+        """Return its directory if it can be read."""
+        return self.path if self.damage is None else None
+
 
 def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredCheckpoint, ...]:
     """Return every checkpoint of ``trial`` in the database or on this disk, read and verified.
@@ -287,18 +278,6 @@ def kept_checkpoints_of(trial: TrialRecord, paths: RunPaths) -> tuple[StoredChec
             found[path] = record
     kept = [_read(record, path) for path, record in found.items()]
     return tuple(sorted([*kept, *missing], key=lambda k: (k.step, k.epoch, str(k.path))))
-
-
-def references(
-    kept: Sequence[StoredCheckpoint], files: str
-) -> dict[tuple[int, int], Reference | None]:
-    """Return by position the checkpoints with which a replay's are compared; see `Reference`."""
-    return {
-        (each.step, each.epoch): None
-        if each.path is None or each.manifest is None
-        else Reference(each.path, files, damaged=each.damage is not None)
-        for each in kept
-    }
 
 
 def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
@@ -349,16 +328,16 @@ class _Findings:
         self.found: list[VerifyFinding] = []
         self._level: Level = "error" if settings.deterministic else "warning"
 
-    def replay_differs(self, what: What, message: str, *, excused: bool = False, **at: Any) -> None:
+    def replay_differs(self, what: str, message: str, *, excused: bool = False, **at: Any) -> None:
         """Add a finding that only the replay shows."""
         level: Level = "note" if excused else self._level
         self.found.append(VerifyFinding(level, what, message, by_replay=True, **at))
 
-    def contradiction(self, what: What, message: str, **at: Any) -> None:
+    def contradiction(self, what: str, message: str, **at: Any) -> None:
         """Add an error that the stored data show alone."""
         self.found.append(VerifyFinding("error", what, message, **at))
 
-    def note(self, what: What, message: str, step: int | None = None) -> None:
+    def note(self, what: str, message: str, step: int | None = None) -> None:
         self.found.append(VerifyFinding("note", what, message, step=step))
 
 
@@ -468,11 +447,12 @@ def _checkpoint(
     if variables:
         message = f"{kept}: {_first(variables, seen.tensors)}"
         findings.replay_differs("tensor", message, file=file, variable=variables[0].name, **at)
-    elif kept.manifest is None and kept.recorded and kept.recorded.digest != seen.digest:
+    elif kept.whole is None and kept.recorded and kept.recorded.digest != seen.digest:
         stored = kept.recorded.digest
+        missing = "not on this machine" if kept.path is None else "damaged"
         message = (
             f"{kept} has the digest {stored} in the database, but {seen.digest} in the replay; its "
-            "files are not on this machine, so no variable can be named"
+            f"files are {missing}, so no variable can be named"
         )
         findings.replay_differs("checkpoint", message, stored=stored, replayed=seen.digest, **at)
     rest = [
@@ -559,8 +539,7 @@ def compare_end_models(
         message = "the trial has no stored model at the end, so that was not compared"
         findings.note("checkpoint", message)
         return findings.found
-    whole = [each.path for each in kept if each.path and each.manifest and not each.damage]
-    ours = _with_variables(end, whole)
+    ours = _with_variables(end, [each.whole for each in kept if each.whole is not None])
     if ours is None:
         # What became of that checkpoint is a finding of its own.
         return []

@@ -32,12 +32,10 @@ from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
-from sweeper.db.verdicts import AuditVerdict
 from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
-    "AuditVerdict",
     "Claim",
     "DecidedRung",
     "Ending",

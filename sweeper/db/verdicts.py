@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -51,7 +51,18 @@ def latest_verdicts(
         .group_by(Verdict.trial_id)
     )
     rows = connection.execute(sa.select(Verdict).where(Verdict.id.in_(newest)))
-    return {row.trial_id: _verdict(row) for row in rows}
+    return {
+        row.trial_id: VerificationRecord(
+            checked_at=row.checked_at,
+            mode=cast("VerificationMode", row.mode),
+            verdict=cast("VerificationVerdict", row.verdict),
+            epoch=row.epoch,
+            step=row.step,
+            variable=row.variable,
+            report=row.report,
+        )
+        for row in rows
+    }
 
 
 def record_verdict(  # noqa: PLR0917 - the columns of a verdict
@@ -116,37 +127,6 @@ def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, 
     """
     stored = row_of(find_study(connection, row.name))
     return tuple(changes_between(stored, row))
-
-
-def _verdict(row: AnyRow) -> VerificationRecord:
-    return VerificationRecord(
-        checked_at=row.checked_at,
-        mode=cast("VerificationMode", row.mode),
-        verdict=cast("VerificationVerdict", row.verdict),
-        epoch=row.epoch,
-        step=row.step,
-        variable=row.variable,
-        report=row.report,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class AuditVerdict:
-    """Verdict to store.
-
-    Attributes:
-        attempt: The attempt that wrote the interval's last checkpoint.
-        seconds: Total duration of the audit's replays.
-        report: What differs, or why there is no verdict; empty if the two are identical.
-    """
-
-    trial: int
-    attempt: int
-    from_step: int
-    to_step: int
-    outcome: AuditOutcome
-    seconds: float
-    report: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,35 +203,43 @@ def _unaudited(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
-def record_audit(connection: Connection, study: str, verdict: AuditVerdict) -> None:
-    """Store a verdict in place of an earlier one on the same interval.
+def record_audit(  # noqa: PLR0917 - the columns of an audit
+    connection: Connection,
+    study: str,
+    number: int,
+    attempt: int,
+    audit: AuditRecord,
+    report: Mapping[str, Any],
+) -> None:
+    """Store an audit of a trial in place of an earlier one of the same interval.
+
+    ``attempt`` wrote the interval's last checkpoint; ``report`` has what differs, or why there is no verdict.
 
     Raises:
         SupersededError: Another attempt at the trial has begun, so the verdict is not of its result.
     """
     trial = connection.execute(
         sa.select(Trial.id, Trial.current_attempt).where(
-            Trial.study_id == lock_study(connection, study).id, Trial.number == verdict.trial
+            Trial.study_id == lock_study(connection, study).id, Trial.number == number
         )
     ).one()
-    if trial.current_attempt != verdict.attempt:
+    if trial.current_attempt != attempt:
         msg = (
-            f"the audit of trial {verdict.trial} from step {verdict.from_step} to "
-            f"{verdict.to_step} is of attempt {verdict.attempt}, and attempt "
-            f"{trial.current_attempt} has begun; this verdict is refused"
+            f"the audit of trial {number} from step {audit.from_step} to {audit.to_step} is of "
+            f"attempt {attempt}, and attempt {trial.current_attempt} has begun; this verdict is refused"
         )
         raise SupersededError(msg)
-    interval = {"from_step": verdict.from_step, "to_step": verdict.to_step}
+    interval = {"from_step": audit.from_step, "to_step": audit.to_step}
     same = [getattr(Audit, name) == step for name, step in interval.items()]
     connection.execute(sa.delete(Audit).where(Audit.trial_id == trial.id, *same))
     connection.execute(
         sa.insert(Audit).values(
             trial_id=trial.id,
             **interval,
-            outcome=verdict.outcome,
-            seconds=verdict.seconds,
+            outcome=audit.outcome,
+            seconds=audit.seconds,
             decided_at=UtcNow(),
-            report=dict(verdict.report),
+            report=dict(report),
         )
     )
 

@@ -90,7 +90,6 @@ def compare_checkpoints(
     directories: tuple[str, str] = ("", ""),
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
-    damaged: bool = False,
 ) -> list[Difference]:
     """Return every difference between two checkpoints, the most severe first.
 
@@ -100,21 +99,14 @@ def compare_checkpoints(
         directories: The trial's directory in each of the two processes.
         objectives: The study's objectives.
         sides: Names of the two in messages.
-        damaged: Whether the first one's files do not verify; then only digests are compared.
 
     Raises:
         CheckpointError: One cannot be read.
     """
-    states = [
-        {} if damaged else decode_values(read_state(first)),
-        decode_values(read_state(second)),
-    ]
-    states[1] = relocated(states[1], directories[1], directories[0])
-    comparison = _Comparison(states[1] if damaged else states[0], tuple(objectives), sides)
-    found = list(comparison.tensors(first, second, damaged=damaged))
-    if not damaged:
-        found += comparison.values(*states)
-    return ranked(found)
+    ours, theirs = (decode_values(read_state(each)) for each in (first, second))
+    comparison = _Comparison(ours, tuple(objectives), sides)
+    moved = relocated(theirs, directories[1], directories[0])
+    return ranked([*comparison.tensors(first, second), *comparison.values(ours, moved)])
 
 
 def compare_model(
@@ -141,15 +133,12 @@ def compare_epochs(
 
     Their paths are those of the same values in a checkpoint's history.
     """
-    comparison, both = (
-        _Comparison({}, tuple(objectives), sides),
-        sorted(ours.keys() & theirs.keys()),
-    )
+    both = sorted(ours.keys() & theirs.keys())
     histories = (
         {"history": {"epochs": {epoch: {1: dict(each[epoch])} for epoch in both}}}
         for each in (ours, theirs)
     )
-    return ranked(comparison.values(*histories))
+    return ranked(_Comparison({}, tuple(objectives), sides).values(*histories))
 
 
 def epoch_path(epoch: int, metric: str) -> str:
@@ -172,13 +161,8 @@ def tensor_entries(manifest: Manifest) -> dict[str, TensorEntry]:
     return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
 
 
-def is_excusable(path: Sequence[str | int], objectives: Sequence[str] = ()) -> bool:
-    """Return whether a difference at ``path`` may be excused.
-
-    Args:
-        path: Component first.
-        objectives: The study's objectives; like the loss, they are never excused.
-    """
+def _is_excusable(path: Sequence[str | int], objectives: Sequence[str]) -> bool:
+    """Return whether a difference at ``path`` may be excused: objectives and the loss never are."""
     component = str(path[0])
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
         return False
@@ -196,16 +180,13 @@ class _Comparison:
         self._objectives = objectives
         self._sides = sides
 
-    def tensors(self, first: Location, second: Location, *, damaged: bool) -> Iterator[Difference]:
+    def tensors(self, first: Location, second: Location) -> Iterator[Difference]:
         ours, theirs = tensor_entries(read_manifest(first)), tensor_entries(read_manifest(second))
         parted = [
             name
             for name in dict.fromkeys((*ours, *theirs))
             if ours.get(name) != theirs.get(name) and not name.endswith(READ_AHEAD)
         ]
-        if damaged:
-            yield from (self._differs(n, "by its digest; the file is damaged") for n in parted)
-            return
         loaded = [load_checkpoint(path).tensors for path in (first, second)] if parted else []
         for name in parted:
             yield self.tensor(name, *(tensors.get(name) for tensors in loaded))
@@ -244,7 +225,7 @@ class _Comparison:
                     path="/".join(map(str, path)),
                     name=_called(path, self._state),
                     how=self._both(_short(a), _short(b)),
-                    excusable=is_excusable(path, self._objectives),
+                    excusable=_is_excusable(path, self._objectives),
                 )
 
     def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
@@ -279,7 +260,7 @@ class _Comparison:
             path=name,
             name=shown or _called(path, self._state),
             how=how,
-            excusable=is_excusable(path, self._objectives),
+            excusable=_is_excusable(path, self._objectives),
             elements=elements,
         )
 

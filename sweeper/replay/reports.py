@@ -153,13 +153,7 @@ class Authored:
 
 @dataclass(frozen=True, slots=True)
 class StudyAuthors:
-    """Code that the user wrote.
-
-    Attributes:
-        model: The model factory.
-        data: The data factory.
-        callbacks: In their order, a library's too.
-    """
+    """Factories that the user wrote, and the callbacks in their order, a library's too."""
 
     model: Authored
     data: Authored

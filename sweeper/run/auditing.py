@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
-from sweeper.db.repository import AuditVerdict, Repository
+from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
@@ -34,7 +34,7 @@ from sweeper.errors import (
     SupersededError,
 )
 from sweeper.records.events import Notice
-from sweeper.records.exactness import AuditOutcome
+from sweeper.records.exactness import AuditOutcome, AuditRecord
 from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import Difference, errors
 from sweeper.run.launch.trial_process import Launcher, Stopping
@@ -42,7 +42,6 @@ from sweeper.run.protocol.messages import Failed
 from sweeper.run.replays import (
     Answers,
     ComparedReplay,
-    Reference,
     ReplayComparison,
     Replayed,
     ReplayOrder,
@@ -111,9 +110,8 @@ class IntervalReplay:
                 comparison = ComparedReplay(
                     prepare=self._prepare,
                     directory=Path(directory),
-                    references={
-                        (self.end.step, self.end.epoch): Reference(self.end.path, str(self.files))
-                    },
+                    references={(self.end.step, self.end.epoch): self.end.path},
+                    files=str(self.files),
                     launchers=[self.launcher],
                     stopping=self.stopping,
                     objectives=[objective.name for objective in self.settings.objectives],
@@ -287,12 +285,11 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
                 )
             )
         seconds = time.monotonic() - began
-        verdict = AuditVerdict(
-            trial.number, claim.attempt, replay.from_step, end.step, word, seconds, report
-        )
+        audit = AuditRecord(replay.from_step, end.step, word, seconds)
+        record = functools.partial(repository.record_audit, settings.name, trial.number)
         with suppress(SupersededError):
             # Somebody has begun the trial again meanwhile: the verdict is of no present result.
-            context.ask(functools.partial(repository.record_audit, settings.name, verdict))
+            context.ask(functools.partial(record, claim.attempt, audit, report))
         if outcome is not None and not outcome.alike:
             _end_the_run(context, outcome)
             return

@@ -363,22 +363,18 @@ class _Attempt(WithoutDatabase):
         order, number, end = self.order, self.order.number, self.replayed.end
         if isinstance(end, StoppedHere):
             raise Interrupted(self.when_stopped)
-        kill = self._kill if status.killed else None
+        reached, kill = self.replayed.reached is not None, self._kill if status.killed else None
         outcome: Outcome = "complete"
         error = None
-        if self.replayed.reached is not None:
-            outcome = "interrupted"
-        elif end is None:
+        if isinstance(end, Failed):
+            outcome, error = "failed", end.error
+        elif end is None and not reached:
             outcome, error = "crashed", f"the replay's process {status.describe()}"
             if kill is not None:
                 error = f"killed at step {kill.after}, as requested"
-        elif isinstance(end, Failed):
-            outcome, error = "failed", end.error
-        elif isinstance(end, PrunedHere):
-            outcome = "pruned"
-        value = end.value if isinstance(end, Finished | PrunedHere) else None
+        value = getattr(end, "value", None)
         self.tell(AttemptEnded(number, self.number, outcome, value, error))
-        if self.replayed.reached is not None or (isinstance(end, Failed) and order.ends_at):
+        if reached or (isinstance(end, Failed) and order.ends_at):
             return
         if (end is None and kill is None) or (isinstance(end, Failed) and end.fault != "trial"):
             log = self._log()
@@ -429,21 +425,6 @@ Epochs = Mapping[int, Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """Kept checkpoint with which a replay's checkpoint is compared.
-
-    Attributes:
-        path: Directory of the checkpoint.
-        files: The trial's directory, used if the checkpoint's manifest does not name it.
-        damaged: Whether the checkpoint's files do not verify; then only digests are compared.
-    """
-
-    path: Location
-    files: str
-    damaged: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class ComparedCheckpoint:
     """A replay's checkpoint, compared with the kept one at its position.
 
@@ -490,7 +471,8 @@ class ComparedReplay:
     Args:
         prepare: Function that prepares a replay below a directory, and returns its order.
         directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
-        references: Kept checkpoints by position; None if only a checkpoint's digest is known.
+        references: Kept checkpoints by position; None for one that cannot be read.
+        files: The trial's directory, for kept checkpoints that do not name it.
         launchers: Launchers of the processes, used in turn.
         stopping: Event that ends a replay when it is set.
         objectives: Names of the study's objectives.
@@ -501,7 +483,8 @@ class ComparedReplay:
 
     prepare: Callable[[Path], ReplayOrder]
     directory: Path
-    references: Mapping[Position, Reference | None]
+    references: Mapping[Position, Location | None]
+    files: str
     launchers: Sequence[Launcher]
     stopping: Stopping
     objectives: Sequence[str]
@@ -577,15 +560,14 @@ class ComparedReplay:
         if reference is None:
             self._seen[position] = ComparedCheckpoint(committed.digest)
             return
-        kept = read_manifest(reference.path)
+        kept = read_manifest(reference)
         known = kept.origin.directory if kept.origin is not None else ""
         found = compare_checkpoints(
-            reference.path,
+            reference,
             path,
-            directories=(known or reference.files, _files(order, self.first)),
+            directories=(known or self.files, _files(order, self.first)),
             objectives=self.objectives,
             sides=self.sides,
-            damaged=reference.damaged,
         )
         names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
         self._seen[position] = ComparedCheckpoint(committed.digest, len(names), found)

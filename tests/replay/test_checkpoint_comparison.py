@@ -104,14 +104,6 @@ def test_the_replays_own_directory_stands_for_the_trials(tmp_path):
     )
 
 
-def test_a_damaged_checkpoint_is_compared_by_its_digests(tmp_path):
-    one = write(tmp_path / "a")
-    (one / "state.json").write_bytes(b"torn")
-    other = Planted(["model/00000", 1]).write(tmp_path / "bb", 9.0)
-    (found,) = compare_checkpoints(one, other, damaged=True)
-    assert str(found).startswith("model variable 0 (dense/kernel): by its digest")
-
-
 def test_two_models_are_compared_in_their_weights_alone():
     state = {"model": ["dense/kernel"]}
     ours = {"model/00000": np.zeros(2), "optimizer/00000": np.zeros(1)}

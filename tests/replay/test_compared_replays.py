@@ -15,7 +15,7 @@ from sweeper.records.results import EpochRecord
 from sweeper.replay.comparison import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run.protocol.messages import CheckpointCommitted
-from sweeper.run.replays import Answers, ComparedReplay, Reference, Replayed, ReplayOrder
+from sweeper.run.replays import Answers, ComparedReplay, Replayed, ReplayOrder
 
 WEIGHTS = Planted(["model/00000", 2])
 COUNT = Planted(["user_state", "changed", "callback Count", "set", "count"])
@@ -59,7 +59,8 @@ def compared(tmp_path, monkeypatch):
         found = ComparedReplay(
             prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1), (16, 2))),
             directory=tmp_path / "replays",
-            references={(8, 1): Reference(whole, ""), (16, 2): Reference(whole, "")},
+            references={(8, 1): whole, (16, 2): whole},
+            files="",
             launchers=(),
             stopping=threading.Event(),
             objectives=["val_loss"],

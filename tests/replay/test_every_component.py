@@ -9,14 +9,14 @@ from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check import judge
-from sweeper.checks.verify_findings import StoredCheckpoint, findings_of, references
+from sweeper.checks.verify_findings import StoredCheckpoint, findings_of
 from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import errors
 from sweeper.replay.reports import Authored, StudyAuthors
 from sweeper.run import replays
 from sweeper.run.auditing import IntervalReplay
 from sweeper.run.protocol.messages import CheckpointCommitted
-from sweeper.run.replays import Answers, ComparedReplay, Kill, Reference, Replayed, ReplayOrder
+from sweeper.run.replays import Answers, ComparedReplay, Kill, Replayed, ReplayOrder
 from sweeper.spec import checkpointing
 
 OBJECTIVES = ("val_accuracy",)
@@ -89,14 +89,15 @@ def by_audit(whole, resumed, one, other):
     return (found[0].level, str(found[0])) if found else ("", "")
 
 
-def compared(resumed, one, other, references):
+def compared(resumed, one, other):
     """Compare a replay with what is kept, as `sweeper check` and `sweeper verify` do."""
     order = ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1),))
     with running(resumed, one, other):
         return ComparedReplay(
             prepare=lambda _: order,
             directory=one.parents[2] / f"compared-{one == other}",
-            references=references,
+            references={(8, 1): one},
+            files="",
             launchers=(),
             stopping=threading.Event(),
             objectives=OBJECTIVES,
@@ -104,7 +105,7 @@ def compared(resumed, one, other, references):
 
 
 def by_check(whole, resumed, one, other):
-    comparison = compared(resumed, one, other, {(8, 1): Reference(whole, "")})
+    comparison = compared(resumed, whole, other)
     found, held = judge(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
     told = [each for each in found if each.level != "note"]
     assert bool(held) != bool(told)
@@ -113,7 +114,7 @@ def by_check(whole, resumed, one, other):
 
 def by_verify(whole, resumed, one, other):
     kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
-    comparison = compared(resumed, one, other, references([kept], ""))
+    comparison = compared(resumed, whole, other)
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
     found = findings_of(trial, [kept], comparison, SETTINGS)
     told = [each for each in found if each.level != "note"]
