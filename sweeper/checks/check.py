@@ -43,11 +43,10 @@ from sweeper.replay.reports import (
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished, PrunedHere
+from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
 from sweeper.run.replays import (
     ComparedReplay,
     Kill,
-    Position,
     ReplayComparison,
     ReplayDiedError,
     Replayed,
@@ -153,7 +152,6 @@ class _Check:
     directory: Path
     tell: Callable[[str], None]
     stopping: threading.Event = field(default_factory=threading.Event)
-    kept: dict[Position, Path] = field(default_factory=dict)
     created: set[str] = field(default_factory=set)
     findings: list[CheckFinding] = field(default_factory=list)
 
@@ -174,7 +172,7 @@ class _Check:
             )
             self._find("warning", "settings", message, self._argument("deterministic"))
         self.tell("training the first trial for some short epochs")
-        trained = self._train(0, "first", seen=self._keep)
+        trained = self._train(0, "first")
         replayed, held = [trained], []
         if not isinstance(trained.end, Failed) and trained.end is not None:
             self._look_at_files(trained)
@@ -220,15 +218,9 @@ class _Check:
             when_stopped="the check was stopped",
         )
 
-    def _train(
-        self,
-        number: int,
-        directory: str,
-        *,
-        seen: Callable[[CheckpointCommitted], None] = lambda _: None,
-    ) -> Replayed:
+    def _train(self, number: int, directory: str) -> Replayed:
         """Train a shortened trial; report its error and its warnings."""
-        order, below = replace(self._order(number), seen=seen), self.directory / directory
+        order, below = self._order(number), self.directory / directory
         try:
             replayed = run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
@@ -275,10 +267,6 @@ class _Check:
             if any(each.level == "error" for each in found):
                 return
 
-    def _keep(self, committed: CheckpointCommitted) -> None:
-        """Keep a checkpoint of the first replay for the comparison."""
-        self.kept[committed.step, committed.epoch] = Path(committed.path)
-
     def _resume(self, trained: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
         self.tell(
@@ -289,14 +277,14 @@ class _Check:
 
         def prepare(_directory: Path) -> ReplayOrder:
             self._set_aside()
-            return replace(self._order(0), checkpoints=tuple(self.kept), kill=kill)
+            return replace(self._order(0), checkpoints=tuple(trained.checkpoints), kill=kill)
 
         number = self.settings.repeating.number(0, 0)
         files = RunPaths(self.directory / "first", self.settings.name).trial_files(number)
         replay = ComparedReplay(
             prepare=prepare,
             directory=self.directory / "resumed",
-            references=self.kept,
+            references={at: Path(each.path) for at, each in trained.checkpoints.items()},
             files=str(files),
             launchers=self.launchers[::-1],
             stopping=self.stopping,

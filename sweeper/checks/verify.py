@@ -42,6 +42,7 @@ from sweeper.records.status import none_complete
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.options import WorkerOptions
 from sweeper.run.replays import (
     Answers,
     ComparedReplay,
@@ -149,8 +150,7 @@ class VerifyRequest:
         which: A trial's number, ``"best"``, or ``"all"`` finished trials.
         interrupt: Whether each replay is killed once and resumed.
         seed: Seed of the steps at which replays are killed.
-        workers: Parallel replays.
-        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
+        options: Parallel replays, isolation, database and directory.
         listener: Called with the progress.
     """
 
@@ -158,10 +158,7 @@ class VerifyRequest:
     which: int | Literal["best", "all"]
     interrupt: bool
     seed: int
-    workers: int
-    isolation: str
-    storage: str
-    runs_dir: Path
+    options: WorkerOptions
     listener: Listener
 
 
@@ -174,7 +171,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         Interrupted: SIGINT or SIGTERM was received; verdicts until then are stored.
         SweeperError: The trial has not finished, or its replay could not be run to its end.
     """
-    with interrupting(STOPPED), Database.open(request.storage, create=False) as database:
+    with interrupting(STOPPED), Database.open(request.options.storage, create=False) as database:
         repository = Repository(database)
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
@@ -183,7 +180,7 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         def notice(message: str) -> None:
             request.listener(Notice(message))
 
-        with open_launcher(source, request.isolation, notice) as (launcher, loaded):
+        with open_launcher(source, request.options.isolation, notice) as (launcher, loaded):
             settings = unchanged_settings(repository, row, loaded)
             return verify_with(request, repository, settings, launcher)
 
@@ -210,8 +207,8 @@ def verify_with(
             epochs=settings.epochs,
             objective=settings.objective,
             direction=settings.direction,
-            workers=max(1, min(request.workers, len(chosen))),
-            storage=request.storage,
+            workers=max(1, min(request.options.slots or 1, len(chosen))),
+            storage=request.options.storage,
         )
     )
     trials = verifier.verify(chosen) if chosen else ()
@@ -232,7 +229,7 @@ class _Verifier:
 
     @property
     def _paths(self) -> RunPaths:
-        return RunPaths(self.request.runs_dir.absolute(), self.settings.name)
+        return RunPaths(self.request.options.runs_dir.absolute(), self.settings.name)
 
     def verify(self, chosen: Sequence[TrialRecord]) -> tuple[TrialVerification, ...]:
         """Verify the trials in parallel; the first error, or a signal, stops all."""
@@ -244,7 +241,7 @@ class _Verifier:
             functools.partial(self._trial, trial, fingerprints.get(trial.number, ()))
             for trial in chosen
         ]
-        return run_side_by_side(work, self.request.workers, self.stopping)
+        return run_side_by_side(work, self.request.options.slots or 1, self.stopping)
 
     def _trial(
         self, record: TrialRecord, ran_under: Sequence[tuple[int, Mapping[str, Any]]]

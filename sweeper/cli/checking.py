@@ -215,6 +215,7 @@ def verify(
     if interrupt:
         typer.echo(f"replays are killed at steps drawn from --seed {kill_seed}", err=True)
     from sweeper.checks.verify import VerifyRequest, verify_study
+    from sweeper.run.options import WorkerOptions
     from sweeper.views.terminal.live import progress_listener
 
     with progress_listener(sys.stderr, flags.verbosity) as progress:
@@ -224,10 +225,7 @@ def verify(
                 which="all" if all_trials else which,
                 interrupt=interrupt,
                 seed=kill_seed,
-                workers=settings.workers,
-                isolation=settings.isolation,
-                storage=settings.storage,
-                runs_dir=settings.runs_dir,
+                options=WorkerOptions.resolved(settings, slots=settings.workers),
                 listener=progress,
             )
         )

@@ -54,18 +54,13 @@ def line_of_argument(file: str, study: str, argument: str) -> Line | None:
         tree = ast.parse(Path(file).read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    calls = [
-        node
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Study"
-    ]
-    named = [call for call in calls if study in map(_name_given, call.keywords)]
-    for call in named or calls:
-        given = {keyword.arg: keyword.value.lineno for keyword in call.keywords}
-        return Line(file, given.get(argument, call.lineno))
-    return None
-
-
-def _name_given(keyword: ast.keyword) -> object:
-    value = keyword.value
-    return value.value if keyword.arg == "name" and isinstance(value, ast.Constant) else None
+    first = None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] == "Study":
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            line = Line(file, given.get(argument, node).lineno)
+            name = given.get("name")
+            if isinstance(name, ast.Constant) and name.value == study:
+                return line
+            first = first or line
+    return first

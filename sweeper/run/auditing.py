@@ -218,15 +218,11 @@ class Outcome:
         return "".join(said)
 
     @property
-    def written(self) -> tuple[str, ...]:
-        """Return the user's own callbacks, each with its file and line."""
-        authors = self.comparison.replayed.authors
-        return () if authors is None else authors.users
-
-    @property
     def advice(self) -> str:
-        """Return probable causes and advice."""
-        own = f" (look in {'; '.join(self.written[:_SHOWN])})" if self.written else ""
+        """Return probable causes and advice, with the user's own callbacks."""
+        authors = self.comparison.replayed.authors
+        written = () if authors is None else authors.users
+        own = f" (look in {'; '.join(written[:_SHOWN])})" if written else ""
         return (
             "Either data are drawn again in each process (an unseeded split, shuffle or "
             "generator: seed it with trial.seed), or the code keeps state outside of "
@@ -237,17 +233,7 @@ class Outcome:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report to store; empty if the resumed trial is bit-identical."""
-        if self.alike:
-            return {}
-        first = next(iter(self.differing), None)
-        return {
-            "message": self.message,
-            "advice": self.advice,
-            "component": None if first is None else first.component,
-            "variable": None if first is None else first.name,
-            "repeats": self.comparison.repeats,
-            "written": list(self.written),
-        }
+        return {} if self.alike else {"message": self.message, "advice": self.advice}
 
 
 def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:

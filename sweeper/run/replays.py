@@ -81,6 +81,10 @@ _AT_NO_STEP = describe_every(Every(steps=1 << 40))
 """Checkpoint interval of replays: only those of `Replay`, and the one at the end, are taken."""
 
 
+Position = tuple[int, int]
+"""Step and finished epochs."""
+
+
 class ReplayDiedError(ExecutionError):
     """A process of the replay ended too early.
 
@@ -151,7 +155,6 @@ class ReplayOrder:
         prune_after: The epoch after which the trial was pruned; None if it was not.
         kill: Kill of the first process; None for none. A checkpoint after the kill's is taken by the
             resumed process alone.
-        seen: Receives each checkpoint of ``checkpoints``.
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
@@ -162,12 +165,11 @@ class ReplayOrder:
     settings: StudySettings
     number: int
     answer: Answer
-    checkpoints: tuple[tuple[int, int], ...] | None = ()
+    checkpoints: tuple[Position, ...] | None = ()
     prune_after: int | None = None
     kill: Kill | None = None
-    seen: Callable[[CheckpointCommitted], None] = lambda _: None
     starts_from: Location | None = None
-    ends_at: tuple[int, int] | None = None
+    ends_at: Position | None = None
     devices: str | None = None
     short: bool = False
     when_stopped: str = "the replay was stopped"
@@ -183,6 +185,7 @@ class Replayed:
         misfits: One sentence for each requested parameter that has no value.
         fingerprint: The environment of its processes.
         end: Its last message; None if it was ended at a checkpoint.
+        checkpoints: The ordered checkpoints that it took, by position.
         reached: The checkpoint at which it was ended; None if it did not reach it.
         processes: Number of its processes.
         starts: Steps at which their trainings began.
@@ -203,6 +206,7 @@ class Replayed:
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     end: Finished | PrunedHere | StoppedHere | Failed | None = None
+    checkpoints: dict[Position, CheckpointCommitted] = field(default_factory=dict)
     reached: CheckpointCommitted | None = None
     processes: int = 0
     starts: list[int] = field(default_factory=list)
@@ -349,13 +353,13 @@ class _Attempt(WithoutDatabase):
                 raise ExecutionError(msg)
 
     def _committed(self, committed: CheckpointCommitted) -> None:
-        """Pass a checkpoint to the comparison."""
+        """Note a checkpoint for the comparison."""
         self.replayed.bytes = max(self.replayed.bytes, committed.bytes)
         if committed.path == str(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
         if self.order.checkpoints is None or position in self.order.checkpoints:
-            self.order.seen(committed)
+            self.replayed.checkpoints[position] = committed
         if position == self.order.ends_at:
             self.replayed.reached = committed
 
@@ -416,9 +420,6 @@ class _Attempt(WithoutDatabase):
             ),
         )
 
-
-Position = tuple[int, int]
-"""Step and finished epochs."""
 
 Epochs = Mapping[int, Mapping[str, float]]
 """Metrics by epoch."""
@@ -491,8 +492,6 @@ class ComparedReplay:
     epochs: Epochs = field(default_factory=dict)
     sides: tuple[str, str] = ("undisturbed", "resumed")
     tell: Callable[[Event], None] = lambda _: None
-    _seen: dict[Position, ComparedCheckpoint] = field(default_factory=dict)
-    _differing: dict[Position, Path] = field(default_factory=dict)
 
     @property
     def first(self) -> Path:
@@ -508,13 +507,24 @@ class ComparedReplay:
             ExecutionError: A process could not be started.
             CheckpointError: A replay's checkpoint cannot be read.
         """
-        order = self.prepare(self.first)
-        replayed = self._run(replace(order, seen=lambda done: self._see(order, done)), self.first)
+        replayed, files = self._run(self.first)
+        seen = {
+            position: self._compared(position, committed, files)
+            for position, committed in replayed.checkpoints.items()
+        }
+        differing = [position for position, each in seen.items() if errors(each.differences)]
         epochs = self._compare_epochs(self.epochs, replayed)
-        if not self._differing and not any(each.excusable for each in errors(epochs)):
-            return ReplayComparison(replayed, None, self._seen, epochs)
-        again, anyway = self._again()
-        anyway += self._compare_epochs(_metrics(replayed), again)
+        if not differing and not any(each.excusable for each in errors(epochs)):
+            return ReplayComparison(replayed, None, seen, epochs)
+        again, files_again = self._run(self.directory / "second")
+        anyway = self._compare_epochs(_metrics(replayed), again)
+        for position in differing:
+            if position in again.checkpoints:
+                paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
+                directories = (files, files_again)
+                anyway += compare_checkpoints(
+                    *paths, directories=directories, objectives=self.objectives
+                )
 
         def judged(found: Sequence[Difference]) -> list[Difference]:
             return judge(found, anyway, replayed.authors)
@@ -522,57 +532,34 @@ class ComparedReplay:
         return ReplayComparison(
             replayed,
             again,
-            {
-                position: replace(seen, differences=judged(seen.differences))
-                for position, seen in self._seen.items()
-            },
+            {at: replace(each, differences=judged(each.differences)) for at, each in seen.items()},
             judged(epochs),
             repeats=all(each.excusable for each in anyway),
         )
 
-    def _again(self) -> tuple[Replayed, list[Difference]]:
-        """Run the second replay; return how the two differ where the first differs from the trial."""
-        second = self.directory / "second"
-        order = self.prepare(second)
-        anyway: list[Difference] = []
+    def _run(self, directory: Path) -> tuple[Replayed, str]:
+        """Run a replay; return it, with the trial's directory in its processes."""
+        order = self.prepare(directory)
+        replayed = run_again(order, self.launchers, directory, self.tell, self.stopping)
+        return replayed, str(RunPaths(directory, order.settings.name).trial_files(order.number))
 
-        def compare(committed: CheckpointCommitted) -> None:
-            first = self._differing.get((committed.step, committed.epoch))
-            if first is not None:
-                anyway.extend(
-                    compare_checkpoints(
-                        first,
-                        Path(committed.path),
-                        directories=(_files(order, self.first), _files(order, second)),
-                        objectives=self.objectives,
-                    )
-                )
-
-        return self._run(replace(order, seen=compare), second), anyway
-
-    def _run(self, order: ReplayOrder, directory: Path) -> Replayed:
-        return run_again(order, self.launchers, directory, self.tell, self.stopping)
-
-    def _see(self, order: ReplayOrder, committed: CheckpointCommitted) -> None:
-        """Compare a checkpoint of the first replay."""
-        position, path = (committed.step, committed.epoch), Path(committed.path)
-        reference = self.references[position]
+    def _compared(
+        self, position: Position, committed: CheckpointCommitted, files: str
+    ) -> ComparedCheckpoint:
+        reference, path = self.references[position], Path(committed.path)
         if reference is None:
-            self._seen[position] = ComparedCheckpoint(committed.digest)
-            return
+            return ComparedCheckpoint(committed.digest)
         kept = read_manifest(reference)
         known = kept.origin.directory if kept.origin is not None else ""
         found = compare_checkpoints(
             reference,
             path,
-            directories=(known or self.files, _files(order, self.first)),
+            directories=(known or self.files, files),
             objectives=self.objectives,
             sides=self.sides,
         )
         names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
-        self._seen[position] = ComparedCheckpoint(committed.digest, len(names), found)
-        if errors(found):
-            self._differing[position] = path
+        return ComparedCheckpoint(committed.digest, len(names), found)
 
     def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
         return compare_epochs(
@@ -582,8 +569,3 @@ class ComparedReplay:
 
 def _metrics(replayed: Replayed) -> Epochs:
     return {number: record.metrics for number, record in replayed.epochs.items()}
-
-
-def _files(order: ReplayOrder, directory: Path) -> str:
-    """Return the trial's directory in the processes of a replay below ``directory``."""
-    return str(RunPaths(directory, order.settings.name).trial_files(order.number))

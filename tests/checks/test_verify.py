@@ -25,6 +25,7 @@ from sweeper.definition.definition import StudySettings
 from sweeper.run import replays
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import StudySource
 
 STUDY = StudyText(
@@ -122,10 +123,7 @@ class Copy:
                 which=number,
                 interrupt=interrupt,
                 seed=seed,
-                workers=1,
-                isolation="auto",
-                storage=url,
-                runs_dir=self.runs,
+                options=WorkerOptions(1, url, self.runs),
                 listener=lambda _: None,
             )
             found = verify_with(request, repository, settings, self.launcher)

@@ -40,7 +40,7 @@ class Ran:
         for epoch, path in enumerate(self.checkpoints[number], start=1):
             replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[number])
             done = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
-            order.seen(done)
+            replayed.checkpoints[done.step, done.epoch] = done
             if (done.step, done.epoch) == order.ends_at:
                 replayed.reached = done
                 break

@@ -66,10 +66,9 @@ def running(resumed, one, other):
     """Stand for the engine: a replay ends as ``resumed``, and a second one as two like runs differ."""
     ends = iter([resumed, resumed if one == other else other])
 
-    def run(order, *_more):
+    def run(*_order):
         done = CheckpointCommitted(8, 1, "", 1, str(next(ends)))
-        order.seen(done)
-        return Replayed(reached=done, authors=AUTHORS)
+        return Replayed(reached=done, checkpoints={(8, 1): done}, authors=AUTHORS)
 
     return mock.patch.object(replays, "run_again", run)
 
