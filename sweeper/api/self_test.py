@@ -34,8 +34,7 @@ class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
             self.drawn.append(float(keras.random.uniform(())))
 
 
-def _model(trial: Any) -> keras.Model:
-    del trial
+def _model(_trial: Any) -> keras.Model:
     model = keras.Sequential(
         [
             keras.Input((6,)),
@@ -55,8 +54,7 @@ def _model(trial: Any) -> keras.Model:
     return model
 
 
-def _data(trial: Any) -> Data:
-    del trial
+def _data(_trial: Any) -> Data:
     generator = np.random.default_rng(3)
     inputs = generator.normal(size=(_EXAMPLES, 6)).astype("float32")
     labels = generator.integers(0, 3, _EXAMPLES)
@@ -64,8 +62,7 @@ def _data(trial: Any) -> Data:
     return Data(train=batches, validation=(inputs, labels), batch_size=_BATCH)
 
 
-def _callbacks(trial: Any) -> list[keras.callbacks.Callback]:
-    del trial
+def _callbacks(_trial: Any) -> list[keras.callbacks.Callback]:
     return [_Counting(), keras.callbacks.EarlyStopping(monitor="loss", patience=9)]
 
 

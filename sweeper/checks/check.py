@@ -17,13 +17,13 @@ with a metric may keep fewer checkpoints.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from sweeper.definition.definition import StudySettings
@@ -45,6 +45,7 @@ from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
 from sweeper.run.replays import (
+    Answer,
     ComparedReplay,
     Kill,
     ReplayComparison,
@@ -56,8 +57,7 @@ from sweeper.run.replays import (
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.support.paths import RunPaths, scratch_directory
+from sweeper.support.paths import scratch_directory
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""
@@ -78,27 +78,16 @@ def kill_of(end: int, steps: int) -> Kill | None:
     return Kill(min(steps + steps // 2, end - 1), min(end, 2 * steps + 1))
 
 
-@dataclass
-class Drawn:
-    """Parameters of one of a study's first trials, drawn on request without a database."""
+def _drawing(spec: SamplerSpec, number: int) -> Answer:
+    """Return a function that draws parameters of one of a study's first trials, without a database."""
 
-    spec: SamplerSpec
-    number: int
-
-    @cached_property
-    def _session(self) -> SearchSession:
-        number, spec = self.number, self.spec
+    @functools.cache
+    def session() -> SearchSession:
         # No trial of a check may wait for another one's result.
         window = None if spec.window is None else max(number + 1, spec.window)
         return open_search(replace(spec, window=window, pruner=None), number)
 
-    def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the value of ``name``.
-
-        Raises:
-            ParameterError: There is none.
-        """
-        return self._session.suggest(name, distribution)
+    return lambda name, distribution: session().suggest(name, distribution)
 
 
 def check_study(
@@ -133,7 +122,7 @@ def check_study(
             loaded,
             search_spec(settings, load_source(source) if needs_definition(settings) else None),
             launchers,
-            next((str(each) for each in files if each.is_file()), None),
+            next((str(each) for each in files if each.is_file()), ""),
             directory,
             tell,
         )
@@ -148,7 +137,7 @@ class _Check:
     loaded: Loaded
     search: SamplerSpec
     launchers: Sequence[Launcher]
-    file: str | None
+    file: str
     directory: Path
     tell: Callable[[str], None]
     stopping: threading.Event = field(default_factory=threading.Event)
@@ -212,7 +201,7 @@ class _Check:
         return ReplayOrder(
             settings=replace(settings, epochs=min(SHORT_EPOCHS, settings.epochs), budget=None),
             number=settings.repeating.number(number, 0),
-            answer=Drawn(self.search, number),
+            answer=_drawing(self.search, number),
             checkpoints=None,
             short=True,
             when_stopped="the check was stopped",
@@ -279,17 +268,15 @@ class _Check:
             self._set_aside()
             return replace(self._order(0), checkpoints=tuple(trained.checkpoints), kill=kill)
 
-        number = self.settings.repeating.number(0, 0)
-        files = RunPaths(self.directory / "first", self.settings.name).trial_files(number)
         replay = ComparedReplay(
             prepare=prepare,
             directory=self.directory / "resumed",
             references={at: Path(each.path) for at, each in trained.checkpoints.items()},
-            files=str(files),
+            files=trained.directory,
             launchers=self.launchers[::-1],
             stopping=self.stopping,
             objectives=[objective.name for objective in self.settings.objectives],
-            epochs={epoch: record.metrics for epoch, record in trained.epochs.items()},
+            epochs=trained.metrics,
         )
         try:
             compared = replay.run()
@@ -311,8 +298,6 @@ class _Check:
         return compared
 
     def _argument(self, argument: str) -> Line | None:
-        if self.file is None:
-            return None
         return line_of_argument(self.file, self.settings.name, argument)
 
 

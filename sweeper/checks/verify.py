@@ -176,11 +176,10 @@ def verify_study(request: VerifyRequest) -> StudyVerification:
         row = repository.study(request.study)
         choose(repository, request.study, request.which)
         source = recall_source(request.study, row.source, code=row.code)
-
-        def notice(message: str) -> None:
-            request.listener(Notice(message))
-
-        with open_launcher(source, request.options.isolation, notice) as (launcher, loaded):
+        opened = open_launcher(
+            source, request.options.isolation, lambda message: request.listener(Notice(message))
+        )
+        with opened as (launcher, loaded):
             settings = unchanged_settings(repository, row, loaded)
             return verify_with(request, repository, settings, launcher)
 

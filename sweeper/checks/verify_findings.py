@@ -395,7 +395,7 @@ def _metrics(findings: _Findings, record: TrialRecord, comparison: ReplayCompari
     replayed = comparison.replayed
     excused = {each.path for each in comparison.epochs if each.level == "note"}
     stored = {each.epoch: each.metrics for each in record.epochs}
-    again = {epoch: each.metrics for epoch, each in replayed.epochs.items()}
+    again = replayed.metrics
     if isinstance(replayed.end, Failed):
         stored = {epoch: metrics for epoch, metrics in stored.items() if epoch in again}
     differing: dict[int, list[str]] = {}

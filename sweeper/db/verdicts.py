@@ -151,15 +151,13 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
     of_study = Audit.trial_id.in_(trials_of(study.id))
     counted = sa.select(Audit.outcome, sa.func.count()).where(of_study).group_by(Audit.outcome)
     counts = {row[0]: int(row[1]) for row in connection.execute(counted)}
-    first = None
-    if counts.get("differs"):
-        first = connection.execute(
-            sa.select(Audit, Trial.number)
-            .join(Trial, Trial.id == Audit.trial_id)
-            .where(of_study, Audit.outcome == "differs")
-            .order_by(Audit.decided_at, Audit.id)
-            .limit(1)
-        ).one()
+    first = connection.execute(
+        sa.select(Audit, Trial.number)
+        .join(Trial, Trial.id == Audit.trial_id)
+        .where(of_study, Audit.outcome == "differs")
+        .order_by(Audit.decided_at, Audit.id)
+        .limit(1)
+    ).first()
     alike = counts.get("alike", 0)
     return Exactness(
         intervals=alike + counts.get("differs", 0),
@@ -171,8 +169,8 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
             first.number,
             first.from_step,
             first.to_step,
-            first.report.get("message") or "it differs",
-            first.report.get("advice") or "",
+            first.report["message"],
+            first.report.get("advice", ""),
         ),
         accepted=study.inexact_accepted_at is not None,
     )
@@ -285,7 +283,19 @@ def evaluations_of_trials(
         .where(Evaluation.trial_id.in_(trial_ids))
         .order_by(Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
     ):
-        found.setdefault(row.trial_id, []).append(_evaluation(row, paths))
+        found.setdefault(row.trial_id, []).append(
+            EvaluationRecord(
+                trial=row.number,
+                step=row.step,
+                epoch=row.epoch,
+                digest=row.digest,
+                data=row.data,
+                data_digest=row.data_digest,
+                metrics=row.metrics,
+                evaluated_at=row.evaluated_at,
+                path=paths.get((row.trial_id, row.step, row.digest)),
+            )
+        )
     return found
 
 
@@ -318,18 +328,4 @@ def record_evaluation(
             metrics=dict(metrics),
             **key,
         )
-    )
-
-
-def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> EvaluationRecord:
-    return EvaluationRecord(
-        trial=row.number,
-        step=row.step,
-        epoch=row.epoch,
-        digest=row.digest,
-        data=row.data,
-        data_digest=row.data_digest,
-        metrics=row.metrics,
-        evaluated_at=row.evaluated_at,
-        path=paths.get((row.trial_id, row.step, row.digest)),
     )

@@ -91,14 +91,9 @@ def compare_checkpoints(
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
 ) -> list[Difference]:
-    """Return every difference between two checkpoints, the most severe first.
+    """Return every difference between the checkpoints of a trial and its replay, the most severe first.
 
-    Args:
-        first: The trial's own checkpoint.
-        second: The replay's.
-        directories: The trial's directory in each of the two processes.
-        objectives: The study's objectives.
-        sides: Names of the two in messages.
+    ``directories`` are the trial's in each of the two processes, and ``sides`` their names in messages.
 
     Raises:
         CheckpointError: One cannot be read.
@@ -368,12 +363,7 @@ def judge(
 
     A date or a rounded time can be equal in two uninterrupted runs and differ in a third, so values that
     the user's code computes from a clock are excused, too: their own paths, and not other state of the same
-    callback.
-
-    Args:
-        found: Differences between a trial and its replay.
-        anyway: Differences between two equal runs, which excuse the same paths.
-        authors: The user's code, with the values that are computed from a clock; None if unknown.
+    callback. ``anyway`` are the differences between two equal runs, which excuse the same paths.
     """
     measured = {} if authors is None else authors.measured
     elements: dict[str, list[frozenset[int] | None]] = {}

@@ -27,7 +27,8 @@ def shortened(plan: TrainingPlan) -> tuple[TrainingPlan, Lengths]:
 
     Some validation follows one of its epochs if one follows an epoch of the study.
     """
-    train, validation = open_sources(plan.data, plan.order_seed, _unheard)
+    # The training itself reports notices about the data.
+    train, validation = open_sources(plan.data, plan.order_seed, lambda _: None)
     data, times = plan.data, 1.0
     steps = data.steps_per_epoch or train.steps
     if steps is None or steps > _MOST_STEPS:
@@ -48,7 +49,7 @@ def validation_rows(plan: TrainingPlan) -> str | None:
 
     None without a validation, or if the data are no arrays, or ragged.
     """
-    _, source = open_sources(plan.data, plan.order_seed, _unheard)
+    _, source = open_sources(plan.data, plan.order_seed, lambda _: None)
     if not isinstance(source, ArraySource):
         return None
     import tensorflow as tf
@@ -69,8 +70,3 @@ def _content(part: Any) -> bytes:
     """Return the bytes of one sample of an array."""
     array = np.asarray(part)
     return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
-
-
-def _unheard(message: str) -> None:
-    """Ignore a notice about the data, because the training reports it."""
-    del message

@@ -5,9 +5,10 @@ A pipe carries them as JSON, and the command line prints them without importing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
 from sweeper.records.printing import JsonRecord, json_fields
 
@@ -118,19 +119,13 @@ class CheckReport:
         return {**found, **json_fields(self, "estimate", "seconds", "steps")}
 
 
-class HasLevel(Protocol):
-    """A finding, or a difference."""
-
-    @property
-    def level(self) -> Level: ...
-
-
-_F = TypeVar("_F", bound=HasLevel)
+_level: Callable[[Any], Level] = attrgetter("level")
+_F = TypeVar("_F")
 
 
 def ranked(found: Iterable[_F]) -> list[_F]:
-    """Return errors, then warnings, then notes, otherwise in their order."""
-    return sorted(found, key=lambda each: _LEVELS.index(each.level))
+    """Return findings or differences: errors, then warnings, then notes, otherwise in their order."""
+    return sorted(found, key=lambda each: _LEVELS.index(_level(each)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,13 +71,9 @@ class IntervalReplay:
     """Replay of a part of a trial: from a checkpoint, or its beginning, to a later checkpoint.
 
     Args:
-        trial: The trial, with its parameters.
         start: The checkpoint to resume; None for the trial's beginning.
         end: The checkpoint to compare.
-        settings: The study's settings.
         files: `Trial.directory` of the trial.
-        launcher: Launcher of the replay's processes.
-        stopping: Event that ends the replay when it is set.
         devices: GPUs that are visible to the processes; None for all.
     """
 

@@ -84,6 +84,9 @@ _AT_NO_STEP = describe_every(Every(steps=1 << 40))
 Position = tuple[int, int]
 """Step and finished epochs."""
 
+Epochs = Mapping[int, Mapping[str, float]]
+"""Metrics by epoch."""
+
 
 class ReplayDiedError(ExecutionError):
     """A process of the replay ended too early.
@@ -180,6 +183,7 @@ class Replayed:
     """Report of a replay.
 
     Attributes:
+        directory: `Trial.directory` in its processes.
         epochs: Records of its epochs, by epoch.
         asked: The requested parameters.
         misfits: One sentence for each requested parameter that has no value.
@@ -201,6 +205,7 @@ class Replayed:
         warnings: Warnings until its trial was built, and afterwards.
     """
 
+    directory: str = ""
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
     asked: Params = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
@@ -221,6 +226,10 @@ class Replayed:
     lengths: Lengths | None = None
     warnings: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
+    @property
+    def metrics(self) -> Epochs:
+        return {epoch: record.metrics for epoch, record in self.epochs.items()}
+
 
 def run_again(
     order: ReplayOrder,
@@ -239,7 +248,8 @@ def run_again(
         ReplayDiedError: A process died unexpectedly, or ran out of memory or disk.
         ExecutionError: A process could not be started.
     """
-    replayed = Replayed()
+    paths = RunPaths(directory, order.settings.name)
+    replayed = Replayed(str(paths.trial_files(order.number)))
     for index in range(1 if order.kill is None else 2):
         _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
             launchers[index % len(launchers)]
@@ -421,10 +431,6 @@ class _Attempt(WithoutDatabase):
         )
 
 
-Epochs = Mapping[int, Mapping[str, float]]
-"""Metrics by epoch."""
-
-
 @dataclass(frozen=True, slots=True)
 class ComparedCheckpoint:
     """A replay's checkpoint, compared with the kept one at its position.
@@ -474,12 +480,8 @@ class ComparedReplay:
         directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
         references: Kept checkpoints by position; None for one that cannot be read.
         files: The trial's directory, for kept checkpoints that do not name it.
-        launchers: Launchers of the processes, used in turn.
-        stopping: Event that ends a replay when it is set.
-        objectives: Names of the study's objectives.
         epochs: The stored metrics; only epochs that a replay has, too, are compared.
         sides: Names of the trial and its replay in messages.
-        tell: Receives progress events.
     """
 
     prepare: Callable[[Path], ReplayOrder]
@@ -507,21 +509,21 @@ class ComparedReplay:
             ExecutionError: A process could not be started.
             CheckpointError: A replay's checkpoint cannot be read.
         """
-        replayed, files = self._run(self.first)
+        replayed = self._run(self.first)
         seen = {
-            position: self._compared(position, committed, files)
+            position: self._compared(position, committed, replayed.directory)
             for position, committed in replayed.checkpoints.items()
         }
         differing = [position for position, each in seen.items() if errors(each.differences)]
         epochs = self._compare_epochs(self.epochs, replayed)
         if not differing and not any(each.excusable for each in errors(epochs)):
             return ReplayComparison(replayed, None, seen, epochs)
-        again, files_again = self._run(self.directory / "second")
-        anyway = self._compare_epochs(_metrics(replayed), again)
+        again = self._run(self.directory / "second")
+        anyway = self._compare_epochs(replayed.metrics, again)
         for position in differing:
             if position in again.checkpoints:
                 paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
-                directories = (files, files_again)
+                directories = (replayed.directory, again.directory)
                 anyway += compare_checkpoints(
                     *paths, directories=directories, objectives=self.objectives
                 )
@@ -537,11 +539,9 @@ class ComparedReplay:
             repeats=all(each.excusable for each in anyway),
         )
 
-    def _run(self, directory: Path) -> tuple[Replayed, str]:
-        """Run a replay; return it, with the trial's directory in its processes."""
+    def _run(self, directory: Path) -> Replayed:
         order = self.prepare(directory)
-        replayed = run_again(order, self.launchers, directory, self.tell, self.stopping)
-        return replayed, str(RunPaths(directory, order.settings.name).trial_files(order.number))
+        return run_again(order, self.launchers, directory, self.tell, self.stopping)
 
     def _compared(
         self, position: Position, committed: CheckpointCommitted, files: str
@@ -563,9 +563,5 @@ class ComparedReplay:
 
     def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
         return compare_epochs(
-            stored, _metrics(replayed), objectives=self.objectives, sides=self.sides
+            stored, replayed.metrics, objectives=self.objectives, sides=self.sides
         )
-
-
-def _metrics(replayed: Replayed) -> Epochs:
-    return {number: record.metrics for number, record in replayed.epochs.items()}

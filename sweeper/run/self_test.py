@@ -41,12 +41,10 @@ def prove_environment(notice: Callable[[str], None], *, accept: bool = False) ->
         notice(f"{environment.described} was not tested with this sweeper; self-test begins")
         result = run_self_test(environment)
         failed = keep_result(result)
+        kept = (
+            f"it will run again, because its result cannot be kept: {failed}" if failed else "once"
+        )
         if result.passed:
-            kept = (
-                f"it will run again, because its result cannot be kept: {failed}"
-                if failed
-                else "once"
-            )
             notice(
                 f"self-test passed in {result.seconds:.0f} s ({kept}): a training that was killed and "
                 "resumed is bit-identical"

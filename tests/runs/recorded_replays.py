@@ -50,4 +50,5 @@ class RecordedReplays:
             )
             for position, each in found.replayed.checkpoints.items()
         }
-        return replace(found.replayed, checkpoints=checkpoints)
+        own = directory / Path(found.replayed.directory).relative_to(found.directory)
+        return replace(found.replayed, checkpoints=checkpoints, directory=str(own))
