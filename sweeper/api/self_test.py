@@ -16,8 +16,6 @@ import tensorflow as tf
 from sweeper.api.study import Study
 from sweeper.train.data import Data
 
-_EXAMPLES, _BATCH = 48, 8
-
 
 class _Counting(keras.callbacks.Callback):  # type: ignore[misc]
     """Callback with a counter and a random number that its own state decides."""
@@ -56,10 +54,10 @@ def _model(_trial: Any) -> keras.Model:
 
 def _data(_trial: Any) -> Data:
     generator = np.random.default_rng(3)
-    inputs = generator.normal(size=(_EXAMPLES, 6)).astype("float32")
-    labels = generator.integers(0, 3, _EXAMPLES)
-    batches = tf.data.Dataset.from_tensor_slices((inputs, labels)).shuffle(32, seed=5).batch(_BATCH)
-    return Data(train=batches, validation=(inputs, labels), batch_size=_BATCH)
+    inputs = generator.normal(size=(48, 6)).astype("float32")
+    labels = generator.integers(0, 3, 48)
+    batches = tf.data.Dataset.from_tensor_slices((inputs, labels)).shuffle(32, seed=5).batch(8)
+    return Data(train=batches, validation=(inputs, labels), batch_size=8)
 
 
 def _callbacks(_trial: Any) -> list[keras.callbacks.Callback]:

@@ -22,11 +22,12 @@ import math
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sweeper.definition.definition import StudySettings
+from sweeper.definition.loading import split_target
 from sweeper.files.rules import TrialUses, in_a_check
 from sweeper.files.uses import set_aside, uses_from_json
 from sweeper.replay.comparison import Difference, errors
@@ -116,13 +117,12 @@ def check_study(
             held.enter_context(contextlib.closing(choose_launcher(server, loaded, "auto")))
             for server in servers
         ]
-        location = target.rpartition(":")[0] or target
-        files = (Path(each).resolve() for each in (target, location))
+        file = Path(split_target(target)[0]).resolve()
         check = _Check(
             loaded,
             search_spec(settings, load_source(source) if needs_definition(settings) else None),
             launchers,
-            next((str(each) for each in files if each.is_file()), ""),
+            str(file) if file.is_file() else "",
             directory,
             tell,
         )
@@ -149,17 +149,21 @@ class _Check:
         return self.loaded.settings
 
     def report(self, workers: int) -> CheckReport:
-        """Run both replays, and return the report.
-
-        Raises:
-            ExecutionError: A process could not be started.
-        """
+        """Run both replays, and return the report."""
         if not self.settings.deterministic:
             message = (
                 "deterministic=False: kernels may give different bits each time, so exactness is "
                 "not promised, and a resumed or repeated trial may end with another result"
             )
             self._find("warning", "settings", message, self._argument("deterministic"))
+        starts = {
+            "starts a new Python, which takes some seconds": self.loaded.cannot_fork,
+            "imports the study itself, which runs the top of the file": self.loaded.imported_by_trials,
+        }
+        for start, why in starts.items():
+            if why:
+                message = f"every trial {start}, because {why}"
+                self._find("note", "settings", message, self._argument("name"))
         self.tell("training the first trial for some short epochs")
         trained = self._train(0, "first")
         replayed, held = [trained], []
@@ -204,7 +208,6 @@ class _Check:
             answer=_drawing(self.search, number),
             checkpoints=None,
             short=True,
-            when_stopped="the check was stopped",
         )
 
     def _train(self, number: int, directory: str) -> Replayed:
@@ -390,7 +393,17 @@ def judge(
     if authors is None:
         msg = "the first replay did not build its trial"
         raise ValueError(msg)
-    notes = list(_measured(compared, authors))
+    measured = {each.name: each for each in compared.differences if each.level == "note"}
+    notes = [
+        CheckFinding(
+            "note",
+            "determinism",
+            f"{each.name} differs between two runs of the same trial ({each.how}); no result "
+            "depends on it",
+            _line([each], authors),
+        )
+        for each in measured.values()
+    ]
 
     def found(check: str, message: str, line: Line | None) -> tuple[list[CheckFinding], list[str]]:
         return [*notes, CheckFinding(level, check, message, line)], []
@@ -412,7 +425,9 @@ def judge(
         by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
     if by_step:
         first = min(by_step)
-        shown, line = _shown(by_step[first]), _line(by_step[first], authors)
+        line, rest = _line(by_step[first], authors), len(by_step[first]) - _SHOWN
+        shown = "; ".join(map(str, by_step[first][:_SHOWN]))
+        shown += f" (and {rest} more)" if rest > 0 else ""
         suspects = ", ".join(authors.users or (str(authors.data), str(authors.model)))
         if kill is None or first <= kill.checkpoint or compared.repeats is False:
             message = (
@@ -448,22 +463,6 @@ def _end(replayed: Replayed) -> tuple[int, str, str]:
     if not isinstance(end, Finished | PrunedHere):
         return 0, "", ""
     return end.step, repr(end.value), end.digest
-
-
-def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[CheckFinding]:
-    """Yield a note for each value that differs between two equal runs."""
-    noted = {each.name: each for each in compared.differences if each.level == "note"}
-    for each in noted.values():
-        message = (
-            f"{each.name} differs between two runs of the same trial ({each.how}); no result "
-            "depends on it"
-        )
-        yield CheckFinding("note", "determinism", message, _line([each], authors))
-
-
-def _shown(found: Sequence[Difference]) -> str:
-    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    return f"{'; '.join(map(str, found[:_SHOWN]))}{more}"
 
 
 def _line(found: Sequence[Difference], authors: StudyAuthors) -> Line | None:

@@ -123,18 +123,8 @@ def package_findings() -> Iterator[Diagnostic]:
     try:
         texts = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        texts = []
-    required = [Requirement(text) for text in texts]
-    if not required:
-        yield Diagnostic(
-            "packages",
-            "requirements",
-            "note",
-            f"{DISTRIBUTION} is not installed, but imported from a checkout",
-            "an installed package, whose metadata name the versions that it needs",
-            install_command(),
-        )
-    for requirement in required:
+        texts = []  # imported from a checkout
+    for requirement in map(Requirement, texts):
         marker, found = requirement.marker, installed_version(requirement.name)
         extra = _EXTRA.search(str(marker or ""))
         if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
@@ -185,14 +175,7 @@ _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "af
 
 
 def disk_finding(storage: str) -> Diagnostic:
-    """Check that a SQLite database is not on a network's disk; the file need not exist.
-
-    Args:
-        storage: The database's URL.
-
-    Raises:
-        DatabaseUnavailableError: It is no URL of a database.
-    """
+    """Check that the SQLite database of a URL is not on a network's disk; the file need not exist."""
     url = parse_url(storage)
     if url.get_backend_name() != "sqlite":
         seen, expected = "PostgreSQL keeps the studies", "a server, or a file on a local disk"

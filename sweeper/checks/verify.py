@@ -56,7 +56,6 @@ from sweeper.support.calling import run_side_by_side
 from sweeper.support.paths import RunPaths, scratch_directory
 from sweeper.train.fingerprint import differences
 
-_LEAST_STEPS_TO_KILL = 3
 STOPPED = "the verification was stopped; verdicts until then are stored"
 
 
@@ -66,7 +65,7 @@ def where_to_kill(seed: int, number: int, steps: int) -> Kill | None:
     Its steps, of the trial's ``steps``, are drawn from ``seed``, so that a test can be repeated. A checkpoint,
     mostly in the middle of an epoch, precedes the kill.
     """
-    if steps < _LEAST_STEPS_TO_KILL:
+    if steps < 3:
         return None
     drawing = random.Random(f"{seed}:{number}")  # noqa: S311 - no secret
     die = drawing.randrange(2, steps)
@@ -146,12 +145,10 @@ class VerifyRequest:
     """Request to verify trials.
 
     Attributes:
-        study: Its name in the database.
         which: A trial's number, ``"best"``, or ``"all"`` finished trials.
         interrupt: Whether each replay is killed once and resumed.
         seed: Seed of the steps at which replays are killed.
         options: Parallel replays, isolation, database and directory.
-        listener: Called with the progress.
     """
 
     study: str
@@ -268,13 +265,19 @@ class _Verifier:
             message = "the study has deterministic=False: exactness is not promised"
             findings.append(VerifyFinding("note", "promise", message))
         shared = list(self._shared_files(record))
+        epochs = [each for each in record.epochs if each.epoch in replayed.epochs]
         verification = TrialVerification(
             study=self.settings.name,
             number=record.number,
             mode="interrupt" if interrupt else "replay",
             findings=(*findings, *shared),
             explanations=_explanations(ran_under, replayed.fingerprint),
-            compared=_counts(record, comparison),
+            compared=Compared(
+                epochs=len(epochs),
+                metrics=sum(len(epoch.metrics) for epoch in epochs),
+                checkpoints=len(comparison.checkpoints),
+                tensors=sum(each.tensors for each in comparison.checkpoints.values()),
+            ),
             replay=ReplayRun(
                 isolation=self.launcher.isolation,
                 seconds=replayed.seconds,
@@ -286,14 +289,7 @@ class _Verifier:
             promised=promised and not shared,
         )
         self.repository.record_verdict(
-            verification.study,
-            verification.number,
-            verification.mode,
-            verification.verdict,
-            verification.to_json(),
-            epoch=verification.epoch,
-            step=verification.step,
-            variable=verification.variable,
+            verification.study, verification.number, verification.to_json()
         )
         seconds = time.monotonic() - began
         self.tell(TrialVerified(record.number, verification.verdict, seconds))
@@ -366,14 +362,4 @@ def _explanations(
     return tuple(
         f"{difference} (attempt {', '.join(map(str, attempts))})" if several else difference
         for difference, attempts in found.items()
-    )
-
-
-def _counts(record: TrialRecord, comparison: ReplayComparison) -> Compared:
-    epochs = [e for e in record.epochs if e.epoch in comparison.replayed.epochs]
-    return Compared(
-        epochs=len(epochs),
-        metrics=sum(len(epoch.metrics) for epoch in epochs),
-        checkpoints=len(comparison.checkpoints),
-        tensors=sum(each.tensors for each in comparison.checkpoints.values()),
     )

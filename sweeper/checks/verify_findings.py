@@ -29,7 +29,7 @@ from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_m
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import CheckpointError
 from sweeper.records.code import CodeGroup
-from sweeper.records.printing import JsonRecord, json_fields
+from sweeper.records.printing import JsonRecord, counted, json_fields
 from sweeper.records.results import (
     CheckpointRecord,
     TrialRecord,
@@ -165,15 +165,9 @@ class TrialVerification:
             more = len(self._differing) - 1
             also = f" (and {more} more)" if more else ""
             return f"{self._differing[0].message}{also}"
-        counted = ", ".join(
-            f"{count} {name if count != 1 else name.removesuffix('s')}"
-            for name, count in (
-                ("epochs", self.compared.epochs),
-                ("checkpoints", self.compared.checkpoints),
-            )
-            if count
-        )
-        how = f"final digest, value, {counted} equal" if counted else "final digest and value equal"
+        compared = ((self.compared.epochs, "epoch"), (self.compared.checkpoints, "checkpoint"))
+        shown = ", ".join(counted(count, noun) for count, noun in compared if count)
+        how = f"final digest, value, {shown} equal" if shown else "final digest and value equal"
         if self.replay is not None and len(self.replay.starts) > 1:
             last = self.replay.starts[-1]
             how += f", killed at step {self.replay.killed_at} and resumed at step {last}"
@@ -318,11 +312,7 @@ def _damaged(record: CheckpointRecord | None, path: Location, damage: str) -> St
 
 
 class _Findings:
-    """List of findings on one trial.
-
-    Args:
-        settings: The study's settings: what the replay contradicts is an error if they promise exactness.
-    """
+    """List of findings on one trial; what the replay contradicts is an error if exactness is promised."""
 
     def __init__(self, settings: StudySettings) -> None:
         self.found: list[VerifyFinding] = []
@@ -456,7 +446,10 @@ def _checkpoint(
         )
         findings.replay_differs("checkpoint", message, stored=stored, replayed=seen.digest, **at)
     rest = [
-        each for each in found if each not in variables and not (reported and _is_reported(each))
+        each
+        for each in found
+        if each not in variables
+        and not (reported and each.path.startswith(("history", "position/logs")))
     ]
     # What callbacks keep follows the weights: where those differ, they are the cause.
     follows = [each for each in rest if variables and each.excusable]
@@ -471,10 +464,6 @@ def _checkpoint(
         if names:
             shown = ", ".join(each.name for each in names[:_SHOWN_VALUES])
             findings.note("state", f"{kept}: {shown} differ, {why}", kept.step)
-
-
-def _is_reported(difference: Difference) -> bool:
-    return difference.component == "history" or difference.path.startswith("position/logs")
 
 
 def _own_digest(findings: _Findings, record: TrialRecord, kept: Sequence[StoredCheckpoint]) -> None:

@@ -54,7 +54,11 @@ def check(
 
     settings = flags.settings()
     try:
-        report = check_study(source, workers=settings.workers, tell=_tell)
+        report = check_study(
+            source,
+            workers=settings.workers,
+            tell=lambda doing: typer.echo(f"{doing} ...", err=True),
+        )
     except KeyboardInterrupt:
         msg = "the check was stopped; its trials and files were deleted"
         raise Interrupted(msg) from None
@@ -68,11 +72,6 @@ def check(
         print_table(check_page(report, commands))
     if not report.holds:
         raise typer.Exit(1 if report.lacks_packages else DOES_NOT_HOLD)
-
-
-def _tell(doing: str) -> None:
-    """Print progress to standard error."""
-    typer.echo(f"{doing} ...", err=True)
 
 
 @expanded("as_json storage runs_dir")
@@ -230,7 +229,11 @@ def verify(
             )
         )
     if report is not None:
-        _write(report, found)
+        try:
+            report.write_text(f"{json_text(found.to_json())}\n", encoding="utf-8")
+        except OSError as error:
+            msg = f"the report cannot be written to {report}: {error.strerror or error}"
+            raise SweeperError(msg) from None
     if flags.as_json:
         print_json(found.to_json())
     else:
@@ -238,14 +241,6 @@ def verify(
             typer.echo(line)
     if not found.holds:
         raise typer.Exit(DOES_NOT_HOLD)
-
-
-def _write(path: Path, found: "StudyVerification") -> None:
-    try:
-        path.write_text(f"{json_text(found.to_json())}\n", encoding="utf-8")
-    except OSError as error:
-        msg = f"the report cannot be written to {path}: {error.strerror or error}"
-        raise SweeperError(msg) from None
 
 
 def _lines(found: "StudyVerification") -> list[str]:

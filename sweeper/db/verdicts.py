@@ -2,14 +2,14 @@
 
 Verdicts of `sweeper verify` are added and never changed. An audit of the same interval, and an evaluation of
 the same checkpoint on the same data, replace the earlier one. The path of a checkpoint is only in its own
-row, because it may change.
+row, because it may change. Where there is no such study, or no such trial has begun, an UnknownStudyError is
+raised.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -65,33 +65,20 @@ def latest_verdicts(
     }
 
 
-def record_verdict(  # noqa: PLR0917 - the columns of a verdict
-    connection: Connection,
-    study: str,
-    number: int,
-    mode: VerificationMode,
-    verdict: VerificationVerdict,
-    report: Mapping[str, Any],
-    *,
-    epoch: int | None = None,
-    step: int | None = None,
-    variable: str | None = None,
+def record_verdict(
+    connection: Connection, study: str, number: int, report: Mapping[str, Any]
 ) -> None:
-    """Add a verdict on a trial, dated by the database's clock; see `VerificationRecord`.
+    """Add a verdict on a trial, dated by the database's clock.
 
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    ``report`` is that of ``sweeper verify --json``; what `VerificationRecord` has of it gets columns of its own.
     """
+    columns = ("mode", "verdict", "epoch", "step", "variable")
     connection.execute(
         sa.insert(Verdict).values(
             trial_id=find_trial_id(connection, study, number),
             checked_at=UtcNow(),
-            mode=mode,
-            verdict=verdict,
-            epoch=epoch,
-            step=step,
-            variable=variable,
             report=dict(report),
+            **{name: report.get(name) for name in columns},
         )
     )
 
@@ -99,11 +86,7 @@ def record_verdict(  # noqa: PLR0917 - the columns of a verdict
 def fingerprints(
     connection: Connection, study: str
 ) -> dict[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
-    """Return, by trial, each attempt's number and environment fingerprint, if that is known.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return, by trial, each attempt's number and environment fingerprint, if that is known."""
     rows = connection.execute(
         sa.select(Trial.number.label("trial"), Attempt.number, Attempt.fingerprint)
         .join(Trial, Trial.id == Attempt.trial_id)
@@ -120,29 +103,13 @@ def fingerprints(
 
 
 def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
-    """Return the differences between ``row``'s definition and the stored one, one phrase each.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return the differences between ``row``'s definition and the stored one, one phrase each."""
     stored = row_of(find_study(connection, row.name))
     return tuple(changes_between(stored, row))
 
 
-@dataclass(frozen=True, slots=True)
-class AuditCosts:
-    """Mean seconds of a study's audits and of its attempts; None without any."""
-
-    audit: float | None
-    attempt: float | None
-
-
 def exactness(connection: Connection, study: str) -> Exactness:
-    """Return the result of the study's audits.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return the result of the study's audits."""
     return read_exactness(connection, find_study(connection, study))
 
 
@@ -251,8 +218,8 @@ def accept_inexact(connection: Connection, study: str) -> None:
     )
 
 
-def audit_costs(connection: Connection, study: str) -> AuditCosts:
-    """Return what the study's audits and its ended attempts took on average."""
+def audit_costs(connection: Connection, study: str) -> tuple[float | None, float | None]:
+    """Return the mean seconds of the study's audits and of its ended attempts; None without any."""
     ids = trials_of(find_study(connection, study).id)
     audit = connection.scalar(sa.select(sa.func.avg(Audit.seconds)).where(Audit.trial_id.in_(ids)))
     rows = connection.execute(
@@ -261,7 +228,7 @@ def audit_costs(connection: Connection, study: str) -> AuditCosts:
         )
     ).all()
     took = [(row.ended_at - row.started_at).total_seconds() for row in rows]
-    return AuditCosts(audit, sum(took) / len(took) if took else None)
+    return audit, sum(took) / len(took) if took else None
 
 
 def evaluations_of_trials(
@@ -311,11 +278,7 @@ def record_evaluation(
     data_digest: str,
     metrics: Mapping[str, float],
 ) -> None:
-    """Store an evaluation with the time of the database's clock; see `EvaluationRecord`.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
+    """Store an evaluation with the time of the database's clock; see `EvaluationRecord`."""
     trial_id = find_trial_id(connection, study, number, lock=True)
     key = {"step": step, "digest": digest, "data": data, "data_digest": data_digest}
     same = [getattr(Evaluation, column) == value for column, value in key.items()]

@@ -365,7 +365,8 @@ def judge(
     the user's code computes from a clock are excused, too: their own paths, and not other state of the same
     callback. ``anyway`` are the differences between two equal runs, which excuse the same paths.
     """
-    measured = {} if authors is None else authors.measured
+    callbacks = () if authors is None else authors.callbacks
+    measured = {callback.name: callback.measured for callback in callbacks}
     elements: dict[str, list[frozenset[int] | None]] = {}
     for each in anyway:
         elements.setdefault(each.path, []).append(each.elements)

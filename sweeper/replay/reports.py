@@ -83,7 +83,6 @@ class CheckReport:
     """Report of one check.
 
     Attributes:
-        study: Its name.
         findings: Errors first.
         held: The promises that hold, a sentence each.
         metrics: Names of the metrics of an epoch; empty if unknown.
@@ -153,11 +152,6 @@ class StudyAuthors:
     model: Authored
     data: Authored
     callbacks: tuple[Authored, ...] = ()
-
-    @property
-    def measured(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of each callback's measured times, by the callback's name."""
-        return {callback.name: callback.measured for callback in self.callbacks}
 
     @property
     def users(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.reading import load_checkpoint, read_kept
 from sweeper.db.repository import Repository
@@ -202,16 +202,16 @@ class Outcome:
         # After the first value, only those that are short enough to read.
         short = [each for each in found[1:] if not each.how.startswith("differs ")]
         shown = [*found[:1], *short[: _SHOWN - 1]]
-        said = [
-            f"trial {replay.trial.number}, {begins} in a fresh process, ",
-            f"differs at step {replay.end.step}: ",
-            "; ".join(map(str, shown)) if found else f"it {self.other_end}",
-        ]
-        if len(found) > len(shown):
-            said.append(f", and {len(found) - len(shown)} more values differ")
+        differing = "; ".join(map(str, shown)) if found else f"it {self.other_end}"
+        more = (
+            f", and {len(found) - len(shown)} more values differ" if len(found) > len(shown) else ""
+        )
         if self.comparison.repeats is False:
-            said.append("; a second replay differs from both, so the trial is nondeterministic")
-        return "".join(said)
+            more += "; a second replay differs from both, so the trial is nondeterministic"
+        return (
+            f"trial {replay.trial.number}, {begins} in a fresh process, differs at step "
+            f"{replay.end.step}: {differing}{more}"
+        )
 
     @property
     def advice(self) -> str:
@@ -226,10 +226,6 @@ class Outcome:
             "Keep such state in checkpoints (an attribute of a callback, trial.track), or "
             "compute it from epoch and step; `sweeper check FILE` finds more"
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the report to store; empty if the resumed trial is bit-identical."""
-        return {} if self.alike else {"message": self.message, "advice": self.advice}
 
 
 def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
@@ -254,8 +250,10 @@ def audit_trial(context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         began, outcome = time.monotonic(), None
         try:
             outcome = replay.outcome()
-            word: AuditOutcome = "alike" if outcome.alike else "differs"
-            report = outcome.to_json()
+            word: AuditOutcome = "alike"
+            report: dict[str, str] = {}
+            if not outcome.alike:
+                word, report = "differs", {"message": outcome.message, "advice": outcome.advice}
         except Interrupted:
             return
         except (DroppedError, ExecutionError) as reason:
@@ -282,12 +280,12 @@ def _is_due(context: SlotContext, number: int) -> bool:
     if number == 0:
         return True
     study = context.study
-    costs = context.ask(lambda: study.impatient.audit_costs(study.settings.name))
-    if costs.attempt is None:
+    audit, attempt = context.ask(lambda: study.impatient.audit_costs(study.settings.name))
+    if attempt is None:
         return False
-    if costs.audit is None:
+    if audit is None:
         return _first_is_not_audited(context)
-    chance = _SHARE * costs.attempt / costs.audit
+    chance = _SHARE * attempt / audit
     drawn = random.Random(f"audit:{study.settings.seed}:{number}")  # noqa: S311 - no secret
     return drawn.random() < chance
 
@@ -330,12 +328,9 @@ def _end_the_run(context: SlotContext, found: Outcome) -> None:
 
 
 def refuse_inexact(repository: Repository, study: str, *, accept: bool) -> str | None:
-    """Refuse to continue a study in which an audit found a difference that was not accepted.
+    """Refuse a study in which an audit found a difference that was not accepted; return the warning otherwise.
 
-    With ``accept``, differences are accepted from now on.
-
-    Returns:
-        The warning to show if a difference was accepted; None without a difference.
+    With ``accept``, differences are accepted from now on. Without a difference, None is returned.
 
     Raises:
         ExactnessError: A difference was not accepted.

@@ -119,11 +119,7 @@ class Answers:
     asker: str = "replay"
 
     def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the stored value of ``name``.
-
-        Raises:
-            LookupError: The trial does not have it, or has it with another distribution.
-        """
+        """Return the stored value of ``name``; see `Answer`."""
         asks = f"the {self.asker} asks for parameter {name!r}"
         if name not in self.values:
             msg = f"{asks}, which the trial does not have"
@@ -162,7 +158,6 @@ class ReplayOrder:
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
         short: Whether long epochs and validations are shortened.
-        when_stopped: Message of the error if the replay is stopped on request.
     """
 
     settings: StudySettings
@@ -184,16 +179,13 @@ class Replayed:
 
     Attributes:
         directory: `Trial.directory` in its processes.
-        epochs: Records of its epochs, by epoch.
         asked: The requested parameters.
         misfits: One sentence for each requested parameter that has no value.
-        fingerprint: The environment of its processes.
         end: Its last message; None if it was ended at a checkpoint.
         checkpoints: The ordered checkpoints that it took, by position.
         reached: The checkpoint at which it was ended; None if it did not reach it.
         processes: Number of its processes.
         starts: Steps at which their trainings began.
-        seconds: Their total duration in seconds.
         started_after: Seconds from the launch of the first one to its first step; None without one.
         epoch_seconds: Seconds of each epoch that they ended.
         bytes: Size of the largest checkpoint.
@@ -433,13 +425,7 @@ class _Attempt(WithoutDatabase):
 
 @dataclass(frozen=True, slots=True)
 class ComparedCheckpoint:
-    """A replay's checkpoint, compared with the kept one at its position.
-
-    Attributes:
-        digest: Digest of the replay's checkpoint.
-        tensors: Number of compared tensors.
-        differences: All differences.
-    """
+    """A replay's checkpoint, compared with the kept one at its position; ``digest`` is the replay's."""
 
     digest: str
     tensors: int = 0
@@ -451,8 +437,7 @@ class ReplayComparison:
     """Result of a replay, and of a second one if something differed.
 
     Attributes:
-        replayed: Report of the first replay.
-        again: Report of the second replay; None if none was needed.
+        again: The second replay; None if none was needed.
         checkpoints: The first replay's checkpoints, by position.
         epochs: Differences between its metrics and the stored ones.
         repeats: Whether the second replay equals the first; None without a second.
@@ -503,11 +488,7 @@ class ComparedReplay:
     def run(self) -> ReplayComparison:
         """Replay and compare; replay a second time if a difference may be excused.
 
-        Raises:
-            Interrupted: ``stopping`` was set.
-            ReplayDiedError: A process died unexpectedly.
-            ExecutionError: A process could not be started.
-            CheckpointError: A replay's checkpoint cannot be read.
+        Raises the errors of `run_again`, and CheckpointError if a checkpoint cannot be read.
         """
         replayed = self._run(self.first)
         seen = {

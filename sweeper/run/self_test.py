@@ -25,9 +25,7 @@ PROGRAM = (sys.executable, "-P", "-m", "sweeper", "check", "sweeper.api.self_tes
 def prove_environment(notice: Callable[[str], None], *, accept: bool = False) -> None:
     """Run the self-test under unknown versions of Keras and TensorFlow, unless a result is kept.
 
-    Args:
-        notice: Receives a line before the test, and one with its result.
-        accept: Go on with a notice although something differs.
+    With ``accept``, a difference is only noticed.
 
     Raises:
         ExactnessError: A resumed training differs under these versions; each difference is named.

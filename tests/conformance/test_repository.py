@@ -925,11 +925,12 @@ def test_verdicts_are_added_and_the_latest_is_shown(digits):
     assert digits.trial("digits", 0).verification is None
     digits.record_fingerprint(token, {"threads": [1, 1]})
     assert digits.fingerprints("digits") == {0: ((1, {"threads": [1, 1]}),)}
-    digits.record_verdict("digits", 0, "replay", "holds", {"message": "equal"})
+    holds = {"mode": "replay", "verdict": "holds", "message": "equal"}
+    digits.record_verdict("digits", 0, holds)
     first = digits.trial("digits", 0).verification
-    digits.record_verdict(
-        "digits", 0, "interrupt", "differs", {"message": "no"}, epoch=2, step=9, variable="kernel"
-    )
+    at = {"epoch": 2, "step": 9, "variable": "kernel"}
+    differs = {"mode": "interrupt", "verdict": "differs", "message": "no", **at}
+    digits.record_verdict("digits", 0, differs)
     second = digits.trial("digits", 0).verification
     assert (first.mode, first.verdict, first.epoch) == ("replay", "holds", None)
     assert (second.epoch, second.step, second.variable) == (2, 9, "kernel")
@@ -946,7 +947,7 @@ def test_verdicts_are_added_and_the_latest_is_shown(digits):
         "message": "no",
     }
     with pytest.raises(UnknownStudyError, match="no trial 7"):
-        digits.record_verdict("digits", 7, "replay", "holds", {})
+        digits.record_verdict("digits", 7, holds)
 
 
 def test_a_choice_that_a_parameter_does_not_have_is_an_error_that_names_it(digits):
