@@ -228,13 +228,12 @@ class Evaluator:
                 direction=self._objective.direction,
             )
         )
-        asked = self.repository.distributions(study)
         trials = {trial.number: trial for trial in self.repository.trials(study)}
         work = [
             functools.partial(
                 self._evaluate,
                 number,
-                Answers(trials[number].params, asked.get(number, {}), "evaluation"),
+                Answers(trials[number].params, trials[number].distributions, "evaluation"),
                 settings,
                 launcher,
             )
@@ -329,7 +328,7 @@ class Evaluator:
                     assignment_of(settings, paths, number, 1),
                     order=Evaluation(candidates, self._request.data),
                 ),
-                lambda question: answers.to(question.name, question.distribution),
+                lambda question: answers(question.name, question.distribution),
                 functools.partial(self._receive, number),
                 stopping=self._stopping,
                 when_stopped=STOPPED,

@@ -90,22 +90,3 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         raise CorruptCheckpointError(msg)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
         yield file
-
-
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
-
-
-def link_checkpoint(path: Path, target: Path) -> None:
-    """Make ``target`` a copy of the checkpoint ``path``, by hard links where possible.
-
-    Raises:
-        OSError: A file could not be linked or copied.
-    """
-    target.mkdir(parents=True)
-    for file in sorted(path.iterdir()):
-        try:
-            os.link(file, target / file.name)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            shutil.copyfile(file, target / file.name)

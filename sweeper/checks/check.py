@@ -6,7 +6,7 @@ in a fresh process. So state in the process is lost, and state in a file is chan
 between the two at a checkpoint before the kill is nondeterministic; what differs after it was lost.
 
 Each replay has its own fork server, so that they differ in addresses and orders of sets, as a run and its
-resume do. `sweeper.run.compared_replays` compares them, as `verify` and audits do. Where something differs
+resume do. `sweeper.run.replays` compares them, as `verify` and audits do. Where something differs
 after the kill, a third replay, killed in the same way, tells whether the trial repeats. No database is opened,
 and every file is below a temporary directory.
 
@@ -17,24 +17,22 @@ with a metric may keep fewer checkpoints.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from sweeper.checkpoint.operations import link_checkpoint
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import StudySettings
+from sweeper.definition.loading import split_target
 from sweeper.files.rules import TrialUses, in_a_check
 from sweeper.files.uses import set_aside, uses_from_json
-from sweeper.records.results import Params
-from sweeper.replay.findings import Difference, errors
+from sweeper.replay.comparison import Difference, errors
 from sweeper.replay.lines import line_of_argument
 from sweeper.replay.reports import (
-    Authored,
     CheckFinding,
     CheckReport,
     Estimate,
@@ -43,22 +41,24 @@ from sweeper.replay.reports import (
     StudyAuthors,
     ranked,
 )
-from sweeper.run.compared_replays import (
-    ComparedReplay,
-    Position,
-    Reference,
-    ReplayComparison,
-)
-from sweeper.run.launch.launchers import WarmServer, choose_launcher
+from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished, PrunedHere
-from sweeper.run.replays import Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
+from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.run.replays import (
+    Answer,
+    ComparedReplay,
+    Kill,
+    ReplayComparison,
+    ReplayDiedError,
+    Replayed,
+    ReplayOrder,
+    run_again,
+)
 from sweeper.search.sampling import SearchSession, open_search
-from sweeper.search.spaces import check_grid, grid_size
+from sweeper.search.spaces import check_grid
 from sweeper.search.spec import SamplerSpec, needs_definition, search_spec
-from sweeper.spec.space import CategoricalChoice, Distribution
-from sweeper.support.paths import RunPaths, scratch_directory
+from sweeper.support.paths import scratch_directory
 
 SHORT_EPOCHS = 3
 """Epochs of a shortened trial, enough to lose, and then to use, state that is used only at the end of an epoch."""
@@ -79,37 +79,16 @@ def kill_of(end: int, steps: int) -> Kill | None:
     return Kill(min(steps + steps // 2, end - 1), min(end, 2 * steps + 1))
 
 
-@dataclass
-class Drawn:
-    """Parameters of one of a study's first trials, drawn on request without a database.
+def _drawing(spec: SamplerSpec, number: int) -> Answer:
+    """Return a function that draws parameters of one of a study's first trials, without a database."""
 
-    Attributes:
-        spec: Sampler or grid of the study.
-        number: The trial's number; for a grid with fewer points, the last point is used.
-        values: The parameters that were requested.
-    """
+    @functools.cache
+    def session() -> SearchSession:
+        # No trial of a check may wait for another one's result.
+        window = None if spec.window is None else max(number + 1, spec.window)
+        return open_search(replace(spec, window=window, pruner=None), number)
 
-    spec: SamplerSpec
-    number: int
-    values: Params = field(default_factory=dict)
-    _session: SearchSession | None = None
-
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the value of ``name``.
-
-        Raises:
-            ParameterError: There is none.
-        """
-        if self._session is None:
-            number, spec = self.number, self.spec
-            if spec.grid is not None:
-                number = min(number, grid_size(spec.grid) - 1)
-            # No trial of a check may wait for another one's result.
-            window = None if spec.window is None else max(number + 1, spec.window)
-            self._session = open_search(replace(spec, window=window, pruner=None), number)
-        value = self._session.suggest(name, distribution)
-        self.values = {**self.values, name: value}
-        return value
+    return lambda name, distribution: session().suggest(name, distribution)
 
 
 def check_study(
@@ -126,125 +105,116 @@ def check_study(
         UsageError, DefinitionError: There is no such study, or it cannot be run.
         ExecutionError: A process could not be started.
     """
-    began = time.monotonic()
-    with scratch_directory("check") as directory, _servers(target) as opened:
-        report = _Check(opened, Path(directory), tell).report(workers)
-    return replace(report, seconds={"total": time.monotonic() - began})
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """A loaded study, with the launchers of two servers."""
-
-    settings: StudySettings
-    search: SamplerSpec
-    launchers: tuple[Launcher, Launcher]
-    cannot_fork: str
-    imported_by_trials: str
-    file: str | None
-
-
-@contextmanager
-def _servers(target: str) -> Iterator[_Opened]:
-    source = target_source(target)
+    began, source = time.monotonic(), target_source(target)
     with contextlib.ExitStack() as held:
-        servers = [WarmServer(source) for _ in range(2)]
-        for server in servers:
-            held.callback(server.close)
+        directory = Path(held.enter_context(scratch_directory("check")))
+        servers = [held.enter_context(contextlib.closing(WarmServer(source))) for _ in range(2)]
         loaded, _ = (server.loaded() for server in servers)
         settings = loaded.settings
         if settings.sampler == "grid":
             check_grid(settings.grid, settings.trials // settings.repeats)
-        definition: StudyDefinition | None = None
-        if needs_definition(settings):
-            definition = load_source(source)
-        launchers = [choose_launcher(server, loaded, "auto") for server in servers]
-        for launcher in launchers:
-            held.callback(launcher.close)
-        location = target.rpartition(":")[0] or target
-        files = (Path(each).resolve() for each in (target, location))
-        yield _Opened(
-            settings,
-            search_spec(settings, definition),
-            (launchers[0], launchers[1]),
-            loaded.cannot_fork,
-            loaded.imported_by_trials,
-            next((str(each) for each in files if each.is_file()), None),
+        launchers = [
+            held.enter_context(contextlib.closing(choose_launcher(server, loaded, "auto")))
+            for server in servers
+        ]
+        file = Path(split_target(target)[0]).resolve()
+        check = _Check(
+            loaded,
+            search_spec(settings, load_source(source) if needs_definition(settings) else None),
+            launchers,
+            str(file) if file.is_file() else "",
+            directory,
+            tell,
         )
+        report = check.report(workers)
+    return replace(report, seconds={"total": time.monotonic() - began})
 
 
+@dataclass
 class _Check:
-    def __init__(self, opened: _Opened, directory: Path, tell: Callable[[str], None]) -> None:
-        self._opened = opened
-        self._settings = opened.settings
-        self._short = replace(
-            opened.settings, epochs=min(SHORT_EPOCHS, opened.settings.epochs), budget=None
-        )
-        self._directory = directory
-        self._tell = tell
-        self._stopping = threading.Event()
-        self._kept: dict[Position, Path] = {}
-        self._created: set[str] = set()
-        self._findings: list[CheckFinding] = []
-        self._held: list[str] = []
+    """Check of a loaded study, with the launchers of two servers."""
+
+    loaded: Loaded
+    search: SamplerSpec
+    launchers: Sequence[Launcher]
+    file: str
+    directory: Path
+    tell: Callable[[str], None]
+    stopping: threading.Event = field(default_factory=threading.Event)
+    created: set[str] = field(default_factory=set)
+    findings: list[CheckFinding] = field(default_factory=list)
+
+    @property
+    def settings(self) -> StudySettings:
+        return self.loaded.settings
 
     def report(self, workers: int) -> CheckReport:
-        """Run both replays, and return the report.
-
-        Raises:
-            ExecutionError: A process could not be started.
-        """
-        self._look_at_settings()
-        self._tell("training the first trial for some short epochs")
-        trained = self._train(0, "first", seen=self._keep)
-        replayed = [trained]
+        """Run both replays, and return the report."""
+        if not self.settings.deterministic:
+            message = (
+                "deterministic=False: kernels may give different bits each time, so exactness is "
+                "not promised, and a resumed or repeated trial may end with another result"
+            )
+            self._find("warning", "settings", message, self._argument("deterministic"))
+        starts = {
+            "starts a new Python, which takes some seconds": self.loaded.cannot_fork,
+            "imports the study itself, which runs the top of the file": self.loaded.imported_by_trials,
+        }
+        for start, why in starts.items():
+            if why:
+                message = f"every trial {start}, because {why}"
+                self._find("note", "settings", message, self._argument("name"))
+        self.tell("training the first trial for some short epochs")
+        trained = self._train(0, "first")
+        replayed, held = [trained], []
         if not isinstance(trained.end, Failed) and trained.end is not None:
             self._look_at_files(trained)
-            self._held += self._promises(trained)
-            compared = self._resume(trained)
+            held += [
+                "a trial starts from scratch: its factories make its model, optimizer and callbacks",
+                "everything that training changes can be captured",
+            ]
+            names = [objective.name for objective in self.settings.objectives]
+            if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
+                objective = ", ".join(map(repr, names))
+                held.append(f"the objective {objective} is among the metrics of an epoch")
+            kill = kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
+            compared = self._resume(trained, kill)
             if compared is not None:
-                level: Level = "error" if self._settings.deterministic else "warning"
-                findings, held = judge(trained, compared, self._kill(trained), level)
-                self._findings += findings
-                self._held += held
+                level: Level = "error" if self.settings.deterministic else "warning"
+                findings, promises = judge(trained, compared, kill, level)
+                self.findings += findings
+                held += promises
                 replayed += [each for each in (compared.replayed, compared.again) if each]
         return CheckReport(
-            study=self._settings.name,
-            findings=ranked(self._findings),
-            held=tuple(self._held),
+            study=self.settings.name,
+            findings=tuple(ranked(dict.fromkeys(self.findings))),
+            held=tuple(held),
             metrics=tuple(
                 dict.fromkeys(n for epoch in trained.epochs.values() for n in epoch.metrics)
             ),
-            estimate=estimate(self._settings, trained, workers=workers),
+            estimate=estimate(self.settings, trained, workers=workers),
             steps=sum(getattr(each.end, "step", 0) for each in replayed),
         )
 
     def _find(self, level: Level, check: str, message: str, line: Line | None) -> None:
-        self._findings.append(CheckFinding(level, check, message, line))
+        self.findings.append(CheckFinding(level, check, message, line))
 
     def _order(self, number: int) -> ReplayOrder:
         """Return the order of a shortened trial."""
+        settings = self.settings
         return ReplayOrder(
-            settings=self._short,
-            number=self._settings.repeating.number(number, 0),
-            answers=Drawn(self._opened.search, number),
+            settings=replace(settings, epochs=min(SHORT_EPOCHS, settings.epochs), budget=None),
+            number=settings.repeating.number(number, 0),
+            answer=_drawing(self.search, number),
             checkpoints=None,
             short=True,
-            when_stopped="the check was stopped",
         )
 
-    def _train(
-        self,
-        number: int,
-        directory: str,
-        *,
-        seen: Callable[[CheckpointCommitted], None] = lambda _: None,
-    ) -> Replayed:
+    def _train(self, number: int, directory: str) -> Replayed:
         """Train a shortened trial; report its error and its warnings."""
-        order = replace(self._order(number), seen=seen)
-        launchers, below = self._opened.launchers, self._directory / directory
+        order, below = self._order(number), self.directory / directory
         try:
-            replayed = run_again(order, launchers[:1], below, lambda _: None, self._stopping)
+            replayed = run_again(order, self.launchers[:1], below, lambda _: None, self.stopping)
         except ReplayDiedError as died:
             replayed = died.replayed
             if not isinstance(replayed.end, Failed):
@@ -252,21 +222,21 @@ class _Check:
                 message = f"the process of trial {number} {died.how} {what}"
                 self._find("error", "build", message, self._argument("model"))
         if isinstance(replayed.end, Failed):
-            self._findings.append(finding_of_failure(replayed.end, self._argument))
+            self.findings.append(finding_of_failure(replayed.end, self._argument))
         for message in replayed.warnings[False]:
             self._find("warning", "independence", message, self._argument("model"))
         for message in replayed.warnings[True]:
             self._find("note", "capture", message, None)
-        self._set_aside(replayed, directory)
-        return replayed
-
-    def _set_aside(self, replayed: Replayed, directory: str) -> None:
-        """Set aside what a replay created, so that the next one begins as the first one did."""
         # A killed process reports nothing, so what earlier ones created is looked for, too.
-        self._created |= {
+        self.created |= {
             use.path for use in uses_from_json(replayed.files) if use.wrote and not use.existed
         }
-        set_aside(self._created, self._directory / "aside" / directory)
+        self._set_aside()
+        return replayed
+
+    def _set_aside(self) -> None:
+        """Set aside what replays created, so that the next one begins as the first one did."""
+        set_aside(self.created, Path(tempfile.mkdtemp(dir=self.directory)))
 
     def _look_at_files(self, first: Replayed) -> None:
         """Compare what trial 0 wrote outside of its directory with what other trials write there.
@@ -278,9 +248,9 @@ class _Check:
         if not any(use.wrote for use in uses):
             return
         ours = TrialUses("trial 0", uses)
-        trials = self._settings.trials // self._settings.repeats
+        trials = self.settings.trials // self.settings.repeats
         for number in range(1, min(_COMPARED, trials - 1) + 1):
-            self._tell(f"training trial {number} without the files that trial 0 wrote")
+            self.tell(f"training trial {number} without the files that trial 0 wrote")
             other = self._train(number, f"files-{number}")
             theirs = TrialUses(f"trial {number}", uses_from_json(other.files))
             found = list(in_a_check(ours, theirs))
@@ -289,42 +259,27 @@ class _Check:
             if any(each.level == "error" for each in found):
                 return
 
-    def _keep(self, committed: CheckpointCommitted) -> None:
-        """Keep a checkpoint of the first replay for the comparison."""
-        path = self._directory / "kept" / str(len(self._kept)) / Path(committed.path).name
-        link_checkpoint(Path(committed.path), path)
-        self._kept[committed.step, committed.epoch] = path
-
-    def _kill(self, trained: Replayed) -> Kill | None:
-        return kill_of(getattr(trained.end, "step", 0), trained.steps_per_epoch)
-
-    def _resume(self, trained: Replayed) -> ReplayComparison | None:
+    def _resume(self, trained: Replayed, kill: Kill | None) -> ReplayComparison | None:
         """Run the replay that is killed and resumed; None if it could not be compared."""
-        kill = self._kill(trained)
-        self._tell(
+        self.tell(
             "training it again"
             if kill is None
             else f"training it again, killed after step {kill.after} and resumed"
         )
-        order = replace(
-            self._order(0), checkpoints=tuple(self._kept), kills=() if kill is None else (kill,)
-        )
-        runs = []
 
-        def prepare(directory: Path) -> ReplayOrder:
-            self._set_aside(Replayed(), f"before-{directory.name}")
-            runs.append(directory)
-            return replace(order, answers=Drawn(self._opened.search, 0))
+        def prepare(_directory: Path) -> ReplayOrder:
+            self._set_aside()
+            return replace(self._order(0), checkpoints=tuple(trained.checkpoints), kill=kill)
 
-        files = RunPaths(self._directory / "first", self._short.name).trial_files(order.number)
         replay = ComparedReplay(
             prepare=prepare,
-            directory=self._directory / "resumed",
-            references={at: Reference(path, str(files)) for at, path in self._kept.items()},
-            launchers=self._opened.launchers[::-1],
-            stopping=self._stopping,
-            objectives=[objective.name for objective in self._settings.objectives],
-            epochs={epoch: record.metrics for epoch, record in trained.epochs.items()},
+            directory=self.directory / "resumed",
+            references={at: Path(each.path) for at, each in trained.checkpoints.items()},
+            files=trained.directory,
+            launchers=self.launchers[::-1],
+            stopping=self.stopping,
+            objectives=[objective.name for objective in self.settings.objectives],
+            epochs=trained.metrics,
         )
         try:
             compared = replay.run()
@@ -336,88 +291,42 @@ class _Check:
             self._find("error", "resume", message, self._argument("model"))
             return None
         finally:
-            self._set_aside(Replayed(), f"after-{len(runs)}")
+            self._set_aside()
         failed = compared.replayed.end
         if isinstance(failed, Failed):
-            what = "resumed" if len(compared.replayed.processes) > 1 else "trained again"
+            what = "resumed" if compared.replayed.processes > 1 else "trained again"
             message = f"the trial that was {what} failed: {failed.error}"
             self._find("error", "resume", message, failed.line or self._argument("model"))
             return None
         return compared
 
-    def _promises(self, trained: Replayed) -> Iterator[str]:
-        """Yield what a trained trial shows."""
-        yield "a trial starts from scratch: its factories make its model, optimizer and callbacks"
-        yield "everything that training changes can be captured"
-        names = [objective.name for objective in self._settings.objectives]
-        if any(set(names) <= set(epoch.metrics) for epoch in trained.epochs.values()):
-            yield f"the objective {', '.join(map(repr, names))} is among the metrics of an epoch"
-
-    def _look_at_settings(self) -> None:
-        if not self._settings.deterministic:
-            self._find(
-                "warning",
-                "settings",
-                "deterministic=False: kernels may give different bits each time, so exactness is "
-                "not promised, and a resumed or repeated trial may end with another result",
-                self._argument("deterministic"),
-            )
-        if self._opened.cannot_fork:
-            self._find(
-                "note",
-                "settings",
-                "every trial starts a new Python, which takes some seconds, because "
-                f"{self._opened.cannot_fork}",
-                self._argument("name"),
-            )
-        elif self._opened.imported_by_trials:
-            self._find(
-                "note",
-                "settings",
-                "every trial imports the study in its own process, because "
-                f"{self._opened.imported_by_trials}; the code at the top of the file runs again "
-                "for each trial",
-                self._argument("name"),
-            )
-
     def _argument(self, argument: str) -> Line | None:
-        if self._opened.file is None:
-            return None
-        return line_of_argument(self._opened.file, self._settings.name, argument)
+        return line_of_argument(self.file, self.settings.name, argument)
 
 
 def estimate(settings: StudySettings, trained: Replayed, *, workers: int) -> Estimate | None:
-    """Return estimates of the study's time and disk; None if no epoch ended.
-
-    Args:
-        settings: The study's settings.
-        trained: Report of a shortened trial.
-        workers: Trials side by side.
-    """
-    process, lengths = trained.processes[0], trained.lengths
-    if not process.epoch_seconds or process.started_after is None or lengths is None:
+    """Return estimates of the study's time and disk, from a shortened trial; None if no epoch ended."""
+    lengths, starts = trained.lengths, trained.started_after
+    if not trained.epoch_seconds or starts is None or lengths is None:
         return None
     # TensorFlow traces the steps of the first epoch.
-    seconds = process.epoch_seconds[1:] or process.epoch_seconds
+    seconds = trained.epoch_seconds[1:] or trained.epoch_seconds
     epoch = trial = study = None
     if lengths.steps is not None:
-        times = max(1.0, lengths.steps / max(1, trained.steps_per_epoch))
-        if lengths.validation_steps:
-            times = max(times, lengths.validation_batches / lengths.validation_steps)
-        epoch = times * sum(seconds) / len(seconds)
-        trial = process.started_after + settings.epochs * epoch
+        epoch = lengths.times * sum(seconds) / len(seconds)
+        trial = starts + settings.epochs * epoch
         study = trial * math.ceil(settings.trials / workers)
     kept = checkpoints_kept(settings, lengths.steps, trial)
     return Estimate(
         steps_per_epoch=lengths.steps,
         epoch_seconds=epoch,
-        startup_seconds=process.started_after,
+        startup_seconds=starts,
         trial_seconds=trial,
         study_seconds=study,
         workers=workers,
-        checkpoint_bytes=process.bytes,
+        checkpoint_bytes=trained.bytes,
         checkpoints_kept=kept,
-        disk_bytes=process.bytes * kept * settings.trials,
+        disk_bytes=trained.bytes * kept * settings.trials,
     )
 
 
@@ -425,36 +334,20 @@ def checkpoints_kept(
     settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
 ) -> int:
     """Return the maximum number of checkpoints that a finished trial keeps."""
-    taken = _taken(settings, steps_per_epoch, trial_seconds)
-    keep: Mapping[str, Any] = settings.keep
-    if keep.get("when") is not None:
-        wanted: float = math.inf
-    else:
-        wanted = keep.get("last", 1) + keep.get("best", 0)
-        if keep.get("every_epochs") is not None:
-            wanted += settings.epochs // keep["every_epochs"]
-        if keep.get("every_hours") is not None:
-            wanted += (trial_seconds or 0.0) // (3600 * keep["every_hours"])
+    epochs, seconds = settings.epochs, trial_seconds or 0.0
+    every, keep = settings.checkpoint_every, settings.keep
+    taken = math.inf if every == "auto" else epochs
+    if isinstance(every, Mapping):
+        lengths = {"epochs": epochs, "steps": epochs * (steps_per_epoch or 0), "seconds": seconds}
+        intervals = {unit: each for unit in lengths if (each := every.get(unit))}
+        taken = 1 + sum(math.ceil(lengths[unit] / each) for unit, each in intervals.items())
+    wanted = math.inf
+    if keep.get("when") is None:
+        by_epochs = epochs // (keep.get("every_epochs") or math.inf)
+        by_hours = seconds // (3600 * (keep.get("every_hours") or math.inf))
+        wanted = keep.get("last", 1) + keep.get("best", 0) + by_epochs + by_hours
     most = min(wanted, taken, keep.get("at_most") or math.inf)
     return 1 if math.isinf(most) else max(1, int(most))
-
-
-def _taken(
-    settings: StudySettings, steps_per_epoch: int | None, trial_seconds: float | None
-) -> float:
-    every = settings.checkpoint_every
-    if every == "epoch":
-        return settings.epochs
-    if not isinstance(every, Mapping):
-        return math.inf
-    counts = [1.0]
-    if every.get("epochs") is not None:
-        counts.append(math.ceil(settings.epochs / every["epochs"]))
-    if every.get("steps") is not None and steps_per_epoch is not None:
-        counts.append(math.ceil(settings.epochs * steps_per_epoch / every["steps"]))
-    if every.get("seconds") is not None and trial_seconds is not None:
-        counts.append(math.ceil(trial_seconds / every["seconds"]))
-    return sum(counts)
 
 
 _SHOWN = 3
@@ -494,52 +387,62 @@ def judge(
 ) -> tuple[list[CheckFinding], list[str]]:
     """Return findings on whether a trial repeats and survives a kill, and the promises that hold.
 
-    Args:
-        trained: The first replay.
-        compared: Comparison of the first replay with the second.
-        kill: Kill of the second replay; None if it was not killed.
-        level: Level of a difference: ``"error"`` if the study promises exactness.
+    ``compared`` is the comparison of the first replay with the second, and ``level`` that of a difference.
     """
     authors = trained.authors
     if authors is None:
         msg = "the first replay did not build its trial"
         raise ValueError(msg)
-    notes = list(_measured(compared, authors))
-    by_step = {
-        step: found
-        for (step, _), seen in sorted(compared.checkpoints.items())
-        if (found := errors(seen.differences))
-    }
-    ours, theirs = _end(trained), _end(compared.replayed)
-    if not by_step and ours != theirs:
-        how = f"{ours} undisturbed, {theirs} resumed"
-        by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
-    first = min(by_step, default=0)
+    measured = {each.name: each for each in compared.differences if each.level == "note"}
+    notes = [
+        CheckFinding(
+            "note",
+            "determinism",
+            f"{each.name} differs between two runs of the same trial ({each.how}); no result "
+            "depends on it",
+            _line([each], authors),
+        )
+        for each in measured.values()
+    ]
+
+    def found(check: str, message: str, line: Line | None) -> tuple[list[CheckFinding], list[str]]:
+        return [*notes, CheckFinding(level, check, message, line)], []
+
     if trained.weights != compared.replayed.weights:
         message = (
             f"the model factory {authors.model.name} returned different initial weights in a "
             f"second run of the same trial with the same seed; {_AGAIN}"
         )
-        return [*notes, CheckFinding(level, "seeds", message, authors.model.line)], []
-    if by_step and (kill is None or first <= kill.checkpoint or compared.repeats is False):
-        message = (
-            "the trial is nondeterministic: in a second run of it, these differ at step "
-            f"{first}: {_shown(by_step[first])}; look in {_suspects(authors)}; {_AGAIN}"
-        )
-        return [
-            *notes,
-            CheckFinding(level, "determinism", message, _line(by_step[first], authors)),
-        ], []
-    if kill is not None and by_step:
+        return found("seeds", message, authors.model.line)
+    by_step = {
+        step: differing
+        for (step, _), seen in sorted(compared.checkpoints.items())
+        if (differing := errors(seen.differences))
+    }
+    ours, theirs = _end(trained), _end(compared.replayed)
+    if not by_step and ours != theirs:
+        how = f"{ours} undisturbed, {theirs} resumed"
+        by_step = {ours[0]: [Difference("position", "end", "the end", how, "error", False)]}
+    if by_step:
+        first = min(by_step)
+        line, rest = _line(by_step[first], authors), len(by_step[first]) - _SHOWN
+        shown = "; ".join(map(str, by_step[first][:_SHOWN]))
+        shown += f" (and {rest} more)" if rest > 0 else ""
+        suspects = ", ".join(authors.users or (str(authors.data), str(authors.model)))
+        if kill is None or first <= kill.checkpoint or compared.repeats is False:
+            message = (
+                "the trial is nondeterministic: in a second run of it, these differ at step "
+                f"{first}: {shown}; look in {suspects}; {_AGAIN}"
+            )
+            return found("determinism", message, line)
         message = (
             f"killed after step {kill.after} and resumed at step {kill.checkpoint}, the trial "
-            f"differs from the same trial without the kill: at step {first} these differ: "
-            f"{_shown(by_step[first])}. Some state that training changes is not in checkpoints "
-            "(in a module variable, the environment, a file, an object of a library); look in "
-            f"{_suspects(authors)}; keep it in the callback or model, or register it with "
-            "Trial.track"
+            f"differs from the same trial without the kill: at step {first} these differ: {shown}. "
+            "Some state that training changes is not in checkpoints (in a module variable, the "
+            f"environment, a file, an object of a library); look in {suspects}; keep it in the "
+            "callback or model, or register it with Trial.track"
         )
-        return [*notes, CheckFinding(level, "resume", message, _line(by_step[first], authors))], []
+        return found("resume", message, line)
     end = ours[0]
     held = [
         "the same seed gives the same initial weights in two processes",
@@ -562,37 +465,11 @@ def _end(replayed: Replayed) -> tuple[int, str, str]:
     return end.step, repr(end.value), end.digest
 
 
-def _measured(compared: ReplayComparison, authors: StudyAuthors) -> Iterator[CheckFinding]:
-    """Yield a note for each value that differs between two equal runs."""
-    noted = {each.name: each for each in compared.differences if each.level == "note"}
-    for each in noted.values():
-        message = (
-            f"{each.name} differs between two runs of the same trial ({each.how}); no result "
-            "depends on it"
-        )
-        yield CheckFinding("note", "determinism", message, _line([each], authors))
-
-
-def _shown(found: Sequence[Difference]) -> str:
-    more = f" (and {len(found) - _SHOWN} more)" if len(found) > _SHOWN else ""
-    return f"{'; '.join(map(str, found[:_SHOWN]))}{more}"
-
-
-def _suspects(authors: StudyAuthors) -> str:
-    """Return the user's callbacks with their lines; the factories if there are none."""
-    return ", ".join(authors.users or (str(authors.data), str(authors.model)))
-
-
 def _line(found: Sequence[Difference], authors: StudyAuthors) -> Line | None:
     """Return the line of the user's callback in which the first difference is, or of a likely one."""
+    own = [callback for callback in authors.callbacks if callback.line is not None]
     for each in found:
-        owner = _owner(each, authors)
-        if owner is not None and owner.line is not None:
-            return owner.line
-    own = (callback.line for callback in authors.callbacks if callback.line is not None)
-    return next(own, authors.model.line)
-
-
-def _owner(difference: Difference, authors: StudyAuthors) -> Authored | None:
-    owners = [c for c in authors.callbacks if difference.name.startswith(f"callback {c.name}")]
-    return max(owners, key=lambda callback: len(callback.name), default=None)
+        named = [c for c in own if each.name.startswith(f"callback {c.name}")]
+        if named:
+            return max(named, key=lambda callback: len(callback.name)).line
+    return own[0].line if own else authors.model.line

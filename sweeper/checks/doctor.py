@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from sweeper.db.faults import parse_url
-from sweeper.records.diagnoses import Diagnosis, Diagnostic
+from sweeper.records.diagnoses import Diagnosis, Diagnostic, Level
 from sweeper.spec.settings import Settings
 from sweeper.support.installation import DISTRIBUTION, VERSION, install_command
 from sweeper.support.versions import TESTED, Environment, kept_result
@@ -47,11 +48,9 @@ print("sweeper:" + json.dumps({
 }))
 """
 
-Asked = Callable[[], Mapping[str, Any]]
-"""Function that runs TensorFlow, and returns ``devices`` and ``repeats``, or ``error``."""
-
 
 def _ask() -> Mapping[str, Any]:
+    """Run TensorFlow in another process; return ``devices`` and ``repeats``, or ``error``."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE],
@@ -70,13 +69,9 @@ def _ask() -> Mapping[str, Any]:
     return answer
 
 
-def tensorflow_findings(ask: Asked | None = None) -> Iterator[Diagnostic]:
-    """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit.
-
-    Args:
-        ask: Runs TensorFlow; by default in a separate process.
-    """
-    said = (ask or _ask)()
+def tensorflow_findings() -> Iterator[Diagnostic]:
+    """Check that TensorFlow runs, which devices it has, and that a gradient repeats bit for bit."""
+    said = _ask()
     if "error" in said:
         yield Diagnostic(
             "machine",
@@ -97,27 +92,18 @@ def tensorflow_findings(ask: Asked | None = None) -> Iterator[Diagnostic]:
         "a CPU, and GPUs if there are any (--gpus all binds slots to them)",
         "" if gpus else "if there should be a GPU, look at the output of nvidia-smi",
     )
-    repeats = said["repeats"]
-    yield Diagnostic(
-        "machine",
-        "deterministic kernels",
-        "ok" if repeats else "unpromised",
-        "a convolution's gradient is the same bits twice"
-        if repeats
-        else "it differs between two runs",
-        "the same bits in each run, which an exact resume needs",
-        ""
-        if repeats
-        else (
+    level: Level = "ok"
+    seen, advice = "a convolution's gradient is the same bits twice", ""
+    if not said["repeats"]:
+        level, seen = "unpromised", "it differs between two runs"
+        advice = (
             "try another version of TensorFlow or of the driver; otherwise set deterministic=False"
-        ),
-    )
+        )
+    expected = "the same bits in each run, which an exact resume needs"
+    yield Diagnostic("machine", "deterministic kernels", level, seen, expected, advice)
 
 
-_LEAST_PYTHON = (3, 11)
-
-Installed = Callable[[str], str | None]
-"""The version of an installed package; None where it is not installed."""
+_EXTRA = re.compile(r'extra == "([^"]+)"')
 
 
 def installed_version(package: str) -> str | None:
@@ -128,42 +114,40 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def package_findings(installed: Installed = installed_version) -> Iterator[Diagnostic]:
-    """Check the versions of Python, sweeper, its requirements, and installed packages of its extras.
-
-    Args:
-        installed: Returns the version of a package.
-    """
-    python = platform.python_version()
-    least = ".".join(map(str, _LEAST_PYTHON))
-    yield Diagnostic(
-        "packages",
-        "Python",
-        "ok" if sys.version_info >= _LEAST_PYTHON else "broken",
-        f"{python} ({sys.executable})",
-        f"{least} or newer",
-        "" if sys.version_info >= _LEAST_PYTHON else "make an environment with a newer Python",
-    )
+def package_findings() -> Iterator[Diagnostic]:
+    """Check the versions of Python, sweeper, its requirements, and installed packages of its extras."""
+    python = f"{platform.python_version()} ({sys.executable})"
+    yield Diagnostic("packages", "Python", "ok", python, "3.11 or newer")
     yield Diagnostic("packages", "sweeper", "ok", VERSION, "any version")
     yield _exact_versions(Environment.current())
     try:
         texts = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        texts = []
-    required = [Requirement(text) for text in texts]
-    if not required:
-        yield Diagnostic(
-            "packages",
-            "requirements",
-            "note",
-            f"{DISTRIBUTION} is not installed, but imported from a checkout",
-            "an installed package, whose metadata name the versions that it needs",
-            install_command(),
-        )
-    for requirement in required:
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield _requirement(requirement, installed)
-    yield from _misfits_of_extras(required, installed)
+        texts = []  # imported from a checkout
+    for requirement in map(Requirement, texts):
+        marker, found = requirement.marker, installed_version(requirement.name)
+        extra = _EXTRA.search(str(marker or ""))
+        if marker is not None and not marker.evaluate({"extra": extra[1] if extra else ""}):
+            continue
+        fits = found is not None and Version(found) in requirement.specifier
+        if extra is None:
+            yield Diagnostic(
+                "packages",
+                requirement.name,
+                "ok" if fits else "broken",
+                found or "not installed",
+                str(requirement.specifier) or "any version",
+                "" if fits else install_command("", f"{requirement.name}{requirement.specifier}"),
+            )
+        elif found is not None and not fits:
+            yield Diagnostic(
+                "packages",
+                f"[{extra[1]}] {requirement.name}",
+                "note",
+                found,
+                f"{requirement.specifier}; only needed if you use it",
+                install_command(extra[1]),
+            )
 
 
 def _exact_versions(environment: Environment) -> Diagnostic:
@@ -171,54 +155,19 @@ def _exact_versions(environment: Environment) -> Diagnostic:
     tested = ", ".join(" with ".join(pair) for pair in sorted(TESTED))
     expected = f"tested minor releases of Keras with TensorFlow ({tested}), or a passed self-test"
     result = None if environment.tested else kept_result(environment)
-    if environment.tested or (result is not None and result.passed):
-        how = "tested" if environment.tested else "its self-test passed"
-        seen = f"{environment.described}: {how}"
-        return Diagnostic("packages", "exactness", "ok", seen, expected)
-    if result is None:
-        seen, do = (
-            f"{environment.described}: not tested",
-            "the next run tests them, in some seconds",
-        )
-        return Diagnostic("packages", "exactness", "note", seen, expected, do)
-    seen = f"{environment.described}: the self-test failed: {'; '.join(result.differences)}"
-    return Diagnostic(
-        "packages", "exactness", "unpromised", seen, expected, "install tested versions"
-    )
-
-
-def _requirement(requirement: Requirement, installed: Installed) -> Diagnostic:
-    found = installed(requirement.name)
-    fits = found is not None and Version(found) in requirement.specifier
-    return Diagnostic(
-        "packages",
-        requirement.name,
-        "ok" if fits else "broken",
-        found or "not installed",
-        str(requirement.specifier) or "any version",
-        "" if fits else install_command("", f"{requirement.name}{requirement.specifier}"),
-    )
-
-
-def _misfits_of_extras(
-    required: Sequence[Requirement], installed: Installed
-) -> Iterator[Diagnostic]:
-    """Yield a note for each package of an extra that is installed in a version that does not fit."""
-    names = metadata.metadata(DISTRIBUTION).get_all("Provides-Extra") if required else None
-    for extra in names or ():
-        for each in required:
-            marker, found = each.marker, installed(each.name)
-            if found is None or marker is None or marker.evaluate({"extra": ""}):
-                continue
-            if marker.evaluate({"extra": extra}) and Version(found) not in each.specifier:
-                yield Diagnostic(
-                    "packages",
-                    f"[{extra}] {each.name}",
-                    "note",
-                    found,
-                    f"{each.specifier}; only needed if you use it",
-                    install_command(extra),
-                )
+    level: Level = "ok"
+    if environment.tested:
+        seen, advice = "tested", ""
+    elif result is None:
+        level, seen = "note", "not tested"
+        advice = "the next run tests them, in some seconds"
+    elif result.passed:
+        seen, advice = "its self-test passed", ""
+    else:
+        level, seen = "unpromised", f"the self-test failed: {'; '.join(result.differences)}"
+        advice = "install tested versions"
+    seen = f"{environment.described}: {seen}"
+    return Diagnostic("packages", "exactness", level, seen, expected, advice)
 
 
 _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "afs", "beegfs")
@@ -226,14 +175,7 @@ _NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "lustre", "glusterfs", "af
 
 
 def disk_finding(storage: str) -> Diagnostic:
-    """Check that a SQLite database is not on a network's disk; the file need not exist.
-
-    Args:
-        storage: The database's URL.
-
-    Raises:
-        DatabaseUnavailableError: It is no URL of a database.
-    """
+    """Check that the SQLite database of a URL is not on a network's disk; the file need not exist."""
     url = parse_url(storage)
     if url.get_backend_name() != "sqlite":
         seen, expected = "PostgreSQL keeps the studies", "a server, or a file on a local disk"

@@ -19,30 +19,20 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from sweeper.cli.options import (
-    READING,
-    Flags,
-    StudyName,
-    expanded,
-    flag,
-    option,
-)
-from sweeper.cli.output import (
-    print_csv,
-    print_json,
-    print_table,
-    say_beginning,
-)
+from sweeper.cli.options import READING, Flags, StudyName, expanded, flag, option
+from sweeper.cli.output import json_text, print_csv, print_json, print_table, say_beginning
 from sweeper.errors import Interrupted, SweeperError, UsageError
-from sweeper.records.printing import finite_json
 
 if TYPE_CHECKING:
-    from sweeper.api.evaluating import StudyEvaluation
     from sweeper.checks.verify_findings import StudyVerification, TrialVerification
-    from sweeper.spec.settings import Settings
 
 DOES_NOT_HOLD = 4
-"""The exit code where a promise does not hold."""
+"""Exit code if a promise does not hold."""
+
+_NOT_ALL = 3
+"""Exit code if some checkpoints could not be evaluated."""
+
+_SHOWN_FINDINGS = 12
 
 
 @expanded("workers as_json")
@@ -64,7 +54,11 @@ def check(
 
     settings = flags.settings()
     try:
-        report = check_study(source, workers=settings.workers, tell=_tell)
+        report = check_study(
+            source,
+            workers=settings.workers,
+            tell=lambda doing: typer.echo(f"{doing} ...", err=True),
+        )
     except KeyboardInterrupt:
         msg = "the check was stopped; its trials and files were deleted"
         raise Interrupted(msg) from None
@@ -78,11 +72,6 @@ def check(
         print_table(check_page(report, commands))
     if not report.holds:
         raise typer.Exit(1 if report.lacks_packages else DOES_NOT_HOLD)
-
-
-def _tell(doing: str) -> None:
-    """Print progress to standard error."""
-    typer.echo(f"{doing} ...", err=True)
 
 
 @expanded("as_json storage runs_dir")
@@ -103,10 +92,6 @@ def doctor(
         print_table(diagnosis_page(diagnosis))
     if diagnosis.exit_code:
         raise typer.Exit(diagnosis.exit_code)
-
-
-NOT_ALL = 3
-"""The exit code where some checkpoints could not be evaluated."""
 
 
 @expanded(f"workers quiet verbose {READING}")
@@ -182,24 +167,14 @@ def evaluate(
         from sweeper.views.verb_tables import ranking_table
 
         print_table(ranking_table(shown, found.ranked_by))
-    typer.echo(_export(found, settings), err=flags.as_json or flags.as_csv)
-    if found.not_evaluated:
-        raise typer.Exit(NOT_ALL)
-
-
-def _export(found: "StudyEvaluation", settings: "Settings") -> str:
-    """Return the command that exports the best model."""
     best = found.records[0]
-    output = f"{found.study}-{best.trial}-{best.step}.keras"
     words = ["--trial", str(best.trial), "--at", str(best.step), "--format", "keras"]
-    command = settings.command("export", found.study, *words, "--output", output)
-    return f"the best is trial {best.trial} at step {best.step}; its model: {command}"
-
-
-BROKEN_PROMISE = 4
-"""The exit code where a promise does not hold."""
-
-_SHOWN_FINDINGS = 12
+    output = f"{study}-{best.trial}-{best.step}.keras"
+    command = settings.command("export", study, *words, "--output", output)
+    said = f"the best is trial {best.trial} at step {best.step}; its model: {command}"
+    typer.echo(said, err=flags.as_json or flags.as_csv)
+    if found.not_evaluated:
+        raise typer.Exit(_NOT_ALL)
 
 
 @expanded("workers quiet verbose as_json storage runs_dir")
@@ -239,6 +214,7 @@ def verify(
     if interrupt:
         typer.echo(f"replays are killed at steps drawn from --seed {kill_seed}", err=True)
     from sweeper.checks.verify import VerifyRequest, verify_study
+    from sweeper.run.options import WorkerOptions
     from sweeper.views.terminal.live import progress_listener
 
     with progress_listener(sys.stderr, flags.verbosity) as progress:
@@ -248,37 +224,27 @@ def verify(
                 which="all" if all_trials else which,
                 interrupt=interrupt,
                 seed=kill_seed,
-                workers=settings.workers,
-                isolation=settings.isolation,
-                storage=settings.storage,
-                runs_dir=settings.runs_dir,
+                options=WorkerOptions.resolved(settings, slots=settings.workers),
                 listener=progress,
             )
         )
     if report is not None:
-        _write(report, found)
+        try:
+            report.write_text(f"{json_text(found.to_json())}\n", encoding="utf-8")
+        except OSError as error:
+            msg = f"the report cannot be written to {report}: {error.strerror or error}"
+            raise SweeperError(msg) from None
     if flags.as_json:
         print_json(found.to_json())
     else:
         for line in _lines(found):
             typer.echo(line)
     if not found.holds:
-        raise typer.Exit(BROKEN_PROMISE)
-
-
-def _write(path: Path, found: "StudyVerification") -> None:
-    import json
-
-    text = json.dumps(finite_json(found.to_json()), allow_nan=False, ensure_ascii=False, indent=2)
-    try:
-        path.write_text(f"{text}\n", encoding="utf-8")
-    except OSError as error:
-        msg = f"the report cannot be written to {path}: {error.strerror or error}"
-        raise SweeperError(msg) from None
+        raise typer.Exit(DOES_NOT_HOLD)
 
 
 def _lines(found: "StudyVerification") -> list[str]:
-    """Format the verdicts for people: one line for each trial, then its differences and their likely causes."""
+    """Format the verdicts for people: a line for each trial, then its differences and their likely causes."""
     lines = [line for trial in found.trials for line in _trial_lines(trial)]
     lines += [f"trial {each.number} skipped: it {each.reason}" for each in found.passed_over]
     good = sum(trial.verdict != "differs" for trial in found.trials)

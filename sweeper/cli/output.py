@@ -24,9 +24,14 @@ def say_beginning(study: str) -> None:
     typer.echo(f"importing TensorFlow and {shown_text(study)} ...", err=True)
 
 
+def json_text(value: Any) -> str:
+    """Return one JSON value, indented."""
+    return json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2)
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value, indented, in UTF-8, on standard output."""
-    typer.echo(json.dumps(finite_json(value), allow_nan=False, ensure_ascii=False, indent=2))
+    typer.echo(json_text(value))
 
 
 def print_csv(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -32,12 +32,10 @@ from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import AcceptedChange, StudyRow, row_of
-from sweeper.db.verdicts import AuditVerdict
 from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
-    "AuditVerdict",
     "Claim",
     "DecidedRung",
     "Ending",
@@ -129,12 +127,10 @@ class Repository:
     exactness = reading(verdicts.exactness)
 
     record_verdict = writing(verdicts.record_verdict)
-    verdicts_of_trial = reading(verdicts.verdicts_of_trial)
     fingerprints = reading(verdicts.fingerprints)
     definition_differences = reading(verdicts.definition_differences)
 
     record_evaluation = writing(verdicts.record_evaluation)
-    distributions = reading(verdicts.distributions)
 
     plan_extension = reading(lengths.plan_extension)
     extend = writing(lengths.extend)

@@ -2,20 +2,19 @@
 
 Verdicts of `sweeper verify` are added and never changed. An audit of the same interval, and an evaluation of
 the same checkpoint on the same data, replace the earlier one. The path of a checkpoint is only in its own
-row, because it may change.
+row, because it may change. Where there is no such study, or no such trial has begun, an UnknownStudyError is
+raised.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from sweeper.db import optuna_rows
 from sweeper.db.studies import (
     StudyRow,
     changes_between,
@@ -40,7 +39,6 @@ from sweeper.errors import SupersededError
 from sweeper.records.evaluations import EvaluationRecord
 from sweeper.records.exactness import AuditedDifference, AuditOutcome, AuditRecord, Exactness
 from sweeper.records.results import VerificationMode, VerificationRecord, VerificationVerdict
-from sweeper.spec.space import Distribution
 
 
 def latest_verdicts(
@@ -53,61 +51,42 @@ def latest_verdicts(
         .group_by(Verdict.trial_id)
     )
     rows = connection.execute(sa.select(Verdict).where(Verdict.id.in_(newest)))
-    return {row.trial_id: _verdict(row) for row in rows}
+    return {
+        row.trial_id: VerificationRecord(
+            checked_at=row.checked_at,
+            mode=cast("VerificationMode", row.mode),
+            verdict=cast("VerificationVerdict", row.verdict),
+            epoch=row.epoch,
+            step=row.step,
+            variable=row.variable,
+            report=row.report,
+        )
+        for row in rows
+    }
 
 
-def record_verdict(  # noqa: PLR0917 - the columns of a verdict
-    connection: Connection,
-    study: str,
-    number: int,
-    mode: VerificationMode,
-    verdict: VerificationVerdict,
-    report: Mapping[str, Any],
-    *,
-    epoch: int | None = None,
-    step: int | None = None,
-    variable: str | None = None,
+def record_verdict(
+    connection: Connection, study: str, number: int, report: Mapping[str, Any]
 ) -> None:
-    """Add a verdict on a trial, dated by the database's clock; see `VerificationRecord`.
+    """Add a verdict on a trial, dated by the database's clock.
 
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
+    ``report`` is that of ``sweeper verify --json``; what `VerificationRecord` has of it gets columns of its own.
     """
+    columns = ("mode", "verdict", "epoch", "step", "variable")
     connection.execute(
         sa.insert(Verdict).values(
             trial_id=find_trial_id(connection, study, number),
             checked_at=UtcNow(),
-            mode=mode,
-            verdict=verdict,
-            epoch=epoch,
-            step=step,
-            variable=variable,
             report=dict(report),
+            **{name: report.get(name) for name in columns},
         )
     )
-
-
-def verdicts_of_trial(
-    connection: Connection, study: str, number: int
-) -> tuple[VerificationRecord, ...]:
-    """Return every verdict on a trial, the oldest first.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
-    chosen = Verdict.trial_id == find_trial_id(connection, study, number)
-    rows = connection.execute(sa.select(Verdict).where(chosen).order_by(Verdict.id))
-    return tuple(_verdict(row) for row in rows)
 
 
 def fingerprints(
     connection: Connection, study: str
 ) -> dict[int, tuple[tuple[int, Mapping[str, Any]], ...]]:
-    """Return, by trial, each attempt's number and environment fingerprint, if that is known.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return, by trial, each attempt's number and environment fingerprint, if that is known."""
     rows = connection.execute(
         sa.select(Trial.number.label("trial"), Attempt.number, Attempt.fingerprint)
         .join(Trial, Trial.id == Attempt.trial_id)
@@ -124,60 +103,13 @@ def fingerprints(
 
 
 def definition_differences(connection: Connection, row: StudyRow) -> tuple[str, ...]:
-    """Return the differences between ``row``'s definition and the stored one, one phrase each.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return the differences between ``row``'s definition and the stored one, one phrase each."""
     stored = row_of(find_study(connection, row.name))
     return tuple(changes_between(stored, row))
 
 
-def _verdict(row: AnyRow) -> VerificationRecord:
-    return VerificationRecord(
-        checked_at=row.checked_at,
-        mode=cast("VerificationMode", row.mode),
-        verdict=cast("VerificationVerdict", row.verdict),
-        epoch=row.epoch,
-        step=row.step,
-        variable=row.variable,
-        report=row.report,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class AuditVerdict:
-    """Verdict to store.
-
-    Attributes:
-        attempt: The attempt that wrote the interval's last checkpoint.
-        seconds: Total duration of the audit's replays.
-        report: What differs, or why there is no verdict; empty if the two are identical.
-    """
-
-    trial: int
-    attempt: int
-    from_step: int
-    to_step: int
-    outcome: AuditOutcome
-    seconds: float
-    report: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class AuditCosts:
-    """Mean seconds of a study's audits and of its attempts; None without any."""
-
-    audit: float | None
-    attempt: float | None
-
-
 def exactness(connection: Connection, study: str) -> Exactness:
-    """Return the result of the study's audits.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return the result of the study's audits."""
     return read_exactness(connection, find_study(connection, study))
 
 
@@ -186,15 +118,13 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
     of_study = Audit.trial_id.in_(trials_of(study.id))
     counted = sa.select(Audit.outcome, sa.func.count()).where(of_study).group_by(Audit.outcome)
     counts = {row[0]: int(row[1]) for row in connection.execute(counted)}
-    first = None
-    if counts.get("differs"):
-        first = connection.execute(
-            sa.select(Audit, Trial.number)
-            .join(Trial, Trial.id == Audit.trial_id)
-            .where(of_study, Audit.outcome == "differs")
-            .order_by(Audit.decided_at, Audit.id)
-            .limit(1)
-        ).one()
+    first = connection.execute(
+        sa.select(Audit, Trial.number)
+        .join(Trial, Trial.id == Audit.trial_id)
+        .where(of_study, Audit.outcome == "differs")
+        .order_by(Audit.decided_at, Audit.id)
+        .limit(1)
+    ).first()
     alike = counts.get("alike", 0)
     return Exactness(
         intervals=alike + counts.get("differs", 0),
@@ -206,8 +136,8 @@ def read_exactness(connection: Connection, study: AnyRow) -> Exactness:
             first.number,
             first.from_step,
             first.to_step,
-            first.report.get("message") or "it differs",
-            first.report.get("advice") or "",
+            first.report["message"],
+            first.report.get("advice", ""),
         ),
         accepted=study.inexact_accepted_at is not None,
     )
@@ -238,35 +168,43 @@ def _unaudited(definition: Mapping[str, Any]) -> str | None:
     return None
 
 
-def record_audit(connection: Connection, study: str, verdict: AuditVerdict) -> None:
-    """Store a verdict in place of an earlier one on the same interval.
+def record_audit(  # noqa: PLR0917 - the columns of an audit
+    connection: Connection,
+    study: str,
+    number: int,
+    attempt: int,
+    audit: AuditRecord,
+    report: Mapping[str, Any],
+) -> None:
+    """Store an audit of a trial in place of an earlier one of the same interval.
+
+    ``attempt`` wrote the interval's last checkpoint; ``report`` has what differs, or why there is no verdict.
 
     Raises:
         SupersededError: Another attempt at the trial has begun, so the verdict is not of its result.
     """
     trial = connection.execute(
         sa.select(Trial.id, Trial.current_attempt).where(
-            Trial.study_id == lock_study(connection, study).id, Trial.number == verdict.trial
+            Trial.study_id == lock_study(connection, study).id, Trial.number == number
         )
     ).one()
-    if trial.current_attempt != verdict.attempt:
+    if trial.current_attempt != attempt:
         msg = (
-            f"the audit of trial {verdict.trial} from step {verdict.from_step} to "
-            f"{verdict.to_step} is of attempt {verdict.attempt}, and attempt "
-            f"{trial.current_attempt} has begun; this verdict is refused"
+            f"the audit of trial {number} from step {audit.from_step} to {audit.to_step} is of "
+            f"attempt {attempt}, and attempt {trial.current_attempt} has begun; this verdict is refused"
         )
         raise SupersededError(msg)
-    interval = {"from_step": verdict.from_step, "to_step": verdict.to_step}
+    interval = {"from_step": audit.from_step, "to_step": audit.to_step}
     same = [getattr(Audit, name) == step for name, step in interval.items()]
     connection.execute(sa.delete(Audit).where(Audit.trial_id == trial.id, *same))
     connection.execute(
         sa.insert(Audit).values(
             trial_id=trial.id,
             **interval,
-            outcome=verdict.outcome,
-            seconds=verdict.seconds,
+            outcome=audit.outcome,
+            seconds=audit.seconds,
             decided_at=UtcNow(),
-            report=dict(verdict.report),
+            report=dict(report),
         )
     )
 
@@ -280,8 +218,8 @@ def accept_inexact(connection: Connection, study: str) -> None:
     )
 
 
-def audit_costs(connection: Connection, study: str) -> AuditCosts:
-    """Return what the study's audits and its ended attempts took on average."""
+def audit_costs(connection: Connection, study: str) -> tuple[float | None, float | None]:
+    """Return the mean seconds of the study's audits and of its ended attempts; None without any."""
     ids = trials_of(find_study(connection, study).id)
     audit = connection.scalar(sa.select(sa.func.avg(Audit.seconds)).where(Audit.trial_id.in_(ids)))
     rows = connection.execute(
@@ -290,7 +228,7 @@ def audit_costs(connection: Connection, study: str) -> AuditCosts:
         )
     ).all()
     took = [(row.ended_at - row.started_at).total_seconds() for row in rows]
-    return AuditCosts(audit, sum(took) / len(took) if took else None)
+    return audit, sum(took) / len(took) if took else None
 
 
 def evaluations_of_trials(
@@ -312,28 +250,20 @@ def evaluations_of_trials(
         .where(Evaluation.trial_id.in_(trial_ids))
         .order_by(Evaluation.data, Evaluation.data_digest, Evaluation.step, Evaluation.id)
     ):
-        found.setdefault(row.trial_id, []).append(_evaluation(row, paths))
-    return found
-
-
-def distributions(connection: Connection, study: str) -> Mapping[int, Mapping[str, Distribution]]:
-    """Return the distributions of each trial's parameters, by trial.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
-    of_study = Trial.study_id == find_study(connection, study).id
-    numbers = {
-        row.optuna_trial_id: int(row.number)
-        for row in connection.execute(
-            sa.select(Trial.optuna_trial_id, Trial.number).where(of_study)
+        found.setdefault(row.trial_id, []).append(
+            EvaluationRecord(
+                trial=row.number,
+                step=row.step,
+                epoch=row.epoch,
+                digest=row.digest,
+                data=row.data,
+                data_digest=row.data_digest,
+                metrics=row.metrics,
+                evaluated_at=row.evaluated_at,
+                path=paths.get((row.trial_id, row.step, row.digest)),
+            )
         )
-    }
-    ids = sa.select(Trial.optuna_trial_id).where(of_study)
-    return {
-        numbers[optuna_id]: {name: each.distribution for name, each in asked.items()}
-        for optuna_id, asked in optuna_rows.parameters(connection, ids).items()
-    }
+    return found
 
 
 def record_evaluation(
@@ -348,11 +278,7 @@ def record_evaluation(
     data_digest: str,
     metrics: Mapping[str, float],
 ) -> None:
-    """Store an evaluation with the time of the database's clock; see `EvaluationRecord`.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
+    """Store an evaluation with the time of the database's clock; see `EvaluationRecord`."""
     trial_id = find_trial_id(connection, study, number, lock=True)
     key = {"step": step, "digest": digest, "data": data, "data_digest": data_digest}
     same = [getattr(Evaluation, column) == value for column, value in key.items()]
@@ -365,18 +291,4 @@ def record_evaluation(
             metrics=dict(metrics),
             **key,
         )
-    )
-
-
-def _evaluation(row: AnyRow, paths: Mapping[tuple[int, int, str], str]) -> EvaluationRecord:
-    return EvaluationRecord(
-        trial=row.number,
-        step=row.step,
-        epoch=row.epoch,
-        digest=row.digest,
-        data=row.data,
-        data_digest=row.data_digest,
-        metrics=row.metrics,
-        evaluated_at=row.evaluated_at,
-        path=paths.get((row.trial_id, row.step, row.digest)),
     )

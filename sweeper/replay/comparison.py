@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,13 @@ import numpy as np
 from sweeper.checkpoint.format import Manifest, decode_values, relocated
 from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
 from sweeper.checkpoint.tensors import Array, TensorEntry
-from sweeper.replay.findings import Difference, ranked
+from sweeper.replay.reports import Level, StudyAuthors, ranked
 from sweeper.support.paths import Location
 
-_LISTED = ("model", "optimizer", "optimizers", "metrics", "reachable")
+VARIABLES = ("model", "optimizer", "optimizers", "metrics", "reachable")
 """Components whose state is a list of their variables' names."""
 
-_EXACT = frozenset({*_LISTED, "global_seed_generator", "position"})
+_EXACT = frozenset({*VARIABLES, "global_seed_generator", "position"})
 """Components whose differences are never excused."""
 
 _OF_FILES = ("file_size", "event_files")
@@ -44,7 +45,42 @@ _STRUCTURE = frozenset({"v", "items", "values", "attributes", "set", "value", "p
 
 _MEMBER = re.compile(r"^(callback [^.:'\[]+(?: \[\d+\])?)\.(\w+)(.*)$")
 
+_QUOTED = re.compile(r"(?<!\w)'([^']*)'")
+
 Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One value that differs between two checkpoints of a trial at one step.
+
+    Attributes:
+        component: Component of the training's state, such as ``"optimizer"``.
+        path: Exact path of the value, equal in every comparison of the same trial.
+        name: The user's name for the value.
+        how: Both values, or the largest deviation.
+        level: ``"error"`` until the difference is excused.
+        excusable: Whether the path is excused if it also differs between uninterrupted runs.
+            Weights, the optimizer, metrics, generators and the objective are never excused.
+        elements: Indices of the differing elements of a small array; None for a whole value.
+        advice: Meaning of the difference, and advice.
+    """
+
+    component: str
+    path: str
+    name: str
+    how: str
+    level: Level = "error"
+    excusable: bool = True
+    elements: frozenset[int] | None = None
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.how}{f' ({self.advice})' if self.advice else ''}"
+
+    def is_within(self, elements: frozenset[int] | None) -> bool:
+        """Return whether the differing elements are among ``elements``; None is the whole value."""
+        return elements is None or (self.elements is not None and self.elements <= elements)
 
 
 def compare_checkpoints(
@@ -54,31 +90,18 @@ def compare_checkpoints(
     directories: tuple[str, str] = ("", ""),
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
-    damaged: bool = False,
 ) -> list[Difference]:
-    """Return every difference between two checkpoints, the most severe first.
+    """Return every difference between the checkpoints of a trial and its replay, the most severe first.
 
-    Args:
-        first: The trial's own checkpoint.
-        second: The replay's.
-        directories: The trial's directory in each of the two processes.
-        objectives: The study's objectives.
-        sides: Names of the two in messages.
-        damaged: Whether the first one's files do not verify; then only digests are compared.
+    ``directories`` are the trial's in each of the two processes, and ``sides`` their names in messages.
 
     Raises:
         CheckpointError: One cannot be read.
     """
-    states = [
-        {} if damaged else decode_values(read_state(first)),
-        decode_values(read_state(second)),
-    ]
-    states[1] = relocated(states[1], directories[1], directories[0])
-    comparison = _Comparison(states[1] if damaged else states[0], tuple(objectives), sides)
-    found = list(comparison.tensors(first, second, damaged=damaged))
-    if not damaged:
-        found += comparison.values(*states)
-    return ranked(found)
+    ours, theirs = (decode_values(read_state(each)) for each in (first, second))
+    comparison = _Comparison(ours, tuple(objectives), sides)
+    moved = relocated(theirs, directories[1], directories[0])
+    return ranked([*comparison.tensors(first, second), *comparison.values(ours, moved)])
 
 
 def compare_model(
@@ -101,16 +124,16 @@ def compare_epochs(
     objectives: Sequence[str] = (),
     sides: tuple[str, str] = ("undisturbed", "resumed"),
 ) -> list[Difference]:
-    """Return the differences between the metrics of two runs, by epoch.
+    """Return the differences between the metrics of two runs, in the epochs that both have.
 
     Their paths are those of the same values in a checkpoint's history.
     """
-    comparison = _Comparison({}, tuple(objectives), sides)
+    both = sorted(ours.keys() & theirs.keys())
     histories = (
-        {"history": {"epochs": {epoch: {1: dict(found)} for epoch, found in each.items()}}}
+        {"history": {"epochs": {epoch: {1: dict(each[epoch])} for epoch in both}}}
         for each in (ours, theirs)
     )
-    return ranked(comparison.values(*histories))
+    return ranked(_Comparison({}, tuple(objectives), sides).values(*histories))
 
 
 def epoch_path(epoch: int, metric: str) -> str:
@@ -122,7 +145,7 @@ def variable_names(state: Mapping[str, Any]) -> dict[str, str]:
     """Return the user's names of tensors by their names in the file."""
     return {
         f"{component}/{index:05d}": f"{component} variable {index} ({path})"
-        for component in _LISTED
+        for component in VARIABLES
         for index, path in enumerate(state.get(component) or ())
     }
 
@@ -133,13 +156,8 @@ def tensor_entries(manifest: Manifest) -> dict[str, TensorEntry]:
     return {name: entries[name] for name in [*manifest.digest_names, *sorted(entries)]}
 
 
-def is_excusable(path: Sequence[str | int], objectives: Sequence[str] = ()) -> bool:
-    """Return whether a difference at ``path`` may be excused.
-
-    Args:
-        path: Component first.
-        objectives: The study's objectives; like the loss, they are never excused.
-    """
+def _is_excusable(path: Sequence[str | int], objectives: Sequence[str]) -> bool:
+    """Return whether a difference at ``path`` may be excused: objectives and the loss never are."""
     component = str(path[0])
     if any(part in (*objectives, "loss") for part in path[1:]) and component != "callbacks":
         return False
@@ -157,16 +175,13 @@ class _Comparison:
         self._objectives = objectives
         self._sides = sides
 
-    def tensors(self, first: Location, second: Location, *, damaged: bool) -> Iterator[Difference]:
+    def tensors(self, first: Location, second: Location) -> Iterator[Difference]:
         ours, theirs = tensor_entries(read_manifest(first)), tensor_entries(read_manifest(second))
         parted = [
             name
             for name in dict.fromkeys((*ours, *theirs))
             if ours.get(name) != theirs.get(name) and not name.endswith(READ_AHEAD)
         ]
-        if damaged:
-            yield from (self._differs(n, "by its digest; the file is damaged") for n in parted)
-            return
         loaded = [load_checkpoint(path).tensors for path in (first, second)] if parted else []
         for name in parted:
             yield self.tensor(name, *(tensors.get(name) for tensors in loaded))
@@ -192,7 +207,7 @@ class _Comparison:
     def values(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
         for component in dict.fromkeys((*ours, *theirs)):
             one, other = (state.get(component, _MISSING) for state in (ours, theirs))
-            if component in _LISTED:
+            if component in VARIABLES:
                 one, other = (len(state.get(component) or ()) for state in (ours, theirs))
             elif component == _USERS and _MISSING not in (one, other):
                 yield from self._left_out(one, other)
@@ -205,7 +220,7 @@ class _Comparison:
                     path="/".join(map(str, path)),
                     name=_called(path, self._state),
                     how=self._both(_short(a), _short(b)),
-                    excusable=is_excusable(path, self._objectives),
+                    excusable=_is_excusable(path, self._objectives),
                 )
 
     def _left_out(self, ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
@@ -240,7 +255,7 @@ class _Comparison:
             path=name,
             name=shown or _called(path, self._state),
             how=how,
-            excusable=is_excusable(path, self._objectives),
+            excusable=_is_excusable(path, self._objectives),
             elements=elements,
         )
 
@@ -289,12 +304,7 @@ def _walk(ours: Any, theirs: Any, path: Path) -> Iterator[tuple[Path, Any, Any]]
         yield path, ours, theirs
 
 
-class _Missing:
-    def __repr__(self) -> str:
-        return "missing"
-
-
-_MISSING = _Missing()
+_MISSING = object()
 
 
 def _pairs(value: Any) -> dict[str, Any] | None:
@@ -343,4 +353,44 @@ def _short(value: Any) -> str:
 
 
 def _text(value: Any) -> str:
-    return repr(value) if value is _MISSING else json.dumps(value, sort_keys=True)
+    return "missing" if value is _MISSING else json.dumps(value, sort_keys=True)
+
+
+def judge(
+    found: Iterable[Difference], anyway: Iterable[Difference], authors: StudyAuthors | None
+) -> list[Difference]:
+    """Return ``found``, the most severe first, with excused differences as notes.
+
+    A date or a rounded time can be equal in two uninterrupted runs and differ in a third, so values that
+    the user's code computes from a clock are excused, too: their own paths, and not other state of the same
+    callback. ``anyway`` are the differences between two equal runs, which excuse the same paths.
+    """
+    callbacks = () if authors is None else authors.callbacks
+    measured = {callback.name: callback.measured for callback in callbacks}
+    elements: dict[str, list[frozenset[int] | None]] = {}
+    for each in anyway:
+        elements.setdefault(each.path, []).append(each.elements)
+
+    def is_excused(each: Difference) -> bool:
+        return each.excusable and (
+            any(map(each.is_within, elements.get(each.path, ()))) or _is_measured(each, measured)
+        )
+
+    return ranked(replace(each, level="note") if is_excused(each) else each for each in found)
+
+
+def _is_measured(difference: Difference, measured: Mapping[str, frozenset[str]]) -> bool:
+    quoted = set(_QUOTED.findall(difference.name))
+    if difference.component in ("history", "position"):
+        # A callback adds it to the logs, and nothing but its name tells which one.
+        metrics = {part for name in quoted for part in name.split("/")}
+        return any(metrics & names for names in measured.values())
+    return any(
+        difference.name.startswith(f"callback {owner}") and quoted & names
+        for owner, names in measured.items()
+    )
+
+
+def errors(found: Iterable[Difference]) -> list[Difference]:
+    """Return the differences that break the promise of exactness."""
+    return [each for each in found if each.level == "error"]

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from sweeper.checkpoint.tensors import as_array
-from sweeper.errors import CheckpointError
 from sweeper.replay.reports import Lengths
 from sweeper.train.loop.plan import TrainingPlan
-from sweeper.train.sources.arrays import ArraySource
+from sweeper.train.sources.arrays import ArraySource, is_ragged
 from sweeper.train.sources.opening import open_sources
 
 _MOST_STEPS = 60
@@ -24,72 +22,51 @@ _SHORT_VALIDATION = 4
 _WORD = (1 << 64) - 1
 
 
-def _as_numpy(value: Any) -> Any:
-    try:
-        return np.ascontiguousarray(as_array("", value))
-    except CheckpointError:
-        return np.asarray(value)
-
-
 def shortened(plan: TrainingPlan) -> tuple[TrainingPlan, Lengths]:
-    """Return the plan with shortened epochs, and their true lengths.
+    """Return the plan with shortened epochs, and how much longer the study's are.
 
     Some validation follows one of its epochs if one follows an epoch of the study.
     """
-    train, validation = open_sources(plan.data, plan.order_seed, _unheard)
-    steps = plan.data.steps_per_epoch or train.steps
-    batches = 0
+    # The training itself reports notices about the data.
+    train, validation = open_sources(plan.data, plan.order_seed, lambda _: None)
+    data, times = plan.data, 1.0
+    steps = data.steps_per_epoch or train.steps
+    if steps is None or steps > _MOST_STEPS:
+        data = replace(data, steps_per_epoch=_SHORT_EPOCH)
+        times = (steps or 0) / _SHORT_EPOCH
     if validation is not None:
-        batches = plan.data.validation_steps or validation.steps or 0
-    data = plan.data
-    if validation is not None and not any(map(data.validates_after, range(plan.epochs))):
-        data = replace(data, validation_freq=1)
-    epoch_steps = _SHORT_EPOCH if steps is None or steps > _MOST_STEPS else None
-    validation_steps = None
-    if validation is not None:
-        unknown = plan.data.validation_steps is None and validation.steps is None
-        if unknown or batches > _MOST_VALIDATION:
-            validation_steps = _SHORT_VALIDATION
-    if epoch_steps is not None:
-        data = replace(data, steps_per_epoch=epoch_steps)
-    if validation_steps is not None:
-        data = replace(data, validation_steps=validation_steps)
-    return replace(plan, data=data), Lengths(steps, batches, epoch_steps, validation_steps)
+        if not any(map(data.validates_after, range(plan.epochs))):
+            data = replace(data, validation_freq=1)
+        batches = data.validation_steps or validation.steps
+        if batches is None or batches > _MOST_VALIDATION:
+            data = replace(data, validation_steps=_SHORT_VALIDATION)
+            times = max(times, (batches or 0) / _SHORT_VALIDATION)
+    return replace(plan, data=data), Lengths(steps, times)
 
 
 def validation_rows(plan: TrainingPlan) -> str | None:
     """Return a digest of a plan's validation samples, which are arrays, independent of their order.
 
-    None without a validation, or if the data are no arrays.
+    None without a validation, or if the data are no arrays, or ragged.
     """
-    _, source = open_sources(plan.data, plan.order_seed, _unheard)
+    _, source = open_sources(plan.data, plan.order_seed, lambda _: None)
     if not isinstance(source, ArraySource):
         return None
-    limit = plan.data.validation_steps
-    samples = None if limit is None else limit * source.batch_size
-    arrays = [array[:samples] for array in _arrays_in(source.arrays)]
-    if len({len(array) if array.ndim else 0 for array in arrays}) != 1:
-        # Ragged or sparse: what belongs to one sample is not known, so all of them are one.
-        arrays = [array[np.newaxis] for array in arrays]
-    rows = [0] * len(arrays[0])
-    for array in arrays:
-        if array.dtype.hasobject:
-            parts = [repr(np.asarray(row, object).tolist()).encode() for row in array]
-        else:
-            parts = [row.tobytes() for row in array]
-        rows = [
-            xxhash.xxh3_64_intdigest(part, seed=row) for part, row in zip(parts, rows, strict=True)
-        ]
-    return f"{len(rows)}:{sum(rows) & _WORD:x}"
-
-
-def _arrays_in(batch: Any) -> list[Any]:
     import tensorflow as tf
 
-    parts = tf.nest.flatten(batch, expand_composites=True)
-    return [_as_numpy(part) for part in parts if part is not None]
+    arrays = [array for array in tf.nest.flatten(source.arrays) if array is not None]
+    if any(map(is_ragged, arrays)):
+        return None
+    limit = plan.data.validation_steps
+    samples = source.samples if limit is None else min(source.samples, limit * source.batch_size)
+    digests = (
+        xxhash.xxh3_64_intdigest(b"".join(map(_content, sample)))
+        for sample in zip(*(array[:samples] for array in arrays), strict=True)
+    )
+    return f"{samples}:{sum(digests) & _WORD:x}"
 
 
-def _unheard(message: str) -> None:
-    """Ignore a notice about the data, because the training reports it."""
-    del message
+def _content(part: Any) -> bytes:
+    """Return the bytes of one sample of an array."""
+    array = np.asarray(part)
+    return repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()

@@ -5,11 +5,12 @@ A pipe carries them as JSON, and the command line prints them without importing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Any, Literal, TypeVar
 
-from sweeper.records.printing import json_fields
+from sweeper.records.printing import JsonRecord, json_fields
 
 Level = Literal["error", "warning", "note"]
 _LEVELS: tuple[Level, ...] = ("error", "warning", "note")
@@ -46,17 +47,12 @@ class CheckFinding:
     line: Line | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "level": self.level,
-            "check": self.check,
-            "message": self.message,
-            "file": None if self.line is None else self.line.file,
-            "line": None if self.line is None else self.line.line,
-        }
+        at = {"file": None, "line": None} if self.line is None else asdict(self.line)
+        return {**json_fields(self, "level", "check", "message"), **at}
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(JsonRecord):
     """Estimate of the study's time and disk, from the replays of its first trial.
 
     Attributes:
@@ -87,7 +83,6 @@ class CheckReport:
     """Report of one check.
 
     Attributes:
-        study: Its name.
         findings: Errors first.
         held: The promises that hold, a sentence each.
         metrics: Names of the metrics of an epoch; empty if unknown.
@@ -119,17 +114,17 @@ class CheckReport:
         return sum(finding.level == level for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            **json_fields(self, "study", "holds", "findings", "held", "metrics"),
-            "estimate": None if self.estimate is None else asdict(self.estimate),
-            **json_fields(self, "seconds", "steps"),
-        }
+        found = json_fields(self, "study", "holds", "findings", "held", "metrics")
+        return {**found, **json_fields(self, "estimate", "seconds", "steps")}
 
 
-def ranked(findings: Sequence[CheckFinding]) -> tuple[CheckFinding, ...]:
-    """Return errors, then warnings, then notes, without duplicates, in the order of discovery."""
-    once = list(dict.fromkeys(findings))
-    return tuple(sorted(once, key=lambda finding: _LEVELS.index(finding.level)))
+_level: Callable[[Any], Level] = attrgetter("level")
+_F = TypeVar("_F")
+
+
+def ranked(found: Iterable[_F]) -> list[_F]:
+    """Return findings or differences: errors, then warnings, then notes, otherwise in their order."""
+    return sorted(found, key=lambda each: _LEVELS.index(_level(each)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,22 +147,11 @@ class Authored:
 
 @dataclass(frozen=True, slots=True)
 class StudyAuthors:
-    """Code that the user wrote.
-
-    Attributes:
-        model: The model factory.
-        data: The data factory.
-        callbacks: In their order, a library's too.
-    """
+    """Factories that the user wrote, and the callbacks in their order, a library's too."""
 
     model: Authored
     data: Authored
     callbacks: tuple[Authored, ...] = ()
-
-    @property
-    def measured(self) -> Mapping[str, frozenset[str]]:
-        """Return the names of each callback's measured times, by the callback's name."""
-        return {callback.name: callback.measured for callback in self.callbacks}
 
     @property
     def users(self) -> tuple[str, ...]:
@@ -177,16 +161,12 @@ class StudyAuthors:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Lengths of an epoch and a validation, in the study and in a shortened trial.
+    """Length of an epoch of the study, beside that of a shortened trial.
 
     Attributes:
-        steps: Steps of an epoch of the study; None if unknown.
-        validation_batches: Batches of a validation of the study; 0 without one or if unknown.
-        epoch_steps: Steps of a shortened epoch; None for the study's own.
-        validation_steps: Batches of a shortened validation; None for the study's own.
+        steps: Steps of an epoch; None if unknown.
+        times: How many times as long it is, by its steps or by its validation.
     """
 
     steps: int | None
-    validation_batches: int
-    epoch_steps: int | None
-    validation_steps: int | None
+    times: float

@@ -2,23 +2,27 @@
 
 A replay runs in an ordinary trial process over the ordinary channel, in a directory of its own, with
 stored or newly drawn parameters. Its reports are kept for the comparison. It starts from the beginning
-or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed by SIGKILL, once or
-several times; the next process then resumes it as any trial is resumed.
+or from a checkpoint, and runs to its end or to a given checkpoint. It may be killed once by SIGKILL; the next
+process then resumes it as any trial is resumed.
+
+`sweeper verify` compares a finished trial with its replay, an audit one interval between two of its
+checkpoints, and `sweeper check` a shortened trial with the same one, killed and resumed. A value that differs
+may be a measured time, which differs in every run. So if the first replay differs, there is a second one. Values
+in which the two replays differ are excused, by their paths, where they may be. The second replay also shows
+whether the trial repeats at all.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.reading import read_manifest
 from sweeper.definition.definition import StudySettings
-from sweeper.errors import CheckpointError, ExecutionError, Interrupted
+from sweeper.errors import ExecutionError, Interrupted
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
@@ -28,7 +32,15 @@ from sweeper.records.events import (
     TrainingStarted,
 )
 from sweeper.records.results import EpochRecord, Outcome, Params
-from sweeper.replay.reports import Lengths, StudyAuthors
+from sweeper.replay.comparison import (
+    Difference,
+    compare_checkpoints,
+    compare_epochs,
+    errors,
+    judge,
+    tensor_entries,
+)
+from sweeper.replay.reports import Lengths, StudyAuthors, ranked
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
@@ -69,6 +81,13 @@ _AT_NO_STEP = describe_every(Every(steps=1 << 40))
 """Checkpoint interval of replays: only those of `Replay`, and the one at the end, are taken."""
 
 
+Position = tuple[int, int]
+"""Step and finished epochs."""
+
+Epochs = Mapping[int, Mapping[str, float]]
+"""Metrics by epoch."""
+
+
 class ReplayDiedError(ExecutionError):
     """A process of the replay ended too early.
 
@@ -83,18 +102,8 @@ class ReplayDiedError(ExecutionError):
         self.replayed = replayed
 
 
-class Answering(Protocol):
-    """Interface of the source of parameters for a replay's requests."""
-
-    @property
-    def values(self) -> Params: ...
-
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the value of ``name``.
-
-        Raises:
-            LookupError, ParameterError: There is none.
-        """
+Answer = Callable[[str, Distribution], CategoricalChoice]
+"""Function that returns the value of a requested parameter; it raises LookupError or ParameterError if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +118,8 @@ class Answers:
     distributions: Mapping[str, Distribution]
     asker: str = "replay"
 
-    def to(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the stored value of ``name``.
-
-        Raises:
-            LookupError: The trial does not have it, or has it with another distribution.
-        """
+    def __call__(self, name: str, distribution: Distribution) -> CategoricalChoice:
+        """Return the stored value of ``name``; see `Answer`."""
         asks = f"the {self.asker} asks for parameter {name!r}"
         if name not in self.values:
             msg = f"{asks}, which the trial does not have"
@@ -147,49 +152,25 @@ class ReplayOrder:
         checkpoints: Step and number of finished epochs of each checkpoint to take; None for those after
             the first step and at each epoch's end.
         prune_after: The epoch after which the trial was pruned; None if it was not.
-        kills: Kills of the replay's processes, in order. A checkpoint after a kill's is taken by the
+        kill: Kill of the first process; None for none. A checkpoint after the kill's is taken by the
             resumed process alone.
-        seen: Receives each checkpoint of ``checkpoints`` before it is deleted.
         starts_from: The checkpoint to resume; None to start from the beginning.
         ends_at: Position of ``checkpoints`` at which the replay is ended; None to run to its end.
         devices: ``CUDA_VISIBLE_DEVICES`` of its processes; None to leave it unchanged.
         short: Whether long epochs and validations are shortened.
-        when_stopped: Message of the error if the replay is stopped on request.
     """
 
     settings: StudySettings
     number: int
-    answers: Answering
-    checkpoints: tuple[tuple[int, int], ...] | None = ()
+    answer: Answer
+    checkpoints: tuple[Position, ...] | None = ()
     prune_after: int | None = None
-    kills: tuple[Kill, ...] = ()
-    seen: Callable[[CheckpointCommitted], None] = lambda _: None
+    kill: Kill | None = None
     starts_from: Location | None = None
-    ends_at: tuple[int, int] | None = None
+    ends_at: Position | None = None
     devices: str | None = None
     short: bool = False
     when_stopped: str = "the replay was stopped"
-
-
-@dataclass
-class ReplayProcess:
-    """One process of a replay.
-
-    Attributes:
-        start: Step at which training started; None if it did not start.
-        started_after: Seconds from the launch to the first step; None if training did not start.
-        seconds: Seconds from the launch to the end.
-        bytes: Size of its largest checkpoint in bytes.
-        epoch_seconds: Seconds of each epoch that it ended.
-        built: Whether its trial was built.
-    """
-
-    start: int | None = None
-    started_after: float | None = None
-    seconds: float = 0.0
-    bytes: int = 0
-    epoch_seconds: list[float] = field(default_factory=list)
-    built: bool = False
 
 
 @dataclass
@@ -197,30 +178,40 @@ class Replayed:
     """Report of a replay.
 
     Attributes:
-        epochs: Records of its epochs, by epoch.
-        asked: Names of the requested parameters, in order.
+        directory: `Trial.directory` in its processes.
+        asked: The requested parameters.
         misfits: One sentence for each requested parameter that has no value.
-        fingerprint: The environment of its processes.
         end: Its last message; None if it was ended at a checkpoint.
+        checkpoints: The ordered checkpoints that it took, by position.
         reached: The checkpoint at which it was ended; None if it did not reach it.
+        processes: Number of its processes.
+        starts: Steps at which their trainings began.
+        started_after: Seconds from the launch of the first one to its first step; None without one.
+        epoch_seconds: Seconds of each epoch that they ended.
+        bytes: Size of the largest checkpoint.
         steps_per_epoch: Steps per epoch; 0 if unknown before the end of an epoch.
-        log: The last lines of its log if it failed.
         files: Files that its last process used outside of its own directory, as `uses_to_json`.
         authors: The user's code; None if the trial was not built.
         weights: Digest of the weights from the model factory, of a shortened trial.
         lengths: Lengths of a shortened trial; None for the study's own.
-        warnings: Warnings of its processes until their trial was built, and afterwards.
+        warnings: Warnings until its trial was built, and afterwards.
     """
 
+    directory: str = ""
     epochs: dict[int, EpochRecord] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
+    asked: Params = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    processes: list[ReplayProcess] = field(default_factory=list)
     end: Finished | PrunedHere | StoppedHere | Failed | None = None
+    checkpoints: dict[Position, CheckpointCommitted] = field(default_factory=dict)
     reached: CheckpointCommitted | None = None
+    processes: int = 0
+    starts: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+    started_after: float | None = None
+    epoch_seconds: list[float] = field(default_factory=list)
+    bytes: int = 0
     steps_per_epoch: int = 0
-    log: str = ""
     files: Mapping[str, Any] = field(default_factory=dict)
     authors: StudyAuthors | None = None
     weights: str = ""
@@ -228,14 +219,8 @@ class Replayed:
     warnings: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
     @property
-    def starts(self) -> list[int]:
-        """Return the first step of each process."""
-        return [each.start for each in self.processes if each.start is not None]
-
-    @property
-    def seconds(self) -> float:
-        """Return the total duration in seconds."""
-        return sum(each.seconds for each in self.processes)
+    def metrics(self) -> Epochs:
+        return {epoch: record.metrics for epoch, record in self.epochs.items()}
 
 
 def run_again(
@@ -255,8 +240,9 @@ def run_again(
         ReplayDiedError: A process died unexpectedly, or ran out of memory or disk.
         ExecutionError: A process could not be started.
     """
-    replayed = Replayed()
-    for index in range(len(order.kills) + 1):
+    paths = RunPaths(directory, order.settings.name)
+    replayed = Replayed(str(paths.trial_files(order.number)))
+    for index in range(1 if order.kill is None else 2):
         _Attempt(stopping, order.when_stopped, order, index + 1, directory, replayed, tell).run(
             launchers[index % len(launchers)]
         )
@@ -274,15 +260,12 @@ class _Attempt(WithoutDatabase):
     directory: Path
     replayed: Replayed
     tell: Callable[[Event], None]
-    newest: Path | None = None
-    process: ReplayProcess = field(default_factory=ReplayProcess)
     _began: float = field(default_factory=time.monotonic)
 
     @property
     def _kill(self) -> Kill | None:
         """Return the kill of this process; None if it is not killed."""
-        kills = self.order.kills
-        return kills[self.number - 1] if self.number <= len(kills) else None
+        return self.order.kill if self.number == 1 else None
 
     @property
     def _paths(self) -> RunPaths:
@@ -292,9 +275,9 @@ class _Attempt(WithoutDatabase):
         number = self.order.number
         self.tell(AttemptStarted(number, self.number))
         self._paths.attempt(number, self.number).mkdir(parents=True)
-        self.replayed.processes.append(self.process)
+        self.replayed.processes += 1
         status = converse(launcher, self._assignment(), self)
-        self.process.seconds = time.monotonic() - self._began
+        self.replayed.seconds += time.monotonic() - self._began
         self._conclude(status)
 
     def is_enough(self) -> bool:
@@ -305,13 +288,13 @@ class _Attempt(WithoutDatabase):
 
     def value_of(self, question: Suggest) -> CategoricalChoice:
         replayed = self.replayed
-        if question.name not in replayed.asked:
-            replayed.asked.append(question.name)
         try:
-            return self.order.answers.to(question.name, question.distribution)
+            value = self.order.answer(question.name, question.distribution)
         except LookupError as error:
             replayed.misfits.append(str(error))
             raise
+        replayed.asked = {**replayed.asked, question.name: value}
+        return value
 
     def receive(self, message: Message) -> None:
         replayed = self.replayed
@@ -324,7 +307,6 @@ class _Attempt(WithoutDatabase):
                 replayed.authors, replayed.lengths = message.authors, message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
-                self.process.built = True
             case PausedHere(step=step, epochs=epochs, value=value, digest=digest):
                 # The decision of this rung has ended the trial that is replayed.
                 replayed.end = PrunedHere(step, epochs - 1, value, digest)
@@ -337,13 +319,14 @@ class _Attempt(WithoutDatabase):
         replayed, number = self.replayed, self.order.number
         match message:
             case Started():
-                self.process.start = message.start_step
-                self.process.started_after = time.monotonic() - self._began
+                replayed.starts.append(message.start_step)
+                if replayed.started_after is None:
+                    replayed.started_after = time.monotonic() - self._began
                 replayed.steps_per_epoch = message.steps_per_epoch
                 self.tell(
                     TrainingStarted(
                         number,
-                        dict(self.order.answers.values),
+                        dict(replayed.asked),
                         self.order.settings.epochs,
                         message.steps_per_epoch,
                         message.start_step,
@@ -355,7 +338,7 @@ class _Attempt(WithoutDatabase):
             case EpochsEnded():
                 replayed.epochs.update({record.epoch: record for record in message.epochs})
                 if message.seconds is not None:
-                    self.process.epoch_seconds.append(message.seconds)
+                    replayed.epoch_seconds.append(message.seconds)
                     last = message.epochs[-1]
                     self.tell(
                         EpochFinished(
@@ -365,51 +348,39 @@ class _Attempt(WithoutDatabase):
             case CheckpointCommitted():
                 self._committed(message)
             case Warned():
-                replayed.warnings[self.process.built].append(message.message)
+                replayed.warnings[replayed.authors is not None].append(message.message)
                 self.tell(Notice(f"replay of trial {number}: {message.message}"))
             case _:
                 msg = f"the replay of trial {number} sent {message!r}, which no trial sends"
                 raise ExecutionError(msg)
 
     def _committed(self, committed: CheckpointCommitted) -> None:
-        """Pass a checkpoint to the comparison, and delete the previous one, which no resume needs."""
-        path = Path(committed.path)
-        self.process.bytes = max(self.process.bytes, committed.bytes)
+        """Note a checkpoint for the comparison."""
+        self.replayed.bytes = max(self.replayed.bytes, committed.bytes)
         if committed.path == str(self.order.starts_from):
             return
         position = (committed.step, committed.epoch)
         if self.order.checkpoints is None or position in self.order.checkpoints:
-            self.order.seen(committed)
+            self.replayed.checkpoints[position] = committed
         if position == self.order.ends_at:
             self.replayed.reached = committed
-        if self.newest is not None and self.newest != path:
-            # A checkpoint that cannot be deleted is removed with the temporary directory.
-            with contextlib.suppress(CheckpointError):
-                CheckpointStore(self.newest.parent).delete(self.newest)
-        if CheckpointName.parse(path.name) is not None:
-            self.newest = path
 
     def _conclude(self, status: ExitStatus) -> None:
         order, number, end = self.order, self.order.number, self.replayed.end
         if isinstance(end, StoppedHere):
             raise Interrupted(self.when_stopped)
-        kill = self._kill if status.killed else None
+        reached, kill = self.replayed.reached is not None, self._kill if status.killed else None
         outcome: Outcome = "complete"
         error = None
-        if self.replayed.reached is not None:
-            outcome = "interrupted"
-        elif end is None:
+        if isinstance(end, Failed):
+            outcome, error = "failed", end.error
+        elif end is None and not reached:
             outcome, error = "crashed", f"the replay's process {status.describe()}"
             if kill is not None:
                 error = f"killed at step {kill.after}, as requested"
-        elif isinstance(end, Failed):
-            outcome, error = "failed", end.error
-            self.replayed.log = self._log()
-        elif isinstance(end, PrunedHere):
-            outcome = "pruned"
-        value = end.value if isinstance(end, Finished | PrunedHere) else None
+        value = getattr(end, "value", None)
         self.tell(AttemptEnded(number, self.number, outcome, value, error))
-        if self.replayed.reached is not None or (isinstance(end, Failed) and order.ends_at):
+        if reached or (isinstance(end, Failed) and order.ends_at):
             return
         if (end is None and kill is None) or (isinstance(end, Failed) and end.fault != "trial"):
             log = self._log()
@@ -449,4 +420,129 @@ class _Attempt(WithoutDatabase):
                 aside=order.ends_at is not None,
                 short=order.short,
             ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCheckpoint:
+    """A replay's checkpoint, compared with the kept one at its position; ``digest`` is the replay's."""
+
+    digest: str
+    tensors: int = 0
+    differences: Sequence[Difference] = ()
+
+
+@dataclass(frozen=True)
+class ReplayComparison:
+    """Result of a replay, and of a second one if something differed.
+
+    Attributes:
+        again: The second replay; None if none was needed.
+        checkpoints: The first replay's checkpoints, by position.
+        epochs: Differences between its metrics and the stored ones.
+        repeats: Whether the second replay equals the first; None without a second.
+    """
+
+    replayed: Replayed
+    again: Replayed | None = None
+    checkpoints: Mapping[Position, ComparedCheckpoint] = field(default_factory=dict)
+    epochs: Sequence[Difference] = ()
+    repeats: bool | None = None
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Return all differences, the most severe first."""
+        found = [each for seen in self.checkpoints.values() for each in seen.differences]
+        return ranked([*found, *self.epochs])
+
+
+@dataclass
+class ComparedReplay:
+    """Trial or interval to replay and compare.
+
+    Args:
+        prepare: Function that prepares a replay below a directory, and returns its order.
+        directory: An empty directory. The first replay uses ``first`` in it, the second ``second``.
+        references: Kept checkpoints by position; None for one that cannot be read.
+        files: The trial's directory, for kept checkpoints that do not name it.
+        epochs: The stored metrics; only epochs that a replay has, too, are compared.
+        sides: Names of the trial and its replay in messages.
+    """
+
+    prepare: Callable[[Path], ReplayOrder]
+    directory: Path
+    references: Mapping[Position, Location | None]
+    files: str
+    launchers: Sequence[Launcher]
+    stopping: Stopping
+    objectives: Sequence[str]
+    epochs: Epochs = field(default_factory=dict)
+    sides: tuple[str, str] = ("undisturbed", "resumed")
+    tell: Callable[[Event], None] = lambda _: None
+
+    @property
+    def first(self) -> Path:
+        """Return the directory of the first replay."""
+        return self.directory / "first"
+
+    def run(self) -> ReplayComparison:
+        """Replay and compare; replay a second time if a difference may be excused.
+
+        Raises the errors of `run_again`, and CheckpointError if a checkpoint cannot be read.
+        """
+        replayed = self._run(self.first)
+        seen = {
+            position: self._compared(position, committed, replayed.directory)
+            for position, committed in replayed.checkpoints.items()
+        }
+        differing = [position for position, each in seen.items() if errors(each.differences)]
+        epochs = self._compare_epochs(self.epochs, replayed)
+        if not differing and not any(each.excusable for each in errors(epochs)):
+            return ReplayComparison(replayed, None, seen, epochs)
+        again = self._run(self.directory / "second")
+        anyway = self._compare_epochs(replayed.metrics, again)
+        for position in differing:
+            if position in again.checkpoints:
+                paths = (Path(each.checkpoints[position].path) for each in (replayed, again))
+                directories = (replayed.directory, again.directory)
+                anyway += compare_checkpoints(
+                    *paths, directories=directories, objectives=self.objectives
+                )
+
+        def judged(found: Sequence[Difference]) -> list[Difference]:
+            return judge(found, anyway, replayed.authors)
+
+        return ReplayComparison(
+            replayed,
+            again,
+            {at: replace(each, differences=judged(each.differences)) for at, each in seen.items()},
+            judged(epochs),
+            repeats=all(each.excusable for each in anyway),
+        )
+
+    def _run(self, directory: Path) -> Replayed:
+        order = self.prepare(directory)
+        return run_again(order, self.launchers, directory, self.tell, self.stopping)
+
+    def _compared(
+        self, position: Position, committed: CheckpointCommitted, files: str
+    ) -> ComparedCheckpoint:
+        reference, path = self.references[position], Path(committed.path)
+        if reference is None:
+            return ComparedCheckpoint(committed.digest)
+        kept = read_manifest(reference)
+        known = kept.origin.directory if kept.origin is not None else ""
+        found = compare_checkpoints(
+            reference,
+            path,
+            directories=(known or self.files, files),
+            objectives=self.objectives,
+            sides=self.sides,
+        )
+        names = {*tensor_entries(kept), *tensor_entries(read_manifest(path))}
+        return ComparedCheckpoint(committed.digest, len(names), found)
+
+    def _compare_epochs(self, stored: Epochs, replayed: Replayed) -> list[Difference]:
+        return compare_epochs(
+            stored, replayed.metrics, objectives=self.objectives, sides=self.sides
         )

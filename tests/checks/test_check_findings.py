@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
 from functools import partial
 from textwrap import dedent
 
@@ -19,7 +20,7 @@ from sweeper.checks.check import (
     kill_of,
 )
 from sweeper.definition.definition import StudyDefinition
-from sweeper.replay.findings import Difference
+from sweeper.replay.comparison import Difference
 from sweeper.replay.lines import line_of, line_of_argument, line_of_error
 from sweeper.replay.reports import (
     Authored,
@@ -30,9 +31,8 @@ from sweeper.replay.reports import (
     StudyAuthors,
     ranked,
 )
-from sweeper.run.compared_replays import ComparedCheckpoint, ReplayComparison
 from sweeper.run.protocol.messages import Finished, ReplayBuilt
-from sweeper.run.replays import Kill, Replayed, ReplayProcess
+from sweeper.run.replays import ComparedCheckpoint, Kill, ReplayComparison, Replayed
 from sweeper.spec.checkpointing import Every, Keep
 
 LOSS = 'objective="loss", epochs=1, trials=2, sampler="random"'
@@ -110,7 +110,7 @@ def test_a_shortened_trial_reports_its_authors_its_weights_and_its_lengths(tmp_p
     file = text.write(tmp_path / "long.py")
     runs = [trained(file, tmp_path / side) for side in ("one", "two")]
     [built], [again] = ([m for m in run if isinstance(m, ReplayBuilt)] for run in runs)
-    assert (built.lengths.steps, built.lengths.epoch_steps) == (750, 6)
+    assert built.lengths == Lengths(750, 125.0)
     assert built.weights == again.weights != ""
     assert str(built.authors.model.line) == line_with(file, "def build_model")
     assert built.authors.users == (), "a callback of Keras is no suspect"
@@ -188,7 +188,7 @@ def test_an_end_that_differs_is_found_where_no_checkpoint_differs(end):
 
 
 def test_what_is_measured_is_a_note():
-    findings, held = judged({(40, 2): [LOST.excused()]})
+    findings, held = judged({(40, 2): [replace(LOST, level="note")]})
     assert [(f.level, f.check) for f in findings] == [("note", "determinism")]
     assert held
 
@@ -198,7 +198,7 @@ def test_findings_are_ranked_and_one_error_is_enough():
         CheckFinding("note", "data", "n"),
         CheckFinding("error", "data", "e", Line("s.py", 1)),
     )
-    assert ranked([note, error, note]) == (error, note)
+    assert ranked([note, error]) == [error, note]
     assert CheckReport("s", (note,)).holds
     assert not CheckReport("s", (error, note)).holds
     assert error.to_json()["line"] == 1
@@ -228,20 +228,21 @@ def test_the_estimate_of_disk_goes_by_the_studys_rules(changes, kept):
 
 
 def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():
-    process = ReplayProcess(started_after=1.0, bytes=10, epoch_seconds=[9.0, 0.2, 0.4])
-    measured = Replayed(processes=[process], steps_per_epoch=6, lengths=Lengths(60, 8, 6, None))
+    measured = Replayed(
+        started_after=1.0, bytes=10, epoch_seconds=[9.0, 0.2, 0.4], lengths=Lengths(60, 10.0)
+    )
     estimated = estimate(settings(), measured, workers=4)
     assert estimated.epoch_seconds == pytest.approx(3.0), "the first epoch traces"
     assert estimated.trial_seconds == pytest.approx(1 + 10 * 3.0)
     assert estimated.study_seconds == pytest.approx(2 * 31.0)
     assert estimated.disk_bytes == 10 * 2 * 6
-    measured.lengths = Lengths(60, 80, 6, 4)
+    measured.lengths = Lengths(60, 20.0)
     longer = estimate(settings(), measured, workers=4)
     assert longer.epoch_seconds == pytest.approx(6.0), "the validation was shortened more"
-    measured.lengths = Lengths(None, 0, 6, None)
+    measured.lengths = Lengths(None, 1.0)
     unknown = estimate(settings(), measured, workers=4)
     assert (unknown.study_seconds, unknown.startup_seconds) == (None, 1.0)
-    assert estimate(settings(), Replayed(processes=[ReplayProcess()]), workers=4) is None
+    assert estimate(settings(), Replayed(), workers=4) is None
 
 
 @pytest.mark.parametrize(
@@ -249,6 +250,20 @@ def test_the_estimate_of_time_is_for_whole_epochs_and_all_trials_side_by_side():
     [(5, 3, 1), (2, 3, 2), (1, 3, 1), ([9], 3, 1), ([2, 9], 3, [2, 9])],
 )
 def test_a_validation_that_is_due_after_the_short_epochs_follows_each(freq, epochs, expected):
+    assert short(8, epochs, validation_freq=freq)[0].data.validation_freq == expected
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "validated", "times"), [(8, 480, 1.0), (4, 480, 20.0), (8, 4, 30.0)]
+)
+def test_a_shortened_epoch_says_how_many_times_as_long_the_studys_is(batch_size, validated, times):
+    """By its steps, or by its validation where that is shortened more."""
+    _, lengths = short(480, 3, batch_size=batch_size, validation_batch_size=validated)
+    assert lengths == Lengths(480 // batch_size, times)
+
+
+def short(samples, epochs, **options):
+    """Shorten a training on so many samples, which are its validation, too."""
     import keras
     import numpy as np
 
@@ -256,16 +271,16 @@ def test_a_validation_that_is_due_after_the_short_epochs_follows_each(freq, epoc
     from sweeper.replay.digests import shortened
     from sweeper.train.loop.plan import TrainingPlan
 
-    x, y = np.zeros((8, 2), "float32"), np.zeros(8)
+    x, y = np.zeros((samples, 2), "float32"), np.zeros(samples)
     plan = TrainingPlan(
         model=keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]),
-        data=Data(train=(x, y), validation=(x, y), validation_freq=freq),
+        data=Data(train=(x, y), validation=(x, y), **options),
         callbacks=(),
         epochs=epochs,
         objectives=("loss",),
         order_seed=np.random.SeedSequence(0),
     )
-    assert shortened(plan)[0].data.validation_freq == expected
+    return shortened(plan)
 
 
 @pytest.mark.parametrize(

@@ -32,13 +32,13 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_every_finding_says_what_was_seen_and_expected_and_what_to_do_if_it_is_not_in_order():
-    found = [
-        *package_findings(),
-        *tensorflow_findings(lambda: {**WELL, "repeats": False}),
-        *tensorflow_findings(lambda: {"error": "exited with 1"}),
-        disk_finding(load_settings().storage),
-    ]
+def test_every_finding_says_what_was_seen_and_expected_and_what_to_do_if_it_is_not_in_order(
+    monkeypatch,
+):
+    found = [*package_findings(), disk_finding(load_settings().storage)]
+    for said in ({**WELL, "repeats": False}, {"error": "exited with 1"}):
+        monkeypatch.setattr(doctor, "_ask", lambda said=said: said)
+        found += tensorflow_findings()
     assert len({(f.area, f.name) for f in found}) == len(found)
     for finding in found:
         assert finding.seen, finding
@@ -46,20 +46,22 @@ def test_every_finding_says_what_was_seen_and_expected_and_what_to_do_if_it_is_n
         assert finding.level == "ok" or finding.advice, finding
 
 
-def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note():
+def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note(monkeypatch):
+    assert {finding.level for finding in package_findings()} == {"ok"}
+
     def installed(package):
         return {"keras": "3.1.0", "tensorflow": None, "ray": None, "grain": "0.0.1"}.get(
             package, installed_version(package)
         )
 
-    found = by_name(package_findings(installed))
+    monkeypatch.setattr(doctor, "installed_version", installed)
+    found = by_name(package_findings())
     assert (found["keras"].level, found["keras"].seen) == ("broken", "3.1.0")
     assert (found["tensorflow"].level, found["tensorflow"].seen) == ("broken", "not installed")
     assert "pip install" in found["tensorflow"].advice
     assert not any("ray" in name for name in found)
     assert found["[grain] grain"].level == "note"
     assert found["[grain] grain"].advice == install_command("grain")
-    assert {finding.level for finding in package_findings()} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -70,8 +72,9 @@ def test_a_package_that_is_missing_or_too_old_is_broken_and_an_extras_is_a_note(
         (WELL, "deterministic kernels", "ok"),
     ],
 )
-def test_what_tensorflow_cannot_do_is_named(said, name, level):
-    assert by_name(tensorflow_findings(lambda: said))[name].level == level
+def test_what_tensorflow_cannot_do_is_named(said, name, level, monkeypatch):
+    monkeypatch.setattr(doctor, "_ask", lambda: said)
+    assert by_name(tensorflow_findings())[name].level == level
 
 
 @pytest.mark.whole

@@ -22,9 +22,10 @@ from sweeper.cli.main import main
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
-from sweeper.run import compared_replays
+from sweeper.run import replays
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import Launcher
+from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import StudySource
 
 STUDY = StudyText(
@@ -122,10 +123,7 @@ class Copy:
                 which=number,
                 interrupt=interrupt,
                 seed=seed,
-                workers=1,
-                isolation="auto",
-                storage=url,
-                runs_dir=self.runs,
+                options=WorkerOptions(1, url, self.runs),
                 listener=lambda _: None,
             )
             found = verify_with(request, repository, settings, self.launcher)
@@ -143,7 +141,7 @@ class Copy:
 
 @pytest.fixture
 def copy(ran, tmp_path, monkeypatch):
-    monkeypatch.setattr(compared_replays, "run_again", ran.replays.run)
+    monkeypatch.setattr(replays, "run_again", ran.replays.run)
     shutil.copytree(ran.runs, tmp_path / "runs")
     return Copy(tmp_path / "runs", ran.launcher)
 
@@ -165,7 +163,7 @@ def test_untouched_trials_hold_and_one_that_reads_random_bytes_does_not(
     ran, copy, tmp_path, capsys, monkeypatch
 ):
     """The whole command: a trial whose data come from ``os.urandom`` is its negative control."""
-    monkeypatch.setattr(compared_replays, "run_again", ran.replays.run_anew)
+    monkeypatch.setattr(replays, "run_again", ran.replays.run_anew)
     before = files(copy.runs)
     flags = ("--runs-dir", str(copy.runs))
     report_file = tmp_path / "r.json"

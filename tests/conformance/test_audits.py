@@ -7,7 +7,6 @@ import sqlalchemy as sa
 from stored_study import ROW, take
 
 from sweeper.db.attempts import Ending
-from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import SupersededError
 from sweeper.records.exactness import AuditRecord
 
@@ -22,14 +21,17 @@ def ended(repository, outcome="complete"):
     return claim.number
 
 
-def alike(trial=0, begin=20, attempt=1):
-    return AuditVerdict(trial, attempt, begin, begin + 20, "alike", 2.0)
+def record(repository, *, begin=20, attempt=1, outcome="alike", seconds=2.0, message=None):
+    """Record an audit of the first trial."""
+    audit = AuditRecord(begin, begin + 20, outcome, seconds)
+    report = {} if message is None else {"message": message}
+    repository.record_audit("digits", 0, attempt, audit, report)
 
 
 def test_a_verdict_that_is_stored_again_is_one_row(repository, database):
     ended(repository)
-    repository.record_audit("digits", alike())
-    repository.record_audit("digits", alike())
+    record(repository)
+    record(repository)
     assert repository.trial("digits", 0).audits == (AuditRecord(20, 40, "alike", 2.0),)
     copy = (
         "INSERT INTO sweeper_audits (trial_id, from_step, to_step, outcome, seconds, decided_at, "
@@ -45,19 +47,18 @@ def test_a_verdict_of_an_attempt_that_is_not_the_present_one_is_refused(reposito
     ended(repository, "interrupted")
     ended(repository)
     with pytest.raises(SupersededError, match="is of attempt 1, and attempt 2 has begun"):
-        repository.record_audit("digits", alike(attempt=1))
+        record(repository, attempt=1)
     assert repository.trial("digits", 0).audits == ()
-    repository.record_audit("digits", alike(attempt=2))
+    record(repository, attempt=2)
     assert repository.status("digits").exactness.intervals == 1
 
 
 def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(repository):
     ended(repository)
     assert repository.status("digits").exactness.line == "exactness: nothing audited yet"
-    repository.record_audit("digits", alike(begin=0))
+    record(repository, begin=0)
     for begin, message in ((20, "weights differ"), (40, "more differ")):
-        differs = replace(alike(begin=begin), outcome="differs", report={"message": message})
-        repository.record_audit("digits", differs)
+        record(repository, begin=begin, outcome="differs", message=message)
     status = repository.status("digits")
     assert status.to_json()["audited"] == {"intervals": 3, "alike": 1}
     assert status.exactness.line == (
@@ -76,24 +77,20 @@ def test_a_difference_is_reported_first_and_accepted_for_the_whole_study(reposit
 
 def test_an_audit_without_a_verdict_is_not_counted(repository):
     ended(repository)
-    dropped = replace(alike(), outcome="dropped", report={"message": "a damaged checkpoint"})
-    repository.record_audit("digits", dropped)
+    record(repository, outcome="dropped", message="a damaged checkpoint")
     assert repository.status("digits").exactness.intervals == 0
     (audit,) = repository.trial("digits", 0).audits
     assert (audit.alike, audit.message) == (None, "a damaged checkpoint")
 
 
 def test_what_audits_and_attempts_took_on_average(repository):
-    assert (
-        repository.audit_costs("digits").audit is repository.audit_costs("digits").attempt is None
-    )
+    assert repository.audit_costs("digits") == (None, None)
     ended(repository)
-    repository.record_audit("digits", alike())
-    repository.record_audit("digits", replace(alike(begin=40), seconds=4.0))
-    costs = repository.audit_costs("digits")
-    assert costs.audit == 3.0
-    assert costs.attempt is not None
-    assert 0 <= costs.attempt < 60
+    record(repository)
+    record(repository, begin=40, seconds=4.0)
+    audit, attempt = repository.audit_costs("digits")
+    assert audit == 3.0
+    assert 0 <= attempt < 60
 
 
 def test_why_nothing_is_audited_is_said(repository):

@@ -15,8 +15,8 @@ from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.maintenance import copied_tables, copy_database
 from sweeper.db.repository import Claim, Repository
-from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import StorageError
+from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import Categorical, FloatRange
 
@@ -55,7 +55,7 @@ def fill(repository):
         else:
             repository.finish(claim.token, Ending("complete", value=value, digest="cd"))
         repository.record_audit(
-            "digits", AuditVerdict(claim.number, 1, 0, 9, "dropped", 1.0, {"message": "no room: ü"})
+            "digits", claim.number, 1, AuditRecord(0, 9, "dropped", 1.0), {"message": "no room: ü"}
         )
     repository.finish(take(repository).token, Ending("interrupted", end_step=4))
     repository.join("digits", ME, key="k" * 32)

@@ -46,8 +46,8 @@ def test_the_same_again_replaces_and_anything_else_stands_beside(repository, cla
 
 def test_a_trial_goes_on_while_it_is_evaluated(repository, claim):
     """What is evaluated is known of a running trial, and stays known without its checkpoint."""
-    asked = repository.distributions("digits")
-    assert asked == {0: {"rate": FloatRange(0.1, 1.0), "kind": Categorical(("a", None))}}
+    asked = repository.trial("digits", 0).distributions
+    assert asked == {"rate": FloatRange(0.1, 1.0), "kind": Categorical(("a", None))}
     record(repository, float("inf"))
     repository.forget_checkpoint(claim.token, PATH)
     repository.finish(claim.token, Ending("complete", value=1.0, digest="d"))
@@ -60,5 +60,3 @@ def test_of_a_trial_that_is_not_there_nothing_is_stored(repository, claim):
         repository.record_evaluation(
             "digits", 1, step=1, epoch=0, digest="", data="", data_digest="", metrics={}
         )
-    with pytest.raises(UnknownStudyError, match="other"):
-        repository.distributions("other")

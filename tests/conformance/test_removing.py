@@ -11,8 +11,8 @@ from stored_study import ME, ROW, take
 
 from sweeper.db.attempts import Ending
 from sweeper.db.tables import Base
-from sweeper.db.verdicts import AuditVerdict
 from sweeper.errors import UnknownStudyError, UsageError
+from sweeper.records.exactness import AuditRecord
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.spec.space import FloatRange
 
@@ -47,8 +47,8 @@ def full(digits):
     digits.join("digits", ME, key="k" * 32)
     claim = begin(digits)
     digits.finish(claim.token, Ending("complete", value=1.0, digest="d"))
-    digits.record_audit("digits", AuditVerdict(0, 1, 0, 20, "alike", 1.0))
-    digits.record_verdict("digits", 0, "replay", "holds", {})
+    digits.record_audit("digits", 0, 1, AuditRecord(0, 20, "alike", 1.0), {})
+    digits.record_verdict("digits", 0, {"mode": "replay", "verdict": "holds"})
     evaluate(digits)
     digits.accept_definition(LONGER)
     with as_optuna_sees_it(digits.database) as study:

@@ -923,14 +923,15 @@ def test_two_studies_in_one_database_know_nothing_of_each_other(digits):
 def test_verdicts_are_added_and_the_latest_is_shown(digits):
     token = take(digits).token
     assert digits.trial("digits", 0).verification is None
-    assert digits.verdicts_of_trial("digits", 0) == ()
     digits.record_fingerprint(token, {"threads": [1, 1]})
     assert digits.fingerprints("digits") == {0: ((1, {"threads": [1, 1]}),)}
-    digits.record_verdict("digits", 0, "replay", "holds", {"message": "equal"})
-    digits.record_verdict(
-        "digits", 0, "interrupt", "differs", {"message": "no"}, epoch=2, step=9, variable="kernel"
-    )
-    first, second = digits.verdicts_of_trial("digits", 0)
+    holds = {"mode": "replay", "verdict": "holds", "message": "equal"}
+    digits.record_verdict("digits", 0, holds)
+    first = digits.trial("digits", 0).verification
+    at = {"epoch": 2, "step": 9, "variable": "kernel"}
+    differs = {"mode": "interrupt", "verdict": "differs", "message": "no", **at}
+    digits.record_verdict("digits", 0, differs)
+    second = digits.trial("digits", 0).verification
     assert (first.mode, first.verdict, first.epoch) == ("replay", "holds", None)
     assert (second.epoch, second.step, second.variable) == (2, 9, "kernel")
     assert first.checked_at <= second.checked_at
@@ -946,7 +947,7 @@ def test_verdicts_are_added_and_the_latest_is_shown(digits):
         "message": "no",
     }
     with pytest.raises(UnknownStudyError, match="no trial 7"):
-        digits.record_verdict("digits", 7, "replay", "holds", {})
+        digits.record_verdict("digits", 7, holds)
 
 
 def test_a_choice_that_a_parameter_does_not_have_is_an_error_that_names_it(digits):

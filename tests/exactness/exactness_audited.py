@@ -19,7 +19,7 @@ from exactness_attempts import Start, assignment, run_attempt, settings_of
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import read_kept
 from sweeper.records.results import TrialRecord
-from sweeper.run.auditing import DroppedError, Interval, IntervalReplay
+from sweeper.run.auditing import DroppedError, IntervalReplay
 from sweeper.run.protocol.messages import Failed, Replay
 from sweeper.support.paths import RunPaths
 
@@ -67,7 +67,8 @@ def _caught(part, directory, positions, start):
     for begin, end in itertools.pairwise(positions):
         replay = IntervalReplay(
             trial,
-            Interval(kept[begin[0]], kept[end[0]]),
+            kept[begin[0]],
+            kept[end[0]],
             settings_of(part),
             paths.trial_files(0),
             Launching(start),

@@ -1,4 +1,4 @@
-"""The one decision of a second replay, for `sweeper verify` and audits: when it is run, and how far."""
+"""The one decision of a second replay, for `sweeper verify` and audits: when it is run, and what it excuses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from checkpoints_on_disk import Planted, write
 from scripted_trials import definition
 
 from sweeper.records.results import EpochRecord
-from sweeper.replay.findings import errors
+from sweeper.replay.comparison import errors
 from sweeper.replay.reports import Authored, StudyAuthors
-from sweeper.run import compared_replays
-from sweeper.run.compared_replays import ComparedReplay, Reference
 from sweeper.run.protocol.messages import CheckpointCommitted
-from sweeper.run.replays import Answers, Replayed, ReplayOrder
+from sweeper.run.replays import Answers, ComparedReplay, Replayed, ReplayOrder
 
 WEIGHTS = Planted(["model/00000", 2])
 COUNT = Planted(["user_state", "changed", "callback Count", "set", "count"])
@@ -42,7 +40,7 @@ class Ran:
         for epoch, path in enumerate(self.checkpoints[number], start=1):
             replayed.epochs[epoch - 1] = EpochRecord(epoch - 1, self.metrics[number])
             done = CheckpointCommitted(8 * epoch, epoch, "digest", 1, str(path))
-            order.seen(done)
+            replayed.checkpoints[done.step, done.epoch] = done
             if (done.step, done.epoch) == order.ends_at:
                 replayed.reached = done
                 break
@@ -57,15 +55,16 @@ def compared(tmp_path, monkeypatch):
     def run(*replays, metrics=({}, {}), stored=None, measured=frozenset()):
         authors = StudyAuthors(NOBODY, NOBODY, (Authored("Count", measured=measured),))
         ran = Ran([[each or whole for each in replay] for replay in replays], metrics, authors)
-        monkeypatch.setattr(compared_replays, "run_again", ran)
+        monkeypatch.setattr("sweeper.run.replays.run_again", ran)
         found = ComparedReplay(
             prepare=lambda _: ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1), (16, 2))),
             directory=tmp_path / "replays",
-            references={(8, 1): Reference(whole, ""), (16, 2): Reference(whole, "")},
+            references={(8, 1): whole, (16, 2): whole},
+            files="",
             launchers=(),
             stopping=threading.Event(),
             objectives=["val_loss"],
-            epochs=None if stored is None else {0: stored, 1: stored},
+            epochs={} if stored is None else {0: stored, 1: stored},
         ).run()
         return found, ran
 
@@ -82,25 +81,22 @@ def test_a_replay_that_is_the_same_is_run_once(compared):
 
 
 @pytest.mark.parametrize("repeats", [True, False])
-def test_weights_that_differ_are_run_again_to_where_they_first_do_and_are_never_excused(
-    compared, tmp_path, *, repeats
-):
+def test_weights_that_differ_are_run_again_and_are_never_excused(compared, tmp_path, *, repeats):
     changed = WEIGHTS.write(tmp_path / "changed", 5.0)
     again = changed if repeats else WEIGHTS.write(tmp_path / "again", 6.0)
     found, ran = compared((changed, changed), (again, again))
-    assert [order.ends_at for order in ran.orders] == [None, (8, 1)]
+    assert len(ran.orders) == 2
     assert found.repeats is repeats
     assert [each.component for each in errors(found.differences)] == ["model", "model"]
 
 
-def test_the_second_replay_goes_to_the_last_checkpoint_with_a_new_value_that_may_be_measured(
+def test_the_second_replay_excuses_a_measured_value_that_first_differs_at_the_last_checkpoint(
     compared, tmp_path
 ):
     early = COUNT.write(tmp_path / "early", 4)
     late = COUNT.write(tmp_path / "late", 4, also=(SECONDS.where, 9.0))
     timed = COUNT.write(tmp_path / "timed", 4, also=(SECONDS.where, 8.0))
-    found, ran = compared((early, late), (early, timed))
-    assert ran.orders[1].ends_at == (16, 2)
+    found, _ = compared((early, late), (early, timed))
     # The time differs between the replays, and the counter does not.
     notes = {each.name for each in found.differences if each.level == "note"}
     assert notes == {"callback Count, attribute 'seconds'"}
@@ -113,7 +109,7 @@ def test_a_measured_metric_is_excused_by_a_whole_second_replay_and_an_objective_
     stored = {"loss": 0.5, "seconds": 1.0}
     metrics = [{"loss": 0.25, "seconds": 2.0}, {"loss": 0.75, "seconds": 3.0}]
     found, ran = compared(SAME, SAME, metrics=metrics, stored=stored)
-    assert [order.ends_at for order in ran.orders] == [None, None]
+    assert len(ran.orders) == 2
     assert {(each.path, each.level) for each in found.differences} == {
         (f"history/epochs/{epoch}/1/{name}", level)
         for epoch in (0, 1)

@@ -9,16 +9,14 @@ from scripted_trials import definition
 
 from sweeper.checkpoint.reading import read_manifest
 from sweeper.checks.check import judge
-from sweeper.checks.kept_checkpoints import StoredCheckpoint, references
-from sweeper.checks.verify import checkpoint_findings
+from sweeper.checks.verify_findings import StoredCheckpoint, findings_of
 from sweeper.records.results import TrialRecord
-from sweeper.replay.findings import errors
+from sweeper.replay.comparison import errors
 from sweeper.replay.reports import Authored, StudyAuthors
-from sweeper.run import compared_replays
-from sweeper.run.auditing import Interval, IntervalReplay
-from sweeper.run.compared_replays import ComparedReplay, Reference
+from sweeper.run import replays
+from sweeper.run.auditing import IntervalReplay
 from sweeper.run.protocol.messages import CheckpointCommitted
-from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
+from sweeper.run.replays import Answers, ComparedReplay, Kill, Replayed, ReplayOrder
 from sweeper.spec import checkpointing
 
 OBJECTIVES = ("val_accuracy",)
@@ -68,22 +66,21 @@ def running(resumed, one, other):
     """Stand for the engine: a replay ends as ``resumed``, and a second one as two like runs differ."""
     ends = iter([resumed, resumed if one == other else other])
 
-    def run(order, *_more):
+    def run(*_order):
         done = CheckpointCommitted(8, 1, "", 1, str(next(ends)))
-        order.seen(done)
-        return Replayed(reached=done, authors=AUTHORS)
+        return Replayed(reached=done, checkpoints={(8, 1): done}, authors=AUTHORS)
 
-    return mock.patch.object(compared_replays, "run_again", run)
+    return mock.patch.object(replays, "run_again", run)
 
 
 SETTINGS = definition(name="small", objective="val_accuracy").settings()
 
 
 def by_audit(whole, resumed, one, other):
-    interval = Interval(None, checkpointing.KeptCheckpoint(8, 1, whole))
+    end = checkpointing.KeptCheckpoint(8, 1, whole)
     trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
     files, launcher = whole.parents[2] / "files", None
-    replay = IntervalReplay(trial, interval, SETTINGS, files, launcher, threading.Event())
+    replay = IntervalReplay(trial, None, end, SETTINGS, files, launcher, threading.Event())
     with running(resumed, one, other):
         outcome = replay.outcome()
     found = errors(outcome.comparison.differences)
@@ -91,14 +88,15 @@ def by_audit(whole, resumed, one, other):
     return (found[0].level, str(found[0])) if found else ("", "")
 
 
-def compared(resumed, one, other, references):
+def compared(resumed, one, other):
     """Compare a replay with what is kept, as `sweeper check` and `sweeper verify` do."""
     order = ReplayOrder(SETTINGS, 0, Answers({}, {}), ((8, 1),))
     with running(resumed, one, other):
         return ComparedReplay(
             prepare=lambda _: order,
             directory=one.parents[2] / f"compared-{one == other}",
-            references=references,
+            references={(8, 1): one},
+            files="",
             launchers=(),
             stopping=threading.Event(),
             objectives=OBJECTIVES,
@@ -106,7 +104,7 @@ def compared(resumed, one, other, references):
 
 
 def by_check(whole, resumed, one, other):
-    comparison = compared(resumed, one, other, {(8, 1): Reference(whole, "")})
+    comparison = compared(resumed, whole, other)
     found, held = judge(Replayed(authors=AUTHORS), comparison, Kill(4, 6), "error")
     told = [each for each in found if each.level != "note"]
     assert bool(held) != bool(told)
@@ -115,8 +113,9 @@ def by_check(whole, resumed, one, other):
 
 def by_verify(whole, resumed, one, other):
     kept = StoredCheckpoint(8, 1, None, whole, read_manifest(whole))
-    comparison = compared(resumed, one, other, references([kept], ""))
-    found = checkpoint_findings(kept, comparison.checkpoints[8, 1], "error", reported=False)
+    comparison = compared(resumed, whole, other)
+    trial = TrialRecord("small", 0, "complete", {}, None, 0, None)
+    found = findings_of(trial, [kept], comparison, SETTINGS)
     told = [each for each in found if each.level != "note"]
     return (told[0].level, told[0].message) if told else ("", "")
 

@@ -8,6 +8,7 @@ from sweeps import database_url, sweep
 
 from sweeper.checks import check
 from sweeper.checks.verify import VerifyRequest, verify_study
+from sweeper.run.options import WorkerOptions
 
 COUNTED = """
     class Counted(keras.callbacks.Callback):
@@ -99,10 +100,7 @@ def test_audits_are_alike_and_verify_holds_where_only_time_is_measured(tmp_path)
         which=0,
         interrupt=False,
         seed=0,
-        workers=1,
-        isolation="auto",
-        storage=database_url(runs),
-        runs_dir=runs,
+        options=WorkerOptions(1, database_url(runs), runs),
         listener=lambda _: None,
     )
     (trial,) = verify_study(request).trials

@@ -8,17 +8,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
 
 
 @dataclass(frozen=True)
 class _Recorded:
-    """What an order came to: where its files are, the checkpoints that it told of, its report."""
+    """What an order came to: where its files are, and its report."""
 
     order: ReplayOrder
     directory: Path
-    committed: list[CheckpointCommitted]
     replayed: Replayed
 
 
@@ -31,39 +29,26 @@ class RecordedReplays:
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def run(self, order, launchers, directory, *more):
-        asked = replace(order, seen=_nobody)
-        found = next((each for each in self.known if each.order == asked), None)
+        found = next((each for each in self.known if each.order == order), None)
         if found is None:
             return self.run_anew(order, launchers, directory, *more)
-        return self._given(found, order, directory)
+        return self._given(found, directory)
 
     def run_anew(self, order, launchers, directory, *more):
         """The same, and run whatever was recorded."""
-        asked = replace(order, seen=_nobody)
-        committed = []
         kept = self.directory / str(next(self._numbers))
-        saved = self.directory / f"{kept.name}-saved"
-
-        def save(message):
-            shutil.copytree(message.path, saved / str(len(committed)))
-            committed.append(message)
-
-        replayed = run_again(replace(asked, seen=save), launchers, kept, *more)
-        for number, message in enumerate(committed):
-            if not Path(message.path).exists():
-                shutil.move(saved / str(number), message.path)
-        found = _Recorded(asked, kept, committed, replayed)
+        found = _Recorded(order, kept, run_again(order, launchers, kept, *more))
         self.known.append(found)
-        return self._given(found, order, directory)
+        return self._given(found, directory)
 
     @staticmethod
-    def _given(found, order, directory):
+    def _given(found, directory):
         shutil.copytree(found.directory, directory, dirs_exist_ok=True)
-        for each in found.committed:
-            path = directory / Path(each.path).relative_to(found.directory)
-            order.seen(replace(each, path=str(path)))
-        return found.replayed
-
-
-def _nobody(_committed):
-    """Stand where an order needs somebody to tell."""
+        checkpoints = {
+            position: replace(
+                each, path=str(directory / Path(each.path).relative_to(found.directory))
+            )
+            for position, each in found.replayed.checkpoints.items()
+        }
+        own = directory / Path(found.replayed.directory).relative_to(found.directory)
+        return replace(found.replayed, checkpoints=checkpoints, directory=str(own))

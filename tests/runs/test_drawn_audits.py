@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweeper.db.verdicts import AuditCosts
 from sweeper.run.auditing import _is_due
 
 TRIALS = range(1, 4001)
@@ -19,7 +18,7 @@ def sweep(audit, attempt, *, first="complete", ended=1, seed=0):
     """
     attempts = [SimpleNamespace(ended_at=JOINED + timedelta(seconds=ended))]
     repository = SimpleNamespace(
-        audit_costs=lambda _study: AuditCosts(audit, attempt),
+        audit_costs=lambda _study: (audit, attempt),
         trial=lambda _study, _number: SimpleNamespace(state=first, attempts=attempts),
         workers=lambda _study: [
             SimpleNamespace(key="earlier", joined_at=JOINED - timedelta(hours=1)),

@@ -3,7 +3,6 @@
 import sys
 from dataclasses import replace
 
-import forked_programs
 import pytest
 from study_files import SHORT
 from sweeps import sweep
@@ -14,17 +13,16 @@ from sweeper.run.self_test import PROGRAM, prove_environment, run_self_test
 from sweeper.support import versions
 from sweeper.support.versions import Environment, SelfTestResult, keep_result, kept_result
 
-_PLANTED = (
-    "import runpy, sys\n"
-    "from sweeper.train.randomness import generators\n"
-    "found = [c for c in vars(generators).values() if getattr(c, 'name', '') == 'global_seed_generator']\n"
-    "for component in found:\n"
-    "    component.restore = lambda self, saved, tensors: None\n"
-    "assert found\n"
-    "sys.argv = ['self_test', sys.argv[1]]\n"
-    "runpy.run_module('sweeper.api.self_test', run_name='__main__')\n"
-)
-"""Program of the self-test under a Keras whose global seed generator cannot be restored."""
+_PLANTED = """
+from sweeper.api.self_test import study
+from sweeper.train.randomness import generators
+
+found = [c for c in vars(generators).values() if getattr(c, "name", "") == "global_seed_generator"]
+for component in found:
+    component.restore = lambda self, saved, tensors: None
+assert found
+"""
+"""The self-test's study under a Keras whose global seed generator cannot be restored."""
 
 
 @pytest.fixture
@@ -53,8 +51,11 @@ def test_a_study_under_unknown_versions_is_preceded_by_one_self_test(
 
 
 @pytest.mark.whole
-def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypatch):
-    planted = run_self_test(unknown, [sys.executable, *forked_programs.PROGRAM, "-c", _PLANTED])
+def test_a_planted_incompatibility_fails_the_self_test_by_name(unknown, monkeypatch, tmp_path):
+    file = tmp_path / "planted.py"
+    file.write_text(_PLANTED)
+    words = [str(file) if word == "sweeper.api.self_test" else word for word in PROGRAM]
+    planted = run_self_test(unknown, words)
     assert not planted.passed
     assert any("drawn" in found for found in planted.differences), planted.differences
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: planted)
@@ -78,7 +79,6 @@ def test_a_program_that_fails_is_no_proof(unknown):
 
 
 def test_a_tested_environment_runs_no_self_test(monkeypatch):
-    assert PROGRAM[-1] == "sweeper.api.self_test"
     monkeypatch.setattr(self_test, "run_self_test", lambda _environment: pytest.fail("it ran"))
     assert Environment.current().tested
     prove_environment(pytest.fail)

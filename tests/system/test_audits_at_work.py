@@ -155,9 +155,9 @@ def disturbed(tmp_path_factory):
     calls = []
 
     def outcome(self):
-        if (self.trial.number, self.interval.from_step) != (0, 2):
+        if (self.trial.number, self.from_step) != (0, 2):
             return real(self)
-        file = Path(str(self.interval.end.path)) / "tensors.safetensors"
+        file = Path(str(self.end.path)) / "tensors.safetensors"
         content = file.read_bytes()
         file.chmod(0o644)
         file.write_bytes(content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])

@@ -12,7 +12,7 @@ from sweeper.api.collection import collect
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_reading import RemoteListing, load_remote
-from sweeper.checks.kept_checkpoints import kept_checkpoints_of
+from sweeper.checks.verify_findings import kept_checkpoints_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.spec.checkpointing import Keep

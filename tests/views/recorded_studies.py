@@ -58,7 +58,9 @@ def record_study(
             repository.record_process(token, 5, "fork", 3 * STEPS)
             _epochs(repository, token, number, range(3, 6), objective)
             repository.finish(token, Ending("complete", 60, 0.61, "e" * 32))
-    repository.record_verdict(name, 0, "interrupt", "holds", {"message": f"alike {NASTY}"})
+    repository.record_verdict(
+        name, 0, {"mode": "interrupt", "verdict": "holds", "message": f"alike {NASTY}"}
+    )
 
 
 def record_unfinished_study(repository, name, target, seed):

@@ -154,7 +154,9 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
         # A page that missed a poll gets both changes, and one of another dashboard everything.
         assert {t["number"] for t in poll(first["version"]).data["trials"]} == {4, new.number}
         assert poll("another-1").data["all"]
-        repository.record_verdict(STUDY, 1, "replay", "holds", {"message": "identical"})
+        repository.record_verdict(
+            STUDY, 1, {"mode": "replay", "verdict": "holds", "message": "identical"}
+        )
         assert [t["number"] for t in poll(third["version"]).data["trials"]] == [1]
         repository.finish(new.token, Ending("complete", 40, 0.5, "e" * 32))
         repository.leave(KEY)
