@@ -12,6 +12,10 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
+from keras.src.backend.common import global_state
+from tensorflow.python.eager import context
+from tensorflow.python.ops import stateful_random_ops
 
 from sweeper.errors import UncapturableError
 from sweeper.train.codec import (
@@ -136,13 +140,13 @@ class TensorFlowRandom(Component):
     name = "tensorflow_random"
 
     def capture(self, tensors: Tensors) -> Json:
-        context = _eager_context()
-        generator = getattr(context, "_rng", None)
-        shared = _shared_generator()
+        eager = context.context()
+        generator = getattr(eager, "_rng", None)
+        shared = stateful_random_ops.global_generator
         if shared is not None:
             hold_replicas(shared.state, f"{self.name}/global", tensors)
         return {
-            "seed": getattr(context, "_seed", None),
+            "seed": getattr(eager, "_seed", None),
             "generator": None
             if generator is None
             else _capture_mersenne(generator.getstate(), f"{self.name}/words", tensors),
@@ -152,7 +156,7 @@ class TensorFlowRandom(Component):
     def mismatches(self, saved: Json, tensors: Mapping[str, Any]) -> list[str]:
         if saved["global"] is None:
             return []
-        shared = _shared_generator()
+        shared = stateful_random_ops.global_generator
         was = len(held_tensors(f"{self.name}/global", tensors))
         now = 1 if shared is None else len(replicas_of(shared.state))
         if was == now:
@@ -162,11 +166,9 @@ class TensorFlowRandom(Component):
         return [f"{seen}, and has one on {now} now; {advice}"]
 
     def restore(self, saved: Json, tensors: Mapping[str, Any]) -> None:
-        import tensorflow as tf
-
         if saved["global"] is not None:
             state = tensors[f"{self.name}/global"]
-            shared = _shared_generator()
+            shared = stateful_random_ops.global_generator
             if shared is not None and tuple(shared.state.shape) == tuple(state.shape):
                 assign_replicas(shared.state, f"{self.name}/global", tensors)
             else:
@@ -177,7 +179,7 @@ class TensorFlowRandom(Component):
         tf.random.set_seed(saved["seed"])
         if saved["generator"] is not None:
             words = _restore_mersenne(saved["generator"], f"{self.name}/words", tensors)
-            _eager_context()._rng.setstate(words)
+            context.context()._rng.setstate(words)
 
 
 def process_generators() -> tuple[Component, ...]:
@@ -206,28 +208,12 @@ _GLOBAL_SEED_GENERATOR = "global_seed_generator"
 
 def global_seed_generator() -> Any:
     """Return Keras's global seed generator of this thread; None if it was not used yet."""
-    from keras.src.backend.common import global_state
-
     return global_state.get_global_attribute(_GLOBAL_SEED_GENERATOR)
 
 
 def set_global_seed_generator(generator: Any) -> None:
     """Set Keras's global seed generator of this thread; None for one that Keras creates when needed."""
-    from keras.src.backend.common import global_state
-
     global_state.set_global_attribute(_GLOBAL_SEED_GENERATOR, generator)
-
-
-def _shared_generator() -> Any:
-    from tensorflow.python.ops import stateful_random_ops
-
-    return stateful_random_ops.global_generator
-
-
-def _eager_context() -> Any:
-    from tensorflow.python.eager import context
-
-    return context.context()
 
 
 def _capture_mersenne(state: Any, key: str, tensors: Tensors) -> Json:

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
+import tensorflow as tf
 import xxhash
 
 from sweeper.errors import DataError
@@ -22,7 +24,11 @@ from sweeper.train.sources.arrays import (
     is_texts,
     split_arrays,
 )
+from sweeper.train.sources.epochs import EpochFunctionSource
+from sweeper.train.sources.graindata import GrainSource, is_grain
+from sweeper.train.sources.pydataset import PyDatasetSource
 from sweeper.train.sources.runner import continued_epoch
+from sweeper.train.sources.tfdata import TfDataSource
 
 KINDS = (
     "arrays as (x, y) or (x, y, sample_weight), a keras.utils.PyDataset, a tf.data.Dataset, a "
@@ -125,19 +131,10 @@ def _open_validation(data: Data, given: Any, notice: Callable[[str], None]) -> D
 def _open(
     given: Any, options: SourceOptions, *, batch_size: int, limit: int | None = None
 ) -> DataSource:
-    import keras
-    import tensorflow as tf
-
     if isinstance(given, keras.utils.PyDataset):
-        from sweeper.train.sources.pydataset import PyDatasetSource
-
         return PyDatasetSource(given, options)
     if isinstance(given, tf.data.Dataset):
-        from sweeper.train.sources.tfdata import TfDataSource
-
         return TfDataSource(given, options, limit=limit)
-    from sweeper.train.sources.graindata import GrainSource, is_grain
-
     if is_grain(given):
         return GrainSource(given, options)
     if hasattr(given, "__next__"):
@@ -150,8 +147,6 @@ def _open(
     if is_arrays(given):
         return ArraySource(given, options, batch_size=batch_size)
     if callable(given):
-        from sweeper.train.sources.epochs import EpochFunctionSource
-
         return EpochFunctionSource(given, options)
     msg = f"Data({options.name}=…) is a {_what(given)}; expected {KINDS}"
     raise DataError(msg)
@@ -165,8 +160,6 @@ def _share_shuffles(
     Raises:
         DataError: The order cannot be saved.
     """
-    from sweeper.train.sources.tfdata import TfDataSource
-
     if not isinstance(train, TfDataSource) or not isinstance(test, TfDataSource):
         return
     shared = [node for key, node in train.reshuffling.items() if key in test.reshuffling]
