@@ -49,18 +49,12 @@ REBUILT = frozenset(
 OWN = frozenset(
     {
         # Flags, names and specifications of a model or layer.
-        "_call_has_mask_arg",
-        "_call_has_training_arg",
         "_called",
-        "_dtype_policy",
         "_initial_epoch",
-        "_input_spec",
         "_lock",
         "_operations",
         "_parent_path",
         "_path",
-        "_saved_model_arg_spec",
-        "_saved_model_inputs_spec",
         "built",
         "history",
         "stop_evaluating",

@@ -7,6 +7,7 @@ types are classified, each once, and objects are compared by ``is``.
 from __future__ import annotations
 
 import collections
+import contextlib
 import contextvars
 import enum
 import functools
@@ -254,7 +255,10 @@ def may_have_fields(cls: type) -> bool:
 
 def own_dict(obj: Any) -> dict[str, Any] | None:
     """Return the object's ``__dict__``, or None, without running the user's code."""
-    reader, _ = _storage(type(obj))
+    return _read(_storage(type(obj))[0], obj)
+
+
+def _read(reader: Callable[[Any], Any] | None, obj: Any) -> dict[str, Any] | None:
     try:
         found = None if reader is None else reader(obj)
     except AttributeError:  # a proxy of wrapt's asks what it stands for, which may have none
@@ -264,16 +268,14 @@ def own_dict(obj: Any) -> dict[str, Any] | None:
 
 def fields_of(obj: object) -> dict[str, Any]:
     """Return the attributes of ``obj`` itself, including slots, without running properties."""
-    fields = own_dict(obj)
-    _, slots = _storage(type(obj))
+    reader, slots = _storage(type(obj))
+    fields = _read(reader, obj)
     if not slots:
         return {} if fields is None else fields
     fields = dict(fields or {})
     for name, slot in slots.items():
-        try:
+        with contextlib.suppress(AttributeError):
             fields[name] = slot.__get__(obj)
-        except AttributeError:
-            continue
     return fields
 
 

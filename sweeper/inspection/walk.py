@@ -126,14 +126,7 @@ class How(enum.Enum):
 
 
 class Edge(NamedTuple):
-    """An edge to an object.
-
-    Attributes:
-        path: Path to the object.
-        obj: The object.
-        how: Kind of the edge.
-        name: Name of the attribute for `How.FIELD`.
-    """
+    """An edge to an object at a path; ``name`` is that of the attribute for `How.FIELD`."""
 
     path: ObjectPath
     obj: Any
@@ -347,13 +340,7 @@ def _of_function(function: Any, path: ObjectPath) -> Iterator[Edge]:
 
 
 class UsedVariable(NamedTuple):
-    """A variable of a module that a user's function loads or stores.
-
-    Attributes:
-        variables: The variables of the module.
-        name: Name of the variable.
-        alias: Name of another module in the function; empty for the function's own module.
-    """
+    """A name among the variables of a module that a function uses; ``alias`` is another module's name there."""
 
     variables: dict[str, Any]
     name: str

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 import trainings
 from generate_what_is_captured import CALLBACKS
@@ -84,9 +85,10 @@ def refused_when_it_changed(make):
             "an array of Python objects, which cannot be saved; keep a list",
         ),
         (lambda: lambda: None, "which was made during training"),
+        (keras.metrics.Mean, "Mean made during training; make it in the factory"),
         (lambda: Path(__file__).open(), "an open file"),  # noqa: SIM115
     ],
-    ids=["lock", "iterator", "nested", "objects", "function", "file"],
+    ids=["lock", "iterator", "nested", "objects", "function", "metric", "file"],
 )
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -141,11 +143,61 @@ def test_what_makes_its_variables_when_a_callback_first_uses_it_is_refused(thing
     train(light(lambda: [Uses(thing(), lambda _: None)]), Watcher(tmp_path / "unused", stop_at=2))
 
 
-def test_what_never_changes_is_not_refused(tmp_path):
-    def make():
-        return [Holder(threading.Lock()), Holder(n for n in range(3)), Holder([].append)]
+def moved(mode):
+    """A file that is at its second line."""
+    file = Path(__file__).open(mode)  # noqa: SIM115
+    next(file)
+    OPENED.append(file)
+    return file
 
-    stopped_and_resumed(make, tmp_path, 3)
+
+OPENED = []
+
+
+@pytest.fixture
+def closes():
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+EXOTIC = {
+    "iterator": (lambda: iter([1, 2, 3]), next, "an iterator"),
+    "generator": (lambda: (n for n in [1, 2, 3]), next, "a generator"),
+    "objects": (
+        lambda: np.array([None, "a"], object),
+        lambda array: array.__setitem__(0, "b"),
+        "an array of Python objects",
+    ),
+    "frame": (
+        lambda: pd.DataFrame({"a": [1.0], "b": ["x"]}),
+        lambda frame: frame.iloc.__setitem__((0, 0), frame.iloc[0, 0] + 1),
+        "a frame or series of pandas",
+    ),
+    "seeds": (lambda: np.random.default_rng(1), lambda rng: rng.spawn(1), "a seed sequence"),
+    "file": (lambda: moved("rb"), lambda file: file.read(1), "an open file"),
+}
+
+
+@pytest.mark.usefixtures("closes")
+@pytest.mark.parametrize("kind", EXOTIC)
+def test_an_exotic_object_is_refused_where_training_changes_it_and_not_where_it_does_not(
+    kind, tmp_path
+):
+    make, use, expected = EXOTIC[kind]
+    stopped_and_resumed(lambda: [Uses(make(), lambda _: None)], tmp_path, 3)
+    with pytest.raises(UncapturableError, match=rf"callback Uses.thing.* is {expected}.*; \w+ "):
+        train(light(lambda: [Uses(make(), use)]), Watcher(block=1, stop_at=2))
+
+
+@pytest.mark.usefixtures("closes")
+def test_a_text_file_in_an_iteration_does_not_tell_its_position_and_is_refused(tmp_path):
+    with pytest.raises(UncapturableError, match="is an open file that was closed"):
+        train(light(lambda: [Uses(moved("r"), next)]), Watcher(tmp_path, block=1, stop_at=2))
+
+
+def test_what_never_changes_is_not_refused(tmp_path):
+    stopped_and_resumed(lambda: [Holder(threading.Lock()), Holder([].append)], tmp_path, 3)
 
 
 class Grows(Holder):

@@ -135,20 +135,19 @@ class Decoder:
         return tf.convert_to_tensor(take_array(node, self.tensors))
 
     def _generator(self, node: Json) -> Any:
-        state, kind = self.decode(node["v"]), node[TAG]
-        if kind == "Random":
-            made: Any = random.Random()  # noqa: S311 - the user's generator, not a secret
-        elif kind == "RandomState":
+        state = self.decode(node["v"])
+        made: Any
+        if node[TAG] == "Random":
+            made = random.Random()  # noqa: S311 - the user's generator, not a secret
+        elif node[TAG] == "RandomState":
             made = np.random.RandomState()
+        elif state["bit_generator"] not in _BIT_GENERATORS:
+            msg = f"it contains a generator of the unknown kind {state['bit_generator']!r}"
+            raise UnplaceableError(msg)
         else:
-            name = state["bit_generator"]
-            if name not in _BIT_GENERATORS:
-                msg = f"it contains a generator of the unknown kind {name!r}"
-                raise UnplaceableError(msg)
-            seeds = (
-                np.random.SeedSequence(**self.decode(node["seeds"])) if "seeds" in node else None
-            )
-            made = np.random.Generator(getattr(np.random, name)(seeds))
+            seeds = self.decode(node["seeds"]) if "seeds" in node else None
+            sequence = None if seeds is None else np.random.SeedSequence(**seeds)
+            made = np.random.Generator(getattr(np.random, state["bit_generator"])(sequence))
         set_state_of_generator(made, state)
         return made
 

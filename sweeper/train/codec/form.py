@@ -42,8 +42,7 @@ class NotPlainError(Exception):
     """A value at ``path`` that cannot be encoded.
 
     Args:
-        path: Path of the value.
-        value: The value.
+        path, value: The value and its path.
         reason: What it is; by default the name of its class.
         advice: What to use instead.
     """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from types import FunctionType, MethodType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import keras
 import numpy as np
@@ -77,9 +77,9 @@ class UserState(Component):
         """Returns the uses of data whose pass is open; see `Reopening`."""
 
     def begin(self) -> None:
-        self._begun()
+        self._record()
 
-    def _begun(self) -> Walk:
+    def _record(self) -> Walk:
         """Record everything that the user's code reaches."""
         walk = Walk(self._covered(), self._roots.ids_exempt())
         in_step = walk.visit(self._roots.given())
@@ -112,11 +112,7 @@ class UserState(Component):
         return walk
 
     def _written_alone(self, walk: Walk) -> dict[str, list[tuple[ObjectPath, Any]]]:
-        """Return the variables that only functions of the data use, by use.
-
-        An example is the global seed generator that a dataset at a file's top level was traced with,
-        which setting the trial's seed has replaced since.
-        """
+        """Return the variables that only functions of the data use, such as a former global seed generator."""
         now = global_seed_generator()
         others = [*self._roots.model.variables, *([] if now is None else [now.state])]
         known = {*_variables_of(walk.holders), *(id(variable.value) for variable in others)}
@@ -148,7 +144,7 @@ class UserState(Component):
     @property
     def walk(self) -> Walk:
         """Return the walk at the start of training."""
-        return self._begun() if self._walk is None else self._walk
+        return self._record() if self._walk is None else self._walk
 
     def undo(self) -> None:
         covered = self._covered()
@@ -156,9 +152,8 @@ class UserState(Component):
             if not holder.changed():
                 continue
             if isinstance(holder, Structure) and holder.shape == NAMED:
-                keys, values = holder.read()
                 began = dict(zip(holder.keys, holder.values, strict=True))
-                for name, value in zip(keys, values, strict=True):
+                for name, value in zip(*holder.read(), strict=True):
                     made = id(value) in covered or isinstance(value, _OF_KERAS)
                     if began.get(name) is None and made:
                         began[name] = value
@@ -253,7 +248,7 @@ class UserState(Component):
         """Return whether a value that the cached function reaches has changed."""
         reached, used = self._behind[cache.path]
         for holder in self._holders:
-            if isinstance(holder, MappingVariables):
+            if _is_module(holder):
                 began = dict(zip(holder.keys, holder.values, strict=True))
                 now = dict(zip(*holder.read(), strict=True))
                 names = [name for name in now if (id(holder), name) in used]
@@ -327,7 +322,11 @@ def _is_unbuilt(obj: Any) -> bool:
 
 def _key(holder: Holder) -> int:
     """Return the walk's key of a holder: for a module's variables the holder, otherwise the object."""
-    return id(holder) if isinstance(holder, MappingVariables) else id(holder.obj)
+    return id(holder) if _is_module(holder) else id(holder.obj)
+
+
+def _is_module(holder: Holder) -> TypeGuard[MappingVariables]:
+    return isinstance(holder, MappingVariables) and not holder.whole
 
 
 def _variables_of(holders: Iterable[Holder]) -> dict[int, Variable]:

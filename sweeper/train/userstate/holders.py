@@ -129,10 +129,10 @@ class Attributes(Named):
 
     Attributes:
         ignored: Names that are not compared.
-        all: All attributes when the object was last found unchanged.
+        noted: Names and values of all attributes when the object was last found unchanged.
     """
 
-    __slots__ = ("all", "ignored")
+    __slots__ = ("ignored", "noted")
 
     def __init__(self, obj: Any, path: str, ignored: frozenset[str] = frozenset()) -> None:
         super().__init__(obj, path)
@@ -140,18 +140,25 @@ class Attributes(Named):
 
     def begin(self) -> None:
         super().begin()
-        self.all = dict(self._all())
+        self._note(self._all())
 
     def changed(self) -> bool:
         # Fast path: a model of 200 layers has 12,000 attributes.
-        now, began = self._all(), self.all
-        unchanged = len(now) == len(began) and all(map(is_, now, began))
-        if unchanged and all(map(is_, now.values(), began.values())):
+        now = self._all()
+        names, values = self.noted
+        if [*now] == names and all(map(is_, now.values(), values)):
             return False
         if super().changed():
             return True
-        self.all = dict(now)
+        self._note(now)
         return False
+
+    def _note(self, fields: dict[str, Any]) -> None:
+        self.noted = [*fields], [*fields.values()]
+
+    def reset(self) -> None:
+        super().reset()
+        self._note({})
 
     def _all(self) -> dict[str, Any]:
         obj = self.obj

@@ -169,13 +169,7 @@ _UNNAMED = (tuple, frozenset, types.MethodType)
 
 
 class Treatment(NamedTuple):
-    """Treatment of an object by the walk.
-
-    Attributes:
-        holder: Holder of its state; None if it has no own state.
-        edges: Edges to other objects.
-        variables: Module variables that its code uses.
-    """
+    """Holder of an object's state, if it has any, its edges, and the module variables that its code uses."""
 
     holder: Holder | None = None
     edges: Iterable[Edge] = ()
