@@ -22,7 +22,7 @@ from sweeper.errors import FactoryError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data, DataSource
 from sweeper.train.loop.runners import make_runner
-from sweeper.train.replicas import replicated
+from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.state.variables import Reach
 from sweeper.train.step import TrainingStep
 
@@ -55,7 +55,7 @@ def build_before_tracing(
         return
     if model.run_eagerly or not all(layer.built for layer in model._flatten_layers()):
         return
-    if step is not None and not step.is_keras_own:
+    if step is not None and type(step) is not TrainingStep:
         _build_optimizer_of(step)
     elif type(model).train_step is keras.Model.train_step and (*arrays, None)[1] is not None:
         _build_from_shapes(model, arrays)
@@ -124,12 +124,7 @@ def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: A
         composite = isinstance(array, tf.SparseTensor | tf.RaggedTensor)
         return array if array is None or composite else tf.convert_to_tensor(array)
 
-    tensors = tf.nest.map_structure(tensor, batch)
-    on_replicas = replicated(model, train_step)
-    if on_replicas is not None:
-        on_replicas(tensors)
-        return
-    model.distribute_strategy.run(train_step, args=(tensors,))
+    ReplicatedStep(model, train_step)(tf.nest.map_structure(tensor, batch))
 
 
 def create_variables_of_training(
