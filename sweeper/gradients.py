@@ -24,12 +24,12 @@ GradientProcessor = Callable[[Gradients], Gradients]
 
 def nan_to_zero(gradients: Gradients) -> Gradients:
     """Put 0 where an element is NaN; infinities stay."""
-    return [_where(tf.math.is_nan, gradient) for gradient in gradients]
+    return _mapped(lambda x: tf.where(tf.math.is_nan(x), tf.zeros_like(x), x), gradients)
 
 
 def non_finite_to_zero(gradients: Gradients) -> Gradients:
     """Put 0 where an element is NaN or infinite."""
-    return [_where(lambda x: ~tf.math.is_finite(x), gradient) for gradient in gradients]
+    return _mapped(lambda x: tf.where(tf.math.is_finite(x), x, tf.zeros_like(x)), gradients)
 
 
 def clip_by_global_norm(norm: float) -> GradientProcessor:
@@ -65,7 +65,7 @@ def clip_by_value(value: float) -> GradientProcessor:
     most = _above_zero("clip_by_value", value)
 
     def clip(gradients: Gradients) -> Gradients:
-        return [_mapped(lambda x: tf.clip_by_value(x, -most, most), each) for each in gradients]
+        return _mapped(lambda x: tf.clip_by_value(x, -most, most), gradients)
 
     return clip
 
@@ -78,15 +78,13 @@ def _above_zero(function: str, value: float) -> float:
     return float(value)
 
 
-def _where(condition: Callable[[Any], Any], gradient: Any) -> Any:
-    return _mapped(lambda x: tf.where(condition(x), tf.zeros_like(x), x), gradient)
+def _mapped(change: Callable[[Any], Any], gradients: Gradients) -> Gradients:
+    """Change the values of gradients; of a sparse gradient, those that it has."""
 
+    def changed(gradient: Any) -> Any:
+        if isinstance(gradient, tf.IndexedSlices):
+            values = change(gradient.values)
+            return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
+        return None if gradient is None else change(gradient)
 
-def _mapped(change: Callable[[Any], Any], gradient: Any) -> Any:
-    """``change`` of the values; of a sparse gradient, of those that it has."""
-    if gradient is None:
-        return None
-    if isinstance(gradient, tf.IndexedSlices):
-        values = change(gradient.values)
-        return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
-    return change(gradient)
+    return [changed(gradient) for gradient in gradients]

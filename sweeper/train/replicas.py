@@ -2,9 +2,10 @@
 
 Keras divides the mean loss of a replica's slice by the number of replicas and adds the replicas'
 gradients. This is correct for slices of equal size, so a batch that cannot be shared equally is refused.
-What Keras computes on each replica for itself, and a single device does not, is refused by name as well:
-means over weights or over unmasked values, clipping by the optimizer, and losses that layers add, because
-replicas are threads that take turns at each reduction and share a layer's list of losses.
+Masked values and weights are counted over all replicas by a `TrainingStep`, which therefore replaces
+Keras's own step here. What Keras's optimizers and layers compute on each replica for itself, and a single
+device does not, is refused by name: clipping, and losses that layers add, because replicas are threads
+that take turns at each reduction and share a layer's list of losses.
 
 A replica gets the slice of the batch at its index, so the order of the data is the same as on one
 replica, and data sources do not depend on replicas.
@@ -13,9 +14,8 @@ replica, and data sources do not depend on replicas.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import keras
@@ -23,26 +23,27 @@ import tensorflow as tf
 
 from sweeper.errors import DataError, FactoryError, UncapturableError
 from sweeper.train.codec import replicas_of
-from sweeper.train.randomness.generators import global_seed_generator, set_global_seed_generator
-from sweeper.train.randomness.interception import MASKED_LOSS, REDUCED_LOSS, Interception
-from sweeper.train.step import TrainingStep
+from sweeper.train.randomness.generators import global_seed_generator
+from sweeper.train.step import TrainingStep, own_methods
 
 _MARK = "sweeper: samples in this batch:"
 _MARKED = re.compile(re.escape(_MARK) + r"\]? \[(\d+)\]")
 
 
-def slice_batch(batch: Any, replicas: int) -> tuple[Any, ...]:
-    """Return equal parts of ``batch`` along its first axis, one for each replica."""
-    whole = samples_in(batch)
-    known = tf.get_static_value(whole)
-    size = whole // replicas if known is None else int(known) // replicas
-    return tuple(
-        tf.nest.map_structure(
-            lambda leaf, begin=index * size: _part(leaf, begin, size),
-            batch,
-        )
-        for index in range(replicas)
-    )
+def slice_of(batch: Any, index: int, replicas: int) -> Any:
+    """Return the replica's part of ``batch`` along its first axis; all parts have the same size."""
+
+    def part(leaf: Any) -> Any:
+        if leaf is None:
+            return None
+        if isinstance(leaf, tf.SparseTensor):
+            rows = tf.sparse.split(sp_input=leaf, num_split=replicas, axis=0)[index]
+            rows.set_shape([None, *leaf.shape[1:]])
+            return rows
+        size = samples_in(leaf) // replicas
+        return leaf[index * size : (index + 1) * size]
+
+    return tf.nest.map_structure(part, batch)
 
 
 def samples_in(batch: Any) -> Any:
@@ -53,49 +54,59 @@ def samples_in(batch: Any) -> Any:
     return tf.shape(leaf, out_type=tf.int64)[0]
 
 
-def _part(leaf: Any, begin: Any, size: Any) -> Any:
-    if leaf is None:
-        return None
-    if isinstance(leaf, tf.SparseTensor):
-        shape = tf.shape(leaf, out_type=tf.int64)
-        start = tf.concat([[tf.cast(begin, tf.int64)], tf.zeros_like(shape[1:])], 0)
-        sizes = tf.concat([[tf.cast(size, tf.int64)], shape[1:]], 0)
-        part = tf.sparse.slice(leaf, start, sizes)
-        part.set_shape([None, *leaf.shape[1:]])
-        return part
-    return leaf[begin : begin + size]
+class ReplicatedStep:
+    """A step on all replicas of the model's strategy, for one global batch.
 
-
-@dataclass(frozen=True)
-class SliceRule:
-    """Rule that the replicas share every batch equally.
-
-    Attributes:
-        replicas: Number of slices.
-        strategy: Name of the strategy's class.
-        use: ``train`` or ``validation``.
+    Args:
+        model: A compiled model, created in the strategy's scope.
+        step: ``train_step`` or ``test_step`` of the model or of a `TrainingStep`; called on each
+            replica with its slice.
     """
 
-    replicas: int
-    strategy: str
-    use: str
+    def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
+        self._model = model
+        self._strategy = model.distribute_strategy
+        self._replicas = int(self._strategy.num_replicas_in_sync)
+        self._use = "validation" if step.__name__ == "test_step" else "train"
+        owner: Any = getattr(step, "__self__", None)
+        own = {step.__name__, "compute_loss"}.intersection(own_methods(model))
+        if self._replicas > 1 and owner is model and not own:
+            owner = TrainingStep()
+            owner.model = model
+            step = getattr(owner, step.__name__)
+        self._step = step
+        self._results = owner.results if isinstance(owner, TrainingStep) else dict
 
-    def check(self, samples: int, shown: str) -> None:
-        """Refuse a batch that cannot be shared equally.
+    def __call__(self, batch: Any) -> Any:
+        """Run one step; traced, or called directly for an eager model."""
+        if not isinstance(self._strategy, tf.distribute.MirroredStrategy):
+            return self._strategy.run(self._step, args=(batch,))
+        samples = samples_in(batch)
+        tf.debugging.Assert(tf.equal(samples % self._replicas, 0), [_MARK, samples])
 
-        Args:
-            samples: Number of its samples.
-            shown: Description of the batch, such as ``batch 3 of epoch 1``.
+        def on_replica() -> Any:
+            context = tf.distribute.get_replica_context()
+            index = int(tf.get_static_value(context.replica_id_in_sync_group))
+            outputs = self._step(slice_of(batch, index, self._replicas))
+            _check_replica(self._model, self._replicas)
+            return outputs
 
-        Raises:
-            DataError: Gives the advice.
-        """
-        if samples % self.replicas:
-            msg = (
-                f"Data({self.use}=…): {shown} has {_samples(samples)}, {self._why}; give batches of "
-                f"multiples of {self.replicas}, and drop the last one (drop_remainder=True) or fill it"
-            )
-            raise DataError(msg)
+        outputs = self._strategy.run(on_replica)
+        if not isinstance(outputs, dict):
+            # `GraphStep` raises the error.
+            return outputs
+        # Metrics over all replicas, and the mean over the batch of other logs.
+        metrics = self._results()
+        return {
+            name: metrics[name] if name in metrics else tf.nest.map_structure(self._mean, value)
+            for name, value in outputs.items()
+        }
+
+    def _mean(self, value: Any) -> Any:
+        values = [tf.convert_to_tensor(v) for v in self._strategy.experimental_local_results(value)]
+        if not values[0].dtype.is_floating or len(values) == 1:
+            return values[0]
+        return tf.add_n(values) / tf.cast(len(values), values[0].dtype)
 
     def check_arrays(self, samples: int, batch_size: int, *, last: bool) -> None:
         """Refuse a ``batch_size`` with which arrays come in batches that cannot be shared equally.
@@ -106,42 +117,24 @@ class SliceRule:
             last: Whether the last, smaller batch is ever drawn.
 
         Raises:
-            DataError: The message has the nearest possible size.
+            DataError: Gives the advice.
         """
-        whole, rest = min(batch_size, samples), samples % batch_size if last else 0
-        if samples <= batch_size:
-            rest = 0
-        bad = next((size for size in (whole, rest) if size % self.replicas), None)
-        if bad is None:
-            return
-        name = "batch_size" if self.use == "train" else "validation_batch_size"
-        which = "each of which" if bad == whole else "the last of which"
-        fitting = [
-            size
-            for size in range(self.replicas, samples + 1, self.replicas)
-            if not (last and samples % size % self.replicas)
-        ]
-        advice = f"leave out {_samples(samples % self.replicas)} of the arrays"
-        if fitting:
-            nearest = min(fitting, key=lambda size: abs(size - batch_size))
-            advice = f"{name}={nearest} leaves no such batch"
-        msg = (
-            f"Data({self.use}=…, {name}={batch_size}): {samples:,} samples come in batches {which} "
-            f"has {_samples(bad)}, {self._why}; {advice}"
-        )
-        raise DataError(msg)
-
-    @property
-    def _why(self) -> str:
-        return f"which the {self.replicas} replicas of the {self.strategy} cannot share equally"
-
-    def assertion(self, whole: Any) -> None:
-        """Add the same check as a graph op; `explained` converts its error."""
-        tf.debugging.Assert(tf.equal(whole % self.replicas, 0), [_MARK, whole])
+        sizes = [min(batch_size, samples), samples % batch_size if last else 0]
+        for size, which in zip(sizes, ("each", "the last"), strict=True):
+            if size % self._replicas:
+                shown = f"{which} of the batches of {batch_size} from arrays of {samples:,} samples"
+                raise self._unequal(shown, size)
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Context manager for running a graph with an `assertion`: converts its error to a `DataError`."""
+    def checked(self, shown: str = "a batch") -> Iterator[None]:
+        """Context manager for running the step; refuses a batch that cannot be shared equally.
+
+        Args:
+            shown: Description of the batch, such as ``batch 3 of epoch 1``.
+
+        Raises:
+            DataError: Gives the advice.
+        """
         try:
             yield
         except tf.errors.InvalidArgumentError as error:
@@ -151,71 +144,33 @@ class SliceRule:
             samples = int(found[1])
         else:
             return
-        self.check(samples, "a batch")
+        raise self._unequal(shown, samples)
+
+    def _unequal(self, shown: str, samples: int) -> DataError:
+        size = "batch_size" if self._use == "train" else "validation_batch_size"
+        return DataError(
+            f"Data({self._use}=…): {shown} has {samples:,} sample{'s' * (samples != 1)}, which the "
+            f"{self._replicas} replicas of the {type(self._strategy).__name__} cannot share equally; give "
+            f"batches of multiples of {self._replicas} ({size}=), and leave out the samples of the last "
+            "one (of a tf.data.Dataset by drop_remainder=True) or fill it"
+        )
 
 
-def _samples(count: int) -> str:
-    return f"{count:,} sample" if count == 1 else f"{count:,} samples"
-
-
-_CLIPPING = ("clipnorm", "global_clipnorm", "clipvalue")
-_HOOKS = "use a TrainingStep, which computes it over all replicas"
-
-
-def replica_index() -> int:
-    """Return the index of the replica whose code runs."""
-    context = tf.distribute.get_replica_context()
-    return int(tf.get_static_value(context.replica_id_in_sync_group))
-
-
-def losses_checked(replicas: int) -> Interception:
-    """Return the context manager that refuses losses which Keras reduces on each replica for itself.
-
-    Nothing is computed otherwise than by Keras.
+def _check_replica(model: keras.Model, replicas: int) -> None:
+    """Refuse what a replica's thread, which has just run a step, does not share with the others.
 
     Raises:
-        FactoryError: Names the reduction.
+        UncapturableError, FactoryError: Names the generator, or the layer that adds losses.
     """
-    reducing, masking = REDUCED_LOSS.current, MASKED_LOSS.current
-
-    def reduce_values(
-        values: Any, sample_weight: Any = None, reduction: str | None = "sum_over_batch_size"
-    ) -> Any:
-        if values.shape.rank == 0 and reduction not in (None, "none", "sum"):
-            msg = (
-                "a loss function of the model returns one number for a whole batch; on "
-                f"{replicas} replicas it is unknown whether these numbers have to be "
-                "summed or averaged: return a value for each sample, and Keras takes the mean"
-            )
-            raise FactoryError(msg)
-        if reduction == "mean_with_sample_weight" and sample_weight is not None:
-            msg = (
-                'the reduction "mean_with_sample_weight" of a loss divides by the weights of one '
-                f"replica, not of all {replicas}; {_HOOKS}"
-            )
-            raise FactoryError(msg)
-        return reducing(values, sample_weight=sample_weight, reduction=reduction)
-
-    def apply_mask(sample_weight: Any, mask: Any, dtype: Any, reduction: str | None) -> Any:
-        if mask is not None and reduction in ("mean", "sum_over_batch_size"):
-            msg = (
-                "the model's output has a mask, and a loss divides by the unmasked values of one "
-                f"replica, not of all {replicas}; {_HOOKS}"
-            )
-            raise FactoryError(msg)
-        return masking(sample_weight, mask, dtype=dtype, reduction=reduction)
-
-    return Interception(lambda: ((REDUCED_LOSS, reduce_values), (MASKED_LOSS, apply_mask)))
-
-
-def _check_no_added_losses(model: keras.Model) -> None:
-    """Refuse losses that layers have added in the step that a replica has just run.
-
-    Raises:
-        FactoryError: Names the layer.
-    """
+    if global_seed_generator() is not None:
+        msg = (
+            "the step draws from Keras's global seed generator (keras.random without a "
+            "seed), of which every replica would make its own, in a thread that checkpoints "
+            "do not cover; give the call a keras.random.SeedGenerator that the layer makes"
+        )
+        raise UncapturableError(msg)
     adding = next((each for each in model._flatten_layers() if each._losses), None)
-    if adding is not None:
+    if adding is not None and replicas > 1:
         msg = (
             f"layer {adding.name!r} adds a loss (add_loss, or an activity regularizer), and the "
             "replicas, which are threads, share a layer's list of losses; override extra_losses() of "
@@ -224,131 +179,12 @@ def _check_no_added_losses(model: keras.Model) -> None:
         raise FactoryError(msg)
 
 
-class ReplicatedStep:
-    """A step of a model whose strategy has several replicas, for one global batch.
-
-    Args:
-        model: A compiled model, created in the strategy's scope.
-        step: ``train_step`` or ``test_step`` of the model or of a `TrainingStep`; called on each
-            replica with its slice.
-    """
-
-    def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
-        self._model = model
-        self._step = step
-        self._strategy = model.distribute_strategy
-        self.rule = SliceRule(
-            replicas=int(self._strategy.num_replicas_in_sync),
-            strategy=type(self._strategy).__name__,
-            use="validation" if step.__name__ == "test_step" else "train",
-        )
-
-    @property
-    def _is_of_the_model(self) -> bool:
-        return getattr(self._step, "__self__", None) is self._model
-
-    def __call__(self, batch: Any) -> Mapping[str, Any]:
-        """Run one step; traced, or called directly for an eager model."""
-        self.rule.assertion(samples_in(batch))
-        slices = slice_batch(batch, self.rule.replicas)
-        shared = global_seed_generator()
-
-        def on_replica() -> Any:
-            with _one_global_generator(shared):
-                outputs = self._step(slices[replica_index()])
-                if self.rule.replicas > 1:
-                    _check_no_added_losses(self._model)
-                return outputs
-
-        checks = self._is_of_the_model and self.rule.replicas > 1
-        with losses_checked(self.rule.replicas) if checks else nullcontext():
-            outputs = self._strategy.run(on_replica)
-        if not isinstance(outputs, dict):
-            # `GraphStep` raises the error.
-            return outputs  # type: ignore[no-any-return]
-        return self._reported(outputs)
-
-    def _reported(self, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return metrics over all replicas, and the mean over the batch of other logs."""
-        if self._is_of_the_model and _is_keras_own(self._model, self._step.__name__):
-            of_keras: Mapping[str, Any] = self._model.get_metrics_result()
-            return of_keras
-        owner = getattr(self._step, "__self__", None)
-        metrics = owner.results() if isinstance(owner, TrainingStep) else {}
-        return {
-            name: metrics[name] if name in metrics else tf.nest.map_structure(self._one, value)
-            for name, value in outputs.items()
-        }
-
-    def _one(self, value: Any) -> Any:
-        values = [tf.convert_to_tensor(v) for v in self._strategy.experimental_local_results(value)]
-        if not values[0].dtype.is_floating or len(values) == 1:
-            return values[0]
-        return tf.add_n(values) / tf.cast(len(values), values[0].dtype)
-
-
-@contextmanager
-def _one_global_generator(shared: Any) -> Iterator[None]:
-    """Context manager that sets this thread's global seed generator of Keras to ``shared``.
-
-    Raises:
-        UncapturableError: The replica replaced the generator, or created one, in its own thread.
-    """
-    before = global_seed_generator()
-    set_global_seed_generator(shared)
-    try:
-        yield
-        if global_seed_generator() is not shared:
-            msg = (
-                "the step draws from Keras's global seed generator (keras.random without a "
-                "seed), of which every replica would make its own, in a thread that checkpoints "
-                "do not cover; give the call a keras.random.SeedGenerator that the layer makes"
-            )
-            raise UncapturableError(msg)
-    finally:
-        set_global_seed_generator(before)
-
-
-def own_method(model: keras.Model, step: str) -> str:
-    """Return the first of the model's step methods that is the user's own; empty for none."""
-    own = (name for name in (step, "compute_loss") if not _is_keras_own(model, name))
-    return next((f"{name}()" for name in own), "")
-
-
-def _is_keras_own(model: keras.Model, method: str) -> bool:
-    return getattr(type(model), method, None) is getattr(keras.Model, method, None)
-
-
-def replicated(model: keras.Model, step: Callable[[Any], Any]) -> ReplicatedStep | None:
-    """Return the step on all replicas of the model's strategy; None if there is only one.
-
-    A strategy with mirrored variables runs the step in a thread even on one replica.
-    """
-    strategy = model.distribute_strategy
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
-    if strategy.num_replicas_in_sync == 1 and not mirrored:
-        return None
-    return ReplicatedStep(model, step)
-
-
-_PROCESSES = (
-    "a trial trains in one process; use tf.distribute.MirroredStrategy, which trains on all GPUs that the "
-    "trial sees, and run other trials on other hosts (`sweeper worker`)"
+_ELSEWHERE = (
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.ParameterServerStrategy,
+    tf.distribute.TPUStrategy,
+    tf.distribute.experimental.CentralStorageStrategy,
 )
-
-_INSTEAD = {
-    "MultiWorkerMirroredStrategy": _PROCESSES,
-    "CollectiveAllReduceStrategy": _PROCESSES,
-    "ParameterServerStrategy": (
-        "its workers take steps at their own pace, so no step could be resumed exactly; use "
-        "tf.distribute.MirroredStrategy"
-    ),
-    "CentralStorageStrategy": "use tf.distribute.MirroredStrategy, which keeps weights everywhere",
-    "TPUStrategy": (
-        "sweeper was never tested on a TPU; use tf.distribute.MirroredStrategy on GPUs"
-    ),
-}
-"""Reason and advice for each refused strategy, by the name of its class without ``V1`` or ``V2``."""
 
 
 def check_strategy(strategy: Any) -> None:
@@ -357,13 +193,16 @@ def check_strategy(strategy: Any) -> None:
     Raises:
         FactoryError: Names the strategy and the one to use.
     """
-    names = [cls.__name__.removesuffix("V1").removesuffix("V2") for cls in type(strategy).__mro__]
-    found = next((name for name in names if name in _INSTEAD), None)
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
-    if found is None and (mirrored or strategy.num_replicas_in_sync == 1):
+    elsewhere = isinstance(strategy, _ELSEWHERE)
+    if mirrored or not (elsewhere or strategy.num_replicas_in_sync > 1):
         return
-    why = _INSTEAD.get(found or "", "use tf.distribute.MirroredStrategy, which is supported")
-    msg = f"the model's strategy is a {type(strategy).__name__}, which is not supported: {why}"
+    msg = (
+        f"the model's strategy is a {type(strategy).__name__}, which is not supported: the replicas of a "
+        "trial take every step together, and it trains in one process; use "
+        "tf.distribute.MirroredStrategy, which trains on all GPUs that the trial sees, and run other "
+        "trials on other hosts (`sweeper worker`)"
+    )
     raise FactoryError(msg)
 
 
@@ -386,24 +225,19 @@ def check_model(model: keras.Model, step: TrainingStep | None = None) -> str | N
     if replicas == 1:
         return None
     where = f"on the {replicas} replicas of the {type(strategy).__name__}"
-    for text in (*_outside(model, strategy), *_optimizer(model.optimizer)):
-        msg = f"model {model.name!r} cannot be trained {where}: {text}"
+    reason = next(_unsupported(model, strategy), None)
+    if reason is not None:
+        msg = f"model {model.name!r} cannot be trained {where}: {reason}"
         raise FactoryError(msg)
-    if model.jit_compile:
-        msg = (
-            f"model {model.name!r} cannot be trained {where}: it is compiled with "
-            "jit_compile=True, and XLA compiles for one device only; leave it out"
-        )
-        raise FactoryError(msg)
-    own = own_method(model, "train_step") if step is None else ""
-    if own:
-        return (
-            f"the model's own {own} runs {where}, each with its share of a batch, and gradients "
-            f"are summed: divide the loss of a share by {replicas}, otherwise the training "
-            "differs from that on one device; Keras's own steps and a TrainingStep do this by "
-            "themselves"
-        )
-    return None
+    own = [name for name in own_methods(model) if name != "test_step"]
+    if step is not None or not own:
+        return None
+    return (
+        f"the model's own {own[0]}() runs {where}, each with its share of a batch, and gradients "
+        f"are summed: divide the loss of a share by {replicas}, otherwise the training "
+        "differs from that on one device; Keras's own steps and a TrainingStep do this by "
+        "themselves"
+    )
 
 
 def describe_strategy(strategy: Any) -> str:
@@ -415,44 +249,52 @@ def describe_strategy(strategy: Any) -> str:
     return f"{name}, {replicas} replicas, {adding}"
 
 
-def _outside(model: keras.Model, strategy: Any) -> Iterator[str]:
-    """Yield an error for each part of the model that was created outside of the strategy's scope."""
-    advice = (
-        "make the model, its layers and its optimizer inside strategy.scope(), as a study's factories "
-        "do with Study(strategy=…)"
-    )
-    for variable in model.variables:
-        if len(replicas_of(variable)) != strategy.num_replicas_in_sync:
-            yield f"its variable {variable.path!r} was made outside the strategy's scope; {advice}"
+_CLIPS = (
+    "and Keras clips the gradients of each replica, not their sum; leave it out, and give a TrainingStep "
+    "gradients=[sweeper.gradients.clip_by_global_norm(…)], which clips the sum"
+)
+
+_SETTINGS = {
+    "clipnorm": _CLIPS,
+    "global_clipnorm": _CLIPS,
+    "clipvalue": _CLIPS,
+    "gradient_accumulation_steps": (
+        "and Keras does not sum gradients inside its condition; use a larger batch_size, which "
+        "replicas share"
+    ),
+    "ema_overwrite_frequency": (
+        "and Keras does not overwrite weights inside its condition; leave it out: the averages replace "
+        "the weights when training ends"
+    ),
+}
+"""Settings of optimizers that differ on replicas, or fail."""
+
+
+def _unsupported(model: keras.Model, strategy: Any) -> Iterator[str]:
+    """Yield each reason why the replicas of ``strategy`` cannot train the model."""
     optimizer = model.optimizer
-    own = getattr(optimizer, "_distribution_strategy", None)
-    if optimizer is not None and own is not strategy:
-        yield f"its optimizer was made outside the strategy's scope; {advice}"
-
-
-def _optimizer(optimizer: Any) -> Iterator[str]:
-    """Yield an error for each setting of the optimizer that differs on replicas, or fails."""
+    outside = [
+        f"variable {variable.path!r}"
+        for variable in model.variables
+        if len(replicas_of(variable)) != strategy.num_replicas_in_sync
+    ]
+    if optimizer is not None and getattr(optimizer, "_distribution_strategy", None) is not strategy:
+        outside.append("optimizer")
+    for part in outside:
+        yield (
+            f"its {part} was made outside the strategy's scope; make the model, its layers and its "
+            "optimizer inside strategy.scope(), as a study's factories do with Study(strategy=…)"
+        )
     name = type(optimizer).__name__
-    for setting in _CLIPPING:
+    for setting, reason in _SETTINGS.items():
         if getattr(optimizer, setting, None):
-            yield (
-                f"its optimizer {name} has {setting}, and Keras clips the gradients of each replica, "
-                "not their sum; leave it out, and give a TrainingStep gradients="
-                "[sweeper.gradients.clip_by_global_norm(…)], which clips the sum"
-            )
+            yield f"its optimizer {name} has {setting}, {reason}"
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         yield (
             f"its optimizer is a {name}, and Keras does not sum gradients inside its condition; "
             "use the policy 'mixed_bfloat16', which needs no loss scaling"
         )
-    if getattr(optimizer, "gradient_accumulation_steps", None):
+    if model.jit_compile:
         yield (
-            f"its optimizer {name} has gradient_accumulation_steps, and Keras does not sum "
-            "gradients inside its condition; use a larger batch_size, which replicas share"
-        )
-    if getattr(optimizer, "ema_overwrite_frequency", None):
-        yield (
-            f"its optimizer {name} has ema_overwrite_frequency, and Keras does not overwrite "
-            "weights inside its condition; leave it out: the averages replace the weights when "
-            "training ends"
+            "it is compiled with jit_compile=True, and XLA compiles for one device only; leave it out"
         )

@@ -10,27 +10,23 @@ and checkpoints, guard and replays treat the model like any compiled model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.losses.loss import unscale_loss_for_distribution
 
 from sweeper.errors import FactoryError
 from sweeper.gradients import GradientProcessor
-from sweeper.train import step_checks as checked
-from sweeper.train.step_checks import check_binding, compile_with, metrics_in
 from sweeper.train.step_losses import (
     MEAN,
-    as_mean,
-    by_output,
-    examples_in,
     for_each,
     in_units_of_the_loss,
+    metrics_for_each,
     reduced,
-    reduction_of,
-    scaled_extra,
     unreduced,
 )
 
@@ -103,7 +99,9 @@ class TrainingStep:
         ...     return sweeper.TrainingStep(optimizer="sgd", loss="mse", gradients=[clip])
     """
 
-    model: Any
+    model: Any = None
+    gradients: tuple[GradientProcessor, ...] = ()
+    compile_arguments: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -124,9 +122,6 @@ class TrainingStep:
                 "such as [sweeper.gradients.nan_to_zero]"
             )
             raise FactoryError(msg)
-        self.model = None
-        self.loss = loss
-        self.loss_weights = loss_weights
         self.gradients = tuple(gradients)
         self.compile_arguments = {
             "optimizer": optimizer,
@@ -191,9 +186,7 @@ class TrainingStep:
         By default the values of the loss objects before reduction and weighting.
         """
         names = getattr(self.model, "output_names", None)
-        if isinstance(predictions, list | tuple):
-            targets = by_output(targets, names)
-        return unreduced(self.loss, targets, predictions)
+        return unreduced(self.model.loss, targets, predictions, names)
 
     def reduce(self, values: Any, weights: Any = None, *, reduction: str = MEAN) -> Any:
         """Return the losses of the examples reduced to one number.
@@ -271,15 +264,16 @@ class TrainingStep:
         with tf.GradientTape() as tape:
             values = self._forward(batch, training=True)
             loss = values.loss if optimizer is None else optimizer.scale_loss(values.loss)
-        variables = checked.variables(self, self.trainable_variables())
+        variables = list(self._call("trainable_variables"))
+        if not variables:
+            raise self._refusal("trainable_variables()", [], "at least one variable")
         gradients = self._processed(tape.gradient(loss, variables), variables, optimizer, values)
         self.update(gradients, variables, values)
-        return checked.logs(self, "logs(values)", self.logs(values))
+        return dict(self._call("logs", values))
 
     def test_step(self, batch: Any) -> dict[str, Any]:
         """Validate on one batch of the data, and return the logs."""
-        values = self._forward(batch, training=False)
-        return checked.logs(self, "logs(values)", self.logs(values))
+        return dict(self._call("logs", self._forward(batch, training=False)))
 
     def minimize(
         self, loss: Callable[[], Any], variables: Sequence[Any], optimizer: Any = None
@@ -295,7 +289,7 @@ class TrainingStep:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             for variable in variables:
                 tape.watch(getattr(variable, "value", variable))
-            value = checked.scalar(self, "minimize(loss, …): loss()", loss())
+            value = self._number("minimize(loss, …): loss()", loss())
             scaled = used.scale_loss(value)
         gradients = self._processed(tape.gradient(scaled, variables), variables, used, None)
         used.apply_gradients(zip(gradients, variables, strict=True))
@@ -309,8 +303,9 @@ class TrainingStep:
     @property
     def metrics(self) -> list[keras.metrics.Metric]:
         """Return the step's own metrics, in the order in which they were set."""
-        mine = {name: value for name, value in vars(self).items() if name != "compile_arguments"}
-        return metrics_in(mine)
+        mine = [value for name, value in vars(self).items() if name != "compile_arguments"]
+        found = [m for m in keras.tree.flatten(mine) if isinstance(m, keras.metrics.Metric)]
+        return list({id(metric): metric for metric in found}.values())
 
     def results(self) -> dict[str, Any]:
         """Return the results of all metrics, the model's and the step's own, by name.
@@ -328,11 +323,6 @@ class TrainingStep:
         for metric in self.metrics:
             metric.reset_state()
 
-    @property
-    def is_keras_own(self) -> bool:
-        """Return whether nothing is overridden, so the step equals Keras's own."""
-        return type(self) is TrainingStep and not keras.tree.is_nested(self.loss)
-
     def bind(self, model: keras.Model) -> None:
         """Bind the step to a model, and compile the model unless it is compiled.
 
@@ -343,37 +333,91 @@ class TrainingStep:
             FactoryError: Model and step both have arguments of ``compile``, or neither has; or the
                 model has its own step.
         """
-        check_binding(self, model)
+        self._check_names()
+        name = type(self).__qualname__
+        if self.model is not None:
+            msg = (
+                f"the {name} that the step factory returned is already bound to another model; make a "
+                "new one in the factory"
+            )
+            raise FactoryError(msg)
+        own = own_methods(model)
+        if own:
+            msg = (
+                f"the model's class {type(model).__qualname__} has its own {own[0]}, which step= "
+                f"would replace; leave out step=, or move it into {name}"
+            )
+            raise FactoryError(msg)
+        defaults = TrainingStep.__init__.__kwdefaults__ or {}
+        given = [n for n, value in self.compile_arguments.items() if value != defaults[n]]
+        if model.compiled and given:
+            msg = (
+                f"the model {model.name!r} is compiled, but {name} was also given {given[0]}=; "
+                "leave model.compile(…) out of the model factory, or give the step no such argument: "
+                "then it uses those of compile"
+            )
+            raise FactoryError(msg)
+        if not model.compiled:
+            if "optimizer" not in given and not self._overrides("train_step", "update"):
+                msg = (
+                    f"{name} has no optimizer; give one, super().__init__(optimizer=…), or override "
+                    "update(gradients, variables, values) or train_step(batch) to use others"
+                )
+                raise FactoryError(msg)
+            model.compile(**self.compile_arguments)
+        self._check_scale(model.optimizer)
         self.model = model
-        self.loss, self.loss_weights = compile_with(
-            self,
-            model,
-            self.compile_arguments,
-            needs_optimizer=not self._overrides("train_step", "update"),
-            own_update=self._overrides("update") and not self._overrides("train_step"),
-        )
         model.training_step = self
         self.on_bind()
+
+    def _check_names(self) -> None:
+        """Refuse an attribute that hides a method."""
+        for attribute, value in vars(self).items():
+            method = getattr(type(self), attribute, None)
+            if isinstance(method, FunctionType) and not isinstance(
+                value, FunctionType | MethodType
+            ):
+                msg = (
+                    f"{type(self).__qualname__} has an attribute {attribute!r}, which hides its method "
+                    f"{attribute}(); give it another name"
+                )
+                raise FactoryError(msg)
+
+    def _check_scale(self, optimizer: Any) -> None:
+        """Refuse an optimizer that would get gradients scaled for another one."""
+        scaled = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        if not scaled or self._overrides("train_step") or not self._overrides("update"):
+            return
+        found = keras.tree.flatten(list(vars(self).values()))
+        optimizers = [each for each in found if isinstance(each, keras.optimizers.Optimizer)]
+        if any(each is not self.compile_arguments.get("optimizer") for each in optimizers):
+            msg = (
+                f"{type(self).__qualname__}.update uses other optimizers than self.optimizer, and in mixed "
+                "precision gradients are scaled only for self.optimizer; call minimize(loss, variables, "
+                "optimizer) for each in train_step(batch), or leave mixed precision"
+            )
+            raise FactoryError(msg)
 
     def _overrides(self, *methods: str) -> bool:
         return any(getattr(type(self), m) is not getattr(TrainingStep, m) for m in methods)
 
     def _forward(self, batch: Any, *, training: bool) -> StepValues:
-        made = self.make_batch(batch, training=training)
-        checked.something(self, "make_batch(batch, training=…)", made, "a batch")
-        inputs = self.inputs(made)
-        checked.something(self, "inputs(batch)", inputs, "the model's inputs")
-        outputs = self.outputs(inputs, training=training)
-        checked.something(self, "outputs(inputs, training=…)", outputs, "the model's outputs")
+        made = self._call("make_batch", batch, training=training)
+        inputs = self._call("inputs", made)
+        outputs = self._call("outputs", inputs, training=training)
         # Read before any reduction: replicas take turns there, and share the model's list of losses.
-        extra = checked.extra_losses(self, self.extra_losses())
-        targets, predictions, weights = checked.loss_inputs(self, self.loss_inputs(made, outputs))
+        extra = self._call("extra_losses")
+        given = self._call("loss_inputs", made, outputs)
+        if len(given) not in (2, 3):
+            raise self._refusal("loss_inputs()", given, _RETURNS["loss_inputs"][1])
+        targets, predictions, weights = given if len(given) == 3 else (*given, None)
         losses: list[Any] = []
         per_example = None
-        if self.loss is not None or self._overrides("per_example_loss"):
-            per_example = self.per_example_loss(targets, predictions)
-            losses.append(self._reduced(checked.per_example(self, per_example), weights))
-        losses += [scaled_extra(tf.convert_to_tensor(loss)) for loss in extra]
+        if self.model._compile_loss is not None or self._overrides("per_example_loss"):
+            per_example = self._call("per_example_loss", targets, predictions)
+            of_outputs = list(self._reduced(per_example, weights))
+            losses.append(of_outputs[0] if len(of_outputs) == 1 else sum(of_outputs))
+        losses += [self.model._aggregate_additional_loss(tf.convert_to_tensor(e)) for e in extra]
         if not losses:
             msg = (
                 f"{type(self).__qualname__} has no loss; give one, super().__init__(loss=…), or "
@@ -381,29 +425,44 @@ class TrainingStep:
             )
             raise FactoryError(msg)
         loss = losses[0] if len(losses) == 1 else keras.ops.sum(losses)
-        examples = examples_in(inputs, per_example)
-        self.model._loss_tracker.update_state(as_mean(loss, examples), sample_weight=examples)
+        flat = (*keras.tree.flatten(inputs), *keras.tree.flatten(per_example))
+        first = next(each for each in flat if len(getattr(each, "shape", ())) > 0)
+        examples = tf.shape(first)[0]
+        tracked = unscale_loss_for_distribution(loss)
+        self.model._loss_tracker.update_state(tracked, sample_weight=examples)
         return StepValues(
             made, inputs, outputs, targets, predictions, weights, per_example, loss, training
         )
 
-    def _reduced(self, parts: Sequence[Any], weights: Any) -> Any:
-        """Return the losses of all outputs, reduced, weighted and added."""
-        reductions = map(reduction_of, for_each(self.loss, parts))
-        options = zip(
+    def _reduced(self, per_example: Any, weights: Any) -> Iterator[Any]:
+        """Yield the losses of the outputs, reduced and weighted, and record each in its metric."""
+        compiled, loss = self.model._compile_loss, self.model.loss
+        names, parts = getattr(self.model, "output_names", None), keras.tree.flatten(per_example)
+        if not keras.tree.is_nested(per_example):
+            # The model has one output, or the user's `per_example_loss` has joined several.
+            flat = keras.tree.flatten(loss)
+            loss = flat[0] if len(flat) == 1 else None
+        shares = None if compiled is None else compiled._user_loss_weights
+        for values, own, of_loss, share, metric in zip(
             parts,
-            for_each(weights, parts),
-            for_each(self.loss_weights, parts),
-            reductions,
+            for_each("the batch's weights", weights, per_example, names),
+            for_each("loss=", loss, per_example, names),
+            for_each("loss_weights=", shares, per_example, names),
+            metrics_for_each(compiled, per_example),
             strict=True,
-        )
-        losses = []
-        for values, own, loss_weight, reduction in options:
-            if values is not None:
-                loss = self.reduce(values, own, reduction=reduction)
-                loss = checked.scalar(self, "reduce(values, weights)", loss)
-                losses.append(loss if loss_weight is None else loss * loss_weight)
-        return losses[0] if len(losses) == 1 else keras.ops.sum(losses)
+        ):
+            if values is None:
+                continue
+            if len(values.shape) == 0:
+                expected = f"{_RETURNS['per_example_loss'][1]}; return others from extra_losses()"
+                raise self._refusal("per_example_loss()", values, expected)
+            reduction = getattr(of_loss, "reduction", None)
+            reduction = MEAN if reduction in (None, "none") else reduction
+            value = self._number("reduce()", self.reduce(values, own, reduction=reduction))
+            if metric is not None:
+                tracked = unscale_loss_for_distribution(value)
+                metric.update_state(tracked, sample_weight=values.shape[0])
+            yield value if share is None else value * share
 
     def _processed(
         self,
@@ -417,8 +476,66 @@ class TrainingStep:
             return list(gradients)
 
         def process(plain: Sequence[Any]) -> list[Any]:
-            method = "process_gradients(gradients, values)"
-            done = self.process_gradients(plain, values)
-            return checked.gradients(self, method, done, variables)
+            processed = self._call("process_gradients", plain, values)
+            self._check_gradients(processed, variables)
+            return list(processed)
 
         return in_units_of_the_loss(process, gradients, optimizer)
+
+    def _call(self, method: str, *arguments: Any, **options: Any) -> Any:
+        """Call a method that can be overridden, and return its result if it is of the right kind."""
+        value = getattr(self, method)(*arguments, **options)
+        kind, expected = _RETURNS[method]
+        if value is None or not isinstance(value, kind):
+            raise self._refusal(method + "()", value, expected)
+        return value
+
+    def _number(self, method: str, value: Any) -> Any:
+        if value is None or len(getattr(value, "shape", ())) > 0:
+            expected = "one number, the loss; self.reduce(values) makes one"
+            raise self._refusal(method, value, expected)
+        return value
+
+    def _check_gradients(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        expected = f"{len(variables)} gradients, one for each variable"
+        if len(gradients) != len(variables):
+            raise self._refusal("process_gradients()", gradients, expected)
+        for gradient, variable in zip(gradients, variables, strict=True):
+            shape = tf.TensorShape(variable.shape)
+            if gradient is not None and not shape.is_compatible_with(
+                getattr(gradient, "shape", ())
+            ):
+                name = getattr(variable, "path", None) or variable.name
+                expected += f": {name!r} has the shape {list(variable.shape)}"
+                raise self._refusal("process_gradients()", gradient, expected)
+
+    def _refusal(self, method: str, value: Any, expected: str) -> FactoryError:
+        """Return the error for a method that returned ``value``."""
+        seen = "None" if value is None else f"a {type(value).__name__}"
+        if tf.is_tensor(value):
+            seen = f"a {value.dtype.name} tensor of shape {value.shape}"
+        elif isinstance(value, list | tuple | dict):
+            seen += f" of {len(value)}"
+        hint = " (does it end with `return`?)" if value is None else ""
+        msg = f"{type(self).__qualname__}.{method} returned {seen}; expected {expected}{hint}"
+        return FactoryError(msg)
+
+
+_RETURNS: Mapping[str, tuple[type, str]] = {
+    "make_batch": (object, "a batch"),
+    "inputs": (object, "the model's inputs"),
+    "outputs": (object, "the model's outputs"),
+    "loss_inputs": (tuple, "a tuple (targets, predictions) or (targets, predictions, weights)"),
+    "per_example_loss": (object, "one loss for each example, of shape (examples, …)"),
+    "extra_losses": (Sequence, "a list of losses, [] for none"),
+    "trainable_variables": (Sequence, "a list of variables"),
+    "process_gradients": (Sequence, "a list of gradients, one for each variable"),
+    "logs": (Mapping, "a dict of metric names to values"),
+}
+"""The type of each method's result, and what is expected."""
+
+
+def own_methods(model: keras.Model) -> list[str]:
+    """Return the names of the model's methods for steps that are the user's own."""
+    names = ("train_step", "test_step", "compute_loss")
+    return [m for m in names if getattr(type(model), m) is not getattr(keras.Model, m)]

@@ -8,7 +8,7 @@ neither skips nor repeats a call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -22,26 +22,28 @@ class StepCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """A callback for certain steps of a trial.
 
     Args:
+        n: A number of steps.
         function: Function of the step's number, its logs and the model.
     """
 
-    def __init__(self, function: StepFunction) -> None:
+    def __init__(self, n: int, function: StepFunction) -> None:
         super().__init__()
+        name = type(self).__name__
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            msg = f"{name}({n!r}, …): expected a whole number of steps, at least 1"
+            raise DefinitionError(msg)
         if not callable(function):
             msg = (
-                f"{type(self).__name__}(…, {function!r}): expected a function of three arguments, "
+                f"{name}(…, {function!r}): expected a function of three arguments, "
                 "(step, logs, model)"
             )
             raise DefinitionError(msg)
+        self.n = n
         self.function = function
 
     def next_step(self, step: int) -> int | None:
         """Return the first step after ``step`` with a call, or None."""
         raise NotImplementedError
-
-    def reached(self, step: int, logs: dict[str, Any]) -> None:
-        """Call the function after step number ``step``."""
-        self.function(step, logs, self.model)
 
 
 class EverySteps(StepCallback):
@@ -65,10 +67,6 @@ class EverySteps(StepCallback):
         >>> losses.next_step(250)
         300
     """
-
-    def __init__(self, n: int, function: StepFunction) -> None:
-        super().__init__(function)
-        self.n = _steps("EverySteps", n)
 
     def next_step(self, step: int) -> int:
         """Return the next multiple of ``n``.
@@ -96,10 +94,6 @@ class AtStep(StepCallback):
         1000
     """
 
-    def __init__(self, n: int, function: StepFunction) -> None:
-        super().__init__(function)
-        self.n = _steps("AtStep", n)
-
     def next_step(self, step: int) -> int | None:
         """Return ``n``, or None if that step has ended.
 
@@ -107,22 +101,3 @@ class AtStep(StepCallback):
             step: Number of finished steps.
         """
         return self.n if step < self.n else None
-
-
-def wanted(callbacks: Sequence[StepCallback], step: int) -> int | None:
-    """Return the first step after ``step`` with a call of any of ``callbacks``, or None."""
-    return min((n for c in callbacks if (n := c.next_step(step)) is not None), default=None)
-
-
-def call_at(callbacks: Sequence[StepCallback], step: int, logs: Mapping[str, Any]) -> None:
-    """Call the ``callbacks`` that are due at ``step``."""
-    for callback in callbacks:
-        if callback.next_step(step - 1) == step:
-            callback.reached(step, dict(logs))
-
-
-def _steps(name: str, n: int) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        msg = f"{name}({n!r}, …): expected a whole number of steps, at least 1"
-        raise DefinitionError(msg)
-    return n

@@ -1,12 +1,11 @@
-"""Unreduced losses and unscaled gradients, on any number of replicas.
+"""Losses of examples and unscaled gradients, on any number of replicas.
 
 In mixed precision the loss is scaled before it is differentiated, and each replica has the gradients of
 its own share. Processing such as clipping needs unscaled gradients of the whole loss. Afterwards they are
 converted to the form for the optimizer: scaled, and each replica's share of the sum.
 
-A loss object of Keras returns the mean over the examples of its replica. Needed is the mean over the whole
-batch. So a step keeps one value per example, and `reduced` divides their sum by the number of examples in
-the global batch. Then the gradients and losses of replicas can be added, also for unequal slices.
+All replicas have slices of equal size, so Keras's mean over a slice, divided by the number of replicas, is
+the replica's share of the mean. Where not every example counts alike, `reduced` corrects that share.
 """
 
 from __future__ import annotations
@@ -17,67 +16,69 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras.src.backend import get_keras_mask, set_keras_mask
-from keras.src.losses.loss import reduce_weighted_values, scale_loss_for_distribution
+from keras.src.losses.loss import reduce_weighted_values
 from keras.src.trainers.compile_utils import get_loss
 
 from sweeper.errors import FactoryError
 
 MEAN = "sum_over_batch_size"
-_UNREDUCED = (None, "none")
 
 
-def unreduced(loss: Any, targets: Any, predictions: Any) -> Any:
-    """Return the unreduced values of a loss object, or of a structure of them.
-
-    Args:
-        loss: A loss, its name or a function, for all outputs; or a list or dict with one per output.
-        targets: An array, or a structure like that of ``predictions``.
-        predictions: Outputs of the model: a tensor, or a list or dict of tensors.
-
-    Returns:
-        A tensor; or a list or dict like ``predictions``, with None for outputs without a loss.
+def unreduced(loss: Any, targets: Any, predictions: Any, names: Any) -> Any:
+    """Return the unreduced values of a loss, or of a structure of losses like that of ``predictions``.
 
     Raises:
-        FactoryError: The structures differ.
+        FactoryError: The structures differ, or a loss is one number for a whole batch.
     """
-    if not keras.tree.is_nested(predictions):
-        flat = keras.tree.flatten(loss)
-        return _values(flat[0] if len(flat) == 1 else loss, targets, predictions)
-    outputs, wanted = _parts(predictions), _parts(loss)
-    if not keras.tree.is_nested(loss):
-        wanted = dict.fromkeys(outputs, loss)
-    given = _parts(targets)
-    if set(wanted) != set(outputs) or set(given) != set(outputs):
-        shown = [", ".join(sorted(map(repr, each))) for each in (outputs, wanted, given)]
+    losses = for_each("loss=", loss, predictions, names)
+    nested = targets if keras.tree.is_nested(targets) else [targets]
+    given = for_each("the targets", nested, predictions, names)
+    values = map(_values, losses, given, keras.tree.flatten(predictions))
+    return keras.tree.pack_sequence_as(predictions, list(values))
+
+
+def for_each(what: str, structure: Any, like: Any, names: Any) -> list[Any]:
+    """Return the element of ``structure`` for each of ``like``; a single element is used for all.
+
+    An output that a dict leaves out has None.
+
+    Args:
+        what: Description of ``structure``.
+        structure: One element, or a list or dict of them.
+        like: A tensor for each output of the model.
+        names: Names of the outputs, which are keys of ``structure`` where ``like`` is a list.
+
+    Raises:
+        FactoryError: ``structure`` has others than ``like``.
+    """
+    if not keras.tree.is_nested(structure):
+        return [structure] * len(keras.tree.flatten(like))
+    keys = list(like) if isinstance(like, Mapping) else names or ()
+    if isinstance(structure, Mapping) and set(structure) <= set(keys):
+        complete = {key: structure.get(key) for key in keys}
+        structure = complete if isinstance(like, Mapping) else list(complete.values())
+    wanted, found = _paths(like), _paths(structure)
+    if found != wanted and not len(found) == len(wanted) == 1:
         msg = (
-            f"the model has the outputs {shown[0]}; loss= has {shown[1]}, and the targets have "
-            f"{shown[2] or 'no names'}; give loss= and the targets the structure of the outputs, or "
-            "override per_example_loss(targets, predictions)"
+            f"the losses are for the outputs {', '.join(wanted)}; {what} has {', '.join(found)}: give it "
+            "the structure of the outputs, or override per_example_loss(targets, predictions)"
         )
         raise FactoryError(msg)
-    found = {name: unreduced(wanted[name], given[name], outputs[name]) for name in outputs}
-    return found if isinstance(predictions, Mapping) else list(found.values())
+    flat: list[Any] = keras.tree.flatten(structure)
+    return flat
 
 
-def by_output(structure: Any, names: Any) -> Any:
-    """Return a dict with the model's output names as a list in their order; others unchanged."""
-    if isinstance(structure, Mapping) and names and set(structure) == set(names):
-        return [structure[name] for name in names]
-    return structure
+def _paths(structure: Any) -> list[str]:
+    paths = [path for path, _ in keras.tree.flatten_with_path(structure)]
+    return [repr("/".join(map(str, path))) for path in paths]
 
 
-def for_each(structure: Any, parts: Sequence[Any]) -> list[Any]:
-    """Return the element of ``structure`` for each of ``parts``; a single element is used for all."""
-    if not keras.tree.is_nested(structure):
-        return [structure] * len(parts)
-    flat = keras.tree.flatten(structure)
-    return flat if len(flat) == len(parts) else [None] * len(parts)
-
-
-def _parts(structure: Any) -> dict[Any, Any]:
-    if isinstance(structure, Mapping):
-        return dict(structure)
-    return dict(enumerate(structure)) if isinstance(structure, list | tuple) else {}
+def metrics_for_each(compiled: Any, structure: Any) -> list[Any]:
+    """Return the metric in which Keras logs each loss of ``structure``, or None."""
+    built = compiled is not None and compiled.built
+    paths = [each.path for each in compiled._flat_losses] if built else []
+    metrics = dict(zip(paths, compiled.metrics, strict=False)) if built else {}
+    return [metrics.get(path) for path, _ in keras.tree.flatten_with_path(structure)]
 
 
 def _values(loss: Any, targets: Any, predictions: Any) -> Any:
@@ -89,69 +90,39 @@ def _values(loss: Any, targets: Any, predictions: Any) -> Any:
         values = resolved(targets, predictions)
     finally:
         resolved.reduction = before
+    if values.shape.rank == 0:
+        msg = (
+            f"the loss {resolved.name!r} returns one number for a whole batch; return a value for each "
+            "sample, and Keras takes the mean"
+        )
+        raise FactoryError(msg)
     mask = get_keras_mask(predictions)
     if mask is not None:
         set_keras_mask(values, mask)
     return values
 
 
-def reduction_of(loss: Any) -> str:
-    """Return the reduction of a loss object; `MEAN` if it has none."""
-    reduction = getattr(loss, "reduction", MEAN)
-    return MEAN if reduction in _UNREDUCED else str(reduction)
-
-
-def reduced(values: Any, weights: Any = None, reduction: str = MEAN) -> Any:
+def reduced(values: Any, weights: Any, reduction: str) -> Any:
     """Return an array of losses reduced to one number; see `TrainingStep.reduce`."""
     mask, dtype = get_keras_mask(values), keras.config.floatx()
-    if replicas() == 1:
-        return reduce_weighted_values(values, weights, mask, reduction, dtype)
-    total = reduce_weighted_values(values, weights, mask, "sum", dtype)
-    if reduction == "sum":
-        return total
-    if reduction == "mean_with_sample_weight" and weights is not None:
-        like = keras.ops.ones_like(keras.ops.cast(values, dtype))
-        count = reduce_weighted_values(like, weights, mask, "sum", dtype)
-    else:
-        counted = keras.ops.ones_like(values) if mask is None else mask
-        count = keras.ops.sum(keras.ops.cast(counted, dtype))
-    return keras.ops.divide_no_nan(total, over_replicas(count))
-
-
-def scaled_extra(loss: Any) -> Any:
-    """Return each replica's share of a loss that belongs to no example."""
-    if not keras.backend.is_float_dtype(loss.dtype):
-        loss = keras.ops.cast(loss, keras.config.floatx())
-    return scale_loss_for_distribution(keras.ops.sum(loss))
-
-
-def examples_in(*structures: Any) -> Any:
-    """Return the number of examples: the first dimension of the first tensor that has one."""
-    flat = (leaf for structure in structures for leaf in keras.tree.flatten(structure))
-    return tf.shape(next(leaf for leaf in flat if len(getattr(leaf, "shape", ())) > 0))[0]
-
-
-def over_replicas(value: Any) -> Any:
-    """Return the sum over all replicas of a float, or of each in a list, without a gradient."""
-    if replicas() == 1:
-        return value
-    context = tf.distribute.get_replica_context()
-    # The gradient of a sum over replicas would be wrong.
-    constant = tf.nest.map_structure(tf.stop_gradient, value)
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, constant)
-
-
-def as_mean(loss: Any, examples: Any) -> Any:
-    """Return a replica's share of a loss, scaled so that the mean weighted by ``examples`` is the loss."""
-    if replicas() == 1:
+    loss = reduce_weighted_values(values, weights, mask, reduction, dtype)
+    weighted = reduction == "mean_with_sample_weight" and weights is not None
+    if replicas() == 1 or reduction == "sum" or (mask is None and not weighted):
         return loss
-    own = tf.cast(examples, loss.dtype)
-    return tf.math.divide_no_nan(loss * over_replicas(own), own)
+    ones = keras.ops.ones_like(keras.ops.cast(values, dtype))
+    own = reduce_weighted_values(ones, weights if weighted else None, mask, "sum", dtype)
+    # The gradient of a sum over replicas would be wrong.
+    mean = _sum_over_replicas(tf.stop_gradient(own)) / replicas()
+    return loss * tf.math.divide_no_nan(own, mean)
 
 
 def replicas() -> int:
     """Return the number of replicas."""
     return int(tf.distribute.get_strategy().num_replicas_in_sync)
+
+
+def _sum_over_replicas(value: Any) -> Any:
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, value)
 
 
 def in_units_of_the_loss(
@@ -166,28 +137,23 @@ def in_units_of_the_loss(
     """
     one = tf.ones(())
     scale = one if optimizer is None else optimizer.scale_loss(one)
-    count = replicas()
-    if scale is one and count == 1:
+    if scale is one and replicas() == 1:
         return list(process(gradients))
-    raw = _summed(gradients)
-    done = process(raw if scale is one else [_times(each, 1.0 / scale) for each in raw])
+    raw = [None if each is None else tf.convert_to_tensor(each) for each in gradients]
+    if replicas() > 1:
+        sums = iter(_sum_over_replicas([each for each in raw if each is not None]))
+        raw = [None if each is None else next(sums) for each in raw]
+    done = process(raw if scale is one else _times(raw, 1.0 / scale))
     if scale is not one:
         # If they are not finite, the scale was too large, and the optimizer reduces it.
         finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(g)) for g in raw if g is not None])
         done = [
-            None if new is None or old is None else tf.where(finite, new * scale, old)
-            for new, old in zip(done, raw, strict=True)
+            None if new is None or old is None else tf.where(finite, new, old)
+            for new, old in zip(_times(done, scale), raw, strict=True)
         ]
     # The optimizer adds the replicas' gradients, and each replica already has the sum.
-    return [_times(each, 1.0 / count) for each in done] if count > 1 else list(done)
+    return _times(done, 1.0 / replicas())
 
 
-def _summed(gradients: Sequence[Any]) -> list[Any]:
-    """Return dense gradients, each summed over the replicas."""
-    dense = [None if g is None else tf.convert_to_tensor(g) for g in gradients]
-    sums = iter(over_replicas([g for g in dense if g is not None]))
-    return [None if g is None else next(sums) for g in dense]
-
-
-def _times(gradient: Any, factor: Any) -> Any:
-    return None if gradient is None else gradient * tf.cast(factor, gradient.dtype)
+def _times(gradients: Sequence[Any], factor: Any) -> list[Any]:
+    return [None if each is None else each * tf.cast(factor, each.dtype) for each in gradients]

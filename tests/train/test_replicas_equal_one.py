@@ -8,7 +8,7 @@ from keras.src.losses import loss as keras_loss
 from replicated import under
 from trainings import Watcher, digits, one_layer, plan, small_data, train, unoptimized
 
-from sweeper import Data
+from sweeper import Data, TrainingStep
 
 OPTIMIZERS = {
     "adam": lambda: keras.optimizers.Adam(0.01),
@@ -87,12 +87,12 @@ def test_with_each_optimizer_two_replicas_train_as_one(name):
 
 
 # Losses by their names, as in all others here, are reduced by the size of the batch.
-@pytest.mark.whole
 @pytest.mark.parametrize(
     "reduction",
     [
-        "sum",
+        pytest.param("sum", marks=pytest.mark.whole),
         pytest.param("sum_over_batch_size", marks=pytest.mark.whole),
+        "mean_with_sample_weight",
     ],
 )
 def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction):
@@ -110,23 +110,51 @@ def test_every_reduction_of_a_loss_is_that_of_the_whole_batch(reduction):
     assert_alike(*both(model, weighted))
 
 
-@pytest.mark.whole
-def test_losses_of_several_outputs_are_logged_as_on_one_replica():
+def test_a_mask_counts_over_all_replicas():
     def model():
-        inputs = keras.Input((8,))
-        outputs = {"a": keras.layers.Dense(3, name="a")(inputs)}
-        outputs["b"] = keras.layers.Dense(1, name="b")(inputs)
-        made = keras.Model(inputs, outputs)
-        made.compile(
-            "sgd", {"a": "mse", "b": "mae"}, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"}
+        layers = keras.layers
+        made = keras.Sequential(
+            [
+                keras.Input((6,), dtype="int32"),
+                layers.Embedding(5, 4, mask_zero=True),
+                layers.Dense(2),
+            ]
         )
+        made.compile(keras.optimizers.SGD(0.1), "mse", weighted_metrics=["mae"])
         return made
 
+    def tokens():
+        lengths = np.arange(28)[:, None] % 7
+        x = np.where(np.arange(6) < lengths, 1 + np.arange(6) % 4, 0)
+        targets = np.random.default_rng(2).normal(size=(28, 6, 2))
+        return Data(train=(x.astype("int32"), targets), batch_size=14)
+
+    assert_alike(*both(model, tokens))
+
+
+def two_outputs():
+    inputs = keras.Input((8,))
+    outputs = {"a": keras.layers.Dense(3, name="a")(inputs)}
+    outputs["b"] = keras.layers.Dense(1, name="b")(inputs)
+    made = keras.Model(inputs, outputs)
+    made.compile(
+        "sgd", {"a": "mse", "b": "mae"}, loss_weights={"a": 0.3, "b": 2.0}, metrics={"a": "mse"}
+    )
+    return made
+
+
+class OwnStep(TrainingStep):
+    """Overrides nothing."""
+
+
+@pytest.mark.parametrize("step", [None, OwnStep], ids=["the model's", "of its own"])
+def test_losses_of_several_outputs_are_logged_as_on_one_replica(step):
     def data():
         x, _ = digits()
         return Data(train=(x, {"a": x[:, :3], "b": x[:, 3:4]}), batch_size=14)
 
-    assert_alike(*both(model, data))
+    two = plan(model=under(two_outputs), data=data, step=step, epochs=2)
+    assert_alike(trained(two_outputs, data), train(two, Watcher()))
 
 
 @pytest.mark.whole
@@ -150,11 +178,12 @@ def test_datasets_and_python_batches_are_shared_out_like_arrays(least):
 
 
 def test_ragged_and_sparse_batches_are_shared_out_by_their_rows():
-    from sweeper.train.replicas import slice_batch
+    from sweeper.train.replicas import slice_of
 
     ragged = tf.ragged.constant([[1], [2, 3], [], [4, 5, 6]])
     sparse = tf.sparse.from_dense([[0, 1], [2, 0], [0, 0], [3, 4]])
-    first, second = slice_batch({"r": ragged, "s": sparse, "n": None}, 2)
+    batch = {"r": ragged, "s": sparse, "n": None}
+    first, second = slice_of(batch, 0, 2), slice_of(batch, 1, 2)
     assert first["r"].to_list() == [[1], [2, 3]]
     assert second["r"].to_list() == [[], [4, 5, 6]]
     assert tf.sparse.to_dense(first["s"]).numpy().tolist() == [[0, 1], [2, 0]]

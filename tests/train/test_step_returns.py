@@ -35,6 +35,11 @@ BAD = {
         lambda self, batch, outputs: outputs,
         ("shape (None, 4)", "(targets, predictions, weights)"),
     ),
+    "too many inputs": (
+        "loss_inputs",
+        lambda self, batch, outputs: (*batch, outputs, None),
+        ("a tuple of 4", "(targets, predictions, weights)"),
+    ),
     "no losses": ("per_example_loss", returns(None), ("None", "one loss for each example")),
     "one loss": (
         "per_example_loss",
@@ -44,7 +49,7 @@ BAD = {
     "reduce": ("reduce", identity, ("shape (None,)", "self.reduce(values)")),
     "extra_losses": ("extra_losses", returns(None), ("None", "[] for none")),
     "no variables": ("trainable_variables", returns([]), ("a list of 0", "at least one")),
-    "no gradients": ("process_gradients", returns(None), ("None", "6 gradients")),
+    "no gradients": ("process_gradients", returns(None), ("None", "one for each variable")),
     "too few": (
         "process_gradients",
         lambda self, gradients, values: gradients[:2],
@@ -130,7 +135,7 @@ def scaled():
         (lambda: MyStep(optimizer="sgd", loss="mse"), compiled, ("compiled", "optimizer=")),
         (lambda: MyStep(optimizer="sgd"), OwnLoss, ("OwnLoss", "compute_loss", "MyStep")),
         (used, uncompiled, ("already bound to another model",)),
-        (Forgets, uncompiled, ("Forgets.__init__", "super().__init__(…)")),
+        (Forgets, uncompiled, ("Forgets has no optimizer", "super().__init__(optimizer=…)")),
         (scaled, uncompiled, ("Both.update", "mixed precision", "minimize(")),
         (hiding, uncompiled, ("attribute 'logs'", "logs()")),
     ],

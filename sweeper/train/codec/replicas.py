@@ -12,21 +12,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from sweeper.inspection.sorts import class_name, framework_variables
 from sweeper.train.codec.form import NotPlainError, Tensors
 
-_BELOW = "replica-"
-
 
 def replicas_of(variable: Any) -> tuple[Any, ...]:
     """Return the variables of ``variable``, one for each replica."""
-    import tensorflow as tf
-
     inner = _inner(variable)
-    if isinstance(inner, tf.distribute.DistributedValues):
-        return tuple(inner.values)
-    return (inner,)
+    return tuple(inner.values) if isinstance(inner, tf.distribute.DistributedValues) else (inner,)
 
 
 def hold_replicas(variable: Any, key: str, tensors: Tensors) -> tuple[str, ...]:
@@ -72,35 +67,28 @@ def assign_replicas(variable: Any, key: str, tensors: Mapping[str, Any]) -> None
 
     If the number of replicas is another one now, assign `as_one`.
     """
-    values = held_tensors(key, tensors)
-    replicas = replicas_of(variable)
+    values, replicas = held_tensors(key, tensors), replicas_of(variable)
     if len(values) == 1 and not _is_made_on_read(variable):
         values *= len(replicas)
-    if len(values) == len(replicas):
-        for replica, value in zip(replicas, values, strict=True):
-            replica.assign(value)
-        return
-    _inner(variable).assign(as_one(variable, key, tensors))
+    if len(values) != len(replicas):
+        values, replicas = [as_one(variable, key, tensors)], (_inner(variable),)
+    for replica, value in zip(replicas, values, strict=True):
+        replica.assign(value)
 
 
 def as_one(variable: Any, key: str, tensors: Mapping[str, Any]) -> Any:
     """Return the value that a reader of ``variable`` gets: the sum, the mean, or the first replica's."""
     values = held_tensors(key, tensors)
-    how = _name(getattr(variable, "aggregation", None))
-    if len(values) == 1 or how not in ("sum", "mean") or not _is_made_on_read(variable):
+    how = _inner(variable).aggregation.name
+    if len(values) == 1 or how not in ("SUM", "MEAN") or not _is_made_on_read(variable):
         return values[0]
     total = np.sum(np.stack(values), axis=0, dtype=values[0].dtype)
-    return total if how == "sum" else (total / len(values)).astype(values[0].dtype)
+    return total if how == "SUM" else (total / len(values)).astype(values[0].dtype)
 
 
 def _is_made_on_read(variable: Any) -> bool:
     """Return whether each replica writes its own value, and reading aggregates them."""
-    of_keras = _name(getattr(variable, "_synchronization", None))
-    return "on_read" in (of_keras, _name(getattr(_inner(variable), "synchronization", None)))
-
-
-def _name(value: Any) -> str:
-    return str(getattr(value, "name", value)).lower()
+    return _inner(variable).synchronization is tf.VariableSynchronization.ON_READ
 
 
 def _inner(variable: Any) -> Any:
@@ -109,4 +97,4 @@ def _inner(variable: Any) -> Any:
 
 
 def _key(key: str, index: int) -> str:
-    return key if index == 0 else f"{key}/{_BELOW}{index}"
+    return key if index == 0 else f"{key}/replica-{index}"

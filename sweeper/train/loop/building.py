@@ -2,8 +2,8 @@
 
 Tracing creates all variables before training begins. But TensorFlow traces a function twice if the
 first trace creates variables, and a trace is the longest part of a short trial's start. Keras can
-create the variables from shapes alone. Otherwise (a model that is built by its first batch, a step of the user's
-own) the trace creates them.
+create the variables from shapes alone, and a `TrainingStep` knows what its optimizer trains. Otherwise
+(a model that is built by its first batch, a ``train_step`` of the user's own) the trace creates them.
 
 A step that runs eagerly creates variables when it first runs. A resumed training therefore runs one
 step, whose other changes the restore overwrites.
@@ -22,7 +22,7 @@ from sweeper.errors import FactoryError
 from sweeper.inspection.sorts import class_name
 from sweeper.train.data import Data, DataSource
 from sweeper.train.loop.runners import make_runner
-from sweeper.train.replicas import replicated
+from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.state.variables import Reach
 from sweeper.train.step import TrainingStep
 
@@ -49,10 +49,9 @@ def build_before_tracing(
         return
     if model.run_eagerly or not all(layer.built for layer in model._flatten_layers()):
         return
-    keras_own = type(model).train_step is keras.Model.train_step and (
-        step is None or step.is_keras_own
-    )
-    if keras_own and (*arrays, None)[1] is not None:
+    if step is not None and type(step) is not TrainingStep:
+        _build_optimizer_of(step)
+    elif type(model).train_step is keras.Model.train_step and (*arrays, None)[1] is not None:
         _build_from_shapes(model, arrays)
 
 
@@ -63,6 +62,18 @@ def _build_from_shapes(model: keras.Model, arrays: tuple[Any, ...]) -> None:
         model._symbolic_build(data_batch=keras.utils.unpack_x_y_sample_weight(batch))
     except _NOT_FROM_SHAPES as error:
         _LOG.debug("%r is built by its trace, not from shapes: %s", model.name, error)
+
+
+def _build_optimizer_of(step: TrainingStep) -> None:
+    """Create the slots that the step's first trace would create."""
+    if step._overrides("train_step", "trainable_variables", "update"):
+        return
+    # A method of the step may unfreeze layers before it applies gradients.
+    if not all(layer.trainable for layer in step.model._flatten_layers()):
+        return
+    optimizer, variables = step.optimizer, step.trainable_variables()
+    if variables and not optimizer.built:
+        optimizer.build(variables)
 
 
 def _build_in_scope(model: keras.Model, arrays: Any) -> None:
@@ -104,12 +115,7 @@ def take_one_step(model: keras.Model, train_step: Callable[[Any], Any], batch: A
         composite = isinstance(array, tf.SparseTensor | tf.RaggedTensor)
         return array if array is None or composite else tf.convert_to_tensor(array)
 
-    tensors = tf.nest.map_structure(tensor, batch)
-    on_replicas = replicated(model, train_step)
-    if on_replicas is not None:
-        on_replicas(tensors)
-        return
-    model.distribute_strategy.run(train_step, args=(tensors,))
+    ReplicatedStep(model, train_step)(tf.nest.map_structure(tensor, batch))
 
 
 def create_variables_of_training(

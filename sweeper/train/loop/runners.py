@@ -31,12 +31,12 @@ from sweeper.errors import FactoryError
 from sweeper.train.data import DataSource
 from sweeper.train.loop.logs import log_shapes, to_python
 from sweeper.train.randomness.tracing import refuse_hidden_randomness
-from sweeper.train.replicas import replicated
+from sweeper.train.replicas import ReplicatedStep
 from sweeper.train.sources.arrays import ArraySource, is_ragged
 from sweeper.train.sources.batches import BatchSpec
 from sweeper.train.sources.runner import Logs, Reader, Runner, Shapes
 from sweeper.train.sources.tfdata import TfDataSource, ops
-from sweeper.train.step_callbacks import StepCallback, call_at, wanted
+from sweeper.train.step_callbacks import StepCallback
 
 _PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 StepFunction = Callable[[Any], Logs]
@@ -51,7 +51,7 @@ class GraphStep:
         log_shapes: Shapes of the step's logs; see `Runner.log_shapes`.
         zeros: Initial values for a loop of steps, in the form of the logs.
         invariants: Shapes of the logs that hold for all steps; None for a size that varies.
-        replicas: The step on all replicas of the model's strategy; None if there is one replica.
+        replicas: The step on all replicas of the model's strategy.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class GraphStep:
         self._step = step
         self._batch_of = batch_of
         self._call: Any = self._on_arguments
-        self.replicas = replicated(model, step)
+        self.replicas = ReplicatedStep(model, step)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._call(*arguments)
@@ -103,10 +103,7 @@ class GraphStep:
         return self if self.eager else self._call.get_concrete_function()
 
     def _on_arguments(self, *arguments: Any) -> Any:
-        batch = self._batch_of(*arguments)
-        if self.replicas is not None:
-            return self.replicas(batch)
-        return self._model.distribute_strategy.run(self._step, args=(batch,))
+        return self.replicas(self._batch_of(*arguments))
 
 
 def _zeros(spec: Any) -> Any:
@@ -203,13 +200,12 @@ class IndexRunner(Runner):
         super().__init__(reader, one)
         self._order: tuple[int, Any] | None = None
         self._block: Any = None
-        if one.replicas is not None:
-            steps = self.source.steps
-            one.replicas.rule.check_arrays(
-                self.source.samples,
-                self.source.batch_size,
-                last=reader.continues or reader.within(steps) == steps,
-            )
+        steps = self.source.steps
+        one.replicas.check_arrays(
+            self.source.samples,
+            self.source.batch_size,
+            last=reader.continues or reader.within(steps) == steps,
+        )
 
     def example(self) -> Any:
         return self.source.arrays
@@ -312,9 +308,8 @@ class BatchRunner(_ReadingRunner):
                 return step - begin, logs
             shown = f"batch {step + 1} of epoch {epoch + 1}"
             tensors = self._spec.tensors(batch, shown)
-            if self.one.replicas is not None:
-                self.one.replicas.rule.check(int(tensors[0].shape[0]), shown)
-            logs = self._call(*tensors)
+            with self.one.replicas.checked(shown):
+                logs = self._call(*tensors)
         return end - begin, logs
 
 
@@ -361,7 +356,7 @@ class DatasetRunner(_ReadingRunner):
             opened = self.reader.at(epoch, at)
             if opened is None:
                 break
-            with self._explained():
+            with self.one.replicas.checked():
                 ran, latest = self._run_in_pass(opened, end - at)
             self.reader.drew(ran)
             logs = latest if ran else logs
@@ -369,10 +364,6 @@ class DatasetRunner(_ReadingRunner):
             if at < end and not self.reader.exhausted():
                 break
         return at - begin, logs
-
-    def _explained(self) -> AbstractContextManager[None]:
-        replicas = self.one.replicas
-        return nullcontext() if replicas is None else replicas.rule.explained()
 
     def _run_in_pass(self, opened: Iterator[Any], wanted: int) -> tuple[int, Logs]:
         logs: Logs = {}
@@ -402,14 +393,14 @@ class Blocks:
         ran = 0
         logs: Mapping[str, Any] = {}
         while begin + ran < end:
-            next_step = wanted(self._callbacks, step + ran)
-            left = end - begin - ran
-            part = left if next_step is None else min(left, next_step - step - ran)
+            steps = [callback.next_step(step + ran) for callback in self._callbacks]
+            part = min([end - begin - ran, *(n - step - ran for n in steps if n is not None)])
             done, reported = runner.run(epoch, begin + ran, begin + ran + part)
             ran += done
             logs = reported if done else logs
-            if done and next_step == step + ran:
-                call_at(self._callbacks, step + ran, to_python(logs))
+            for callback, due in zip(self._callbacks, steps, strict=True):
+                if done and due == step + ran:
+                    callback.function(due, to_python(logs), callback.model)
             if done < part or self._model.stop_training:
                 break
         return ran, logs

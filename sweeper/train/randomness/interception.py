@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from keras.src.losses import loss as keras_loss
 from numpy.random import bit_generator
 from tensorflow.python.data.ops import structured_function
 from tensorflow.python.eager import context
@@ -92,10 +91,6 @@ _SUMS = "to add three or more terms in the order in which they are given"
 GRAPH_OPERATION = Replaceable(func_graph.FuncGraph, "_create_op_internal", _SUMS)
 ADD_N = Replaceable(gen_math_ops, "add_n", _SUMS)
 ACCUMULATE_N = Replaceable(gen_math_ops, "accumulate_nv2", _SUMS)
-
-_REPLICAS = "to refuse losses that Keras reduces on each replica for itself"
-REDUCED_LOSS = Replaceable(keras_loss, "reduce_values", _REPLICAS)
-MASKED_LOSS = Replaceable(keras_loss, "apply_mask", _REPLICAS)
 
 Replacements = Iterable[tuple[Replaceable, Any]]
 
