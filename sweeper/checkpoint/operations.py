@@ -92,7 +92,8 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES)
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES, errno.ENOSYS)
+"""Errors of file systems that make no hard links."""
 
 
 def link_checkpoint(path: Path, target: Path) -> None:
@@ -101,11 +102,13 @@ def link_checkpoint(path: Path, target: Path) -> None:
     Raises:
         OSError: A file could not be linked or copied.
     """
-    target.mkdir(parents=True)
-    for file in sorted(path.iterdir()):
-        try:
-            os.link(file, target / file.name)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            shutil.copyfile(file, target / file.name)
+    shutil.copytree(path, target, copy_function=_link)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        shutil.copyfile(source, target)

@@ -23,7 +23,7 @@ from sweeper.checkpoint.format import (
     decode_values,
 )
 from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_file, read_manifest
 from sweeper.checks.verify_findings import Level, VerifyFinding
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.records.results import CheckpointRecord, EpochRecord, TrialRecord
@@ -140,8 +140,8 @@ def _damaged(
     manifest, names = None, {}
     try:
         manifest = read_manifest(path)
-        names = variable_names(decode_values(read_state(path)))
-    except (OSError, ValueError, AttributeError, TypeError, CheckpointError):
+        names = variable_names(decode_values(read_file(path, STATE_FILE)))
+    except (ValueError, AttributeError, TypeError, CheckpointError):
         # What is damaged may be just that; what could be read of it is enough.
         names = names or {}
     tensor = _TENSOR.search(damage)

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from sweeper.checkpoint.format import Manifest, decode_values, relocated
-from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
+from sweeper.checkpoint.format import STATE_FILE, Manifest, decode_values, relocated
+from sweeper.checkpoint.reading import load_checkpoint, read_file, read_manifest
 from sweeper.checkpoint.tensors import Array, TensorEntry
 from sweeper.replay.findings import Difference, ranked
 from sweeper.support.paths import Location
@@ -70,8 +70,8 @@ def compare_checkpoints(
         CheckpointError: One cannot be read.
     """
     states = [
-        {} if damaged else decode_values(read_state(first)),
-        decode_values(read_state(second)),
+        {} if damaged else decode_values(read_file(first, STATE_FILE)),
+        decode_values(read_file(second, STATE_FILE)),
     ]
     states[1] = relocated(states[1], directories[1], directories[0])
     comparison = _Comparison(states[1] if damaged else states[0], tuple(objectives), sides)
