@@ -8,23 +8,21 @@ from __future__ import annotations
 
 from sweeper.checkpoint.format import MANIFEST_FILE, checkpoint_name
 from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.remote_objects import ObjectStore, advice_on_store, objects_at
+from sweeper.checkpoint.remote_objects import advice_on_store, objects_at
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
 
 _SET_ASIDE = f"{MANIFEST_FILE}.corrupt-"
 
 
-def listed_objects(
-    directory: RemotePath, objects: ObjectStore | None = None
-) -> dict[RemotePath, dict[str, int]]:
+def listed_objects(directory: RemotePath) -> dict[RemotePath, dict[str, int]]:
     """Return the sizes of the objects of each checkpoint below an attempt's prefix, oldest first.
 
     One without a manifest is no checkpoint, but what an interrupted commit or deletion left, or a
     damaged one (see `is_set_aside_remote`).
     """
     try:
-        listed = (objects or objects_at(directory)).list(directory)
+        listed = objects_at(directory).list(directory)
     except OSError as error:
         msg = f"the checkpoints in {directory} cannot be listed: {error}; {advice_on_store(directory)}"
         raise CheckpointError(msg) from error
@@ -36,11 +34,9 @@ def listed_objects(
     return {directory / str(name): found[name] for name in sorted(found)}
 
 
-def list_remote(
-    directory: RemotePath, objects: ObjectStore | None = None
-) -> tuple[RemotePath, ...]:
+def list_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
     """Return an attempt's checkpoints, oldest first; see `listed_objects`."""
-    listed = listed_objects(directory, objects)
+    listed = listed_objects(directory)
     return tuple(path for path, sizes in listed.items() if MANIFEST_FILE in sizes)
 
 
@@ -60,14 +56,14 @@ def set_aside_remote(path: RemotePath) -> str:
     return f"Its manifest was renamed to {aside}"
 
 
-def delete_remote(path: RemotePath, objects: ObjectStore | None = None) -> None:
+def delete_remote(path: RemotePath) -> None:
     """Remove a checkpoint's manifest, with which it ceases to exist, and then its files.
 
     Raises:
         CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
     """
     checkpoint_name(path)
-    objects = objects or objects_at(path)
+    objects = objects_at(path)
     try:
         objects.remove(path / MANIFEST_FILE)
         for names in objects.list(path):
@@ -92,6 +88,6 @@ def sweep_remote(directory: RemotePath) -> tuple[RemotePath, ...]:
             msg = f"{path / MANIFEST_FILE} cannot be looked up: {error}; {advice_on_store(path)}"
             raise CheckpointError(msg) from error
         if found is None:
-            delete_remote(path, objects)
+            delete_remote(path)
             removed.append(path)
     return tuple(removed)

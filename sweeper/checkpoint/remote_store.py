@@ -42,8 +42,8 @@ from sweeper.checkpoint.format import (
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin, unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.remote_listing import delete_remote, list_remote
-from sweeper.checkpoint.remote_objects import ObjectStore, advice_on_store, objects_at
+from sweeper.checkpoint.remote_listing import list_remote
+from sweeper.checkpoint.remote_objects import advice_on_store, objects_at
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
@@ -58,7 +58,6 @@ class RemoteCheckpointStore:
         spool: Directory of this machine for the local copy, created if missing; by default the
             system's directory for temporary files.
         origin: Origin for the manifests; None for checkpoints that are not resumed.
-        objects: The object store; None for the protocol's.
     """
 
     def __init__(
@@ -67,12 +66,11 @@ class RemoteCheckpointStore:
         *,
         spool: Path | None = None,
         origin: Origin | None = None,
-        objects: ObjectStore | None = None,
     ) -> None:
         self.directory = directory
         self._origin = origin
         self._spool = Path(tempfile.gettempdir()) if spool is None else spool
-        self._objects = objects or objects_at(directory)
+        self._objects = objects_at(directory)
         self._last = CheckpointName(0, 0)
 
     def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> KeptCheckpoint:
@@ -101,14 +99,11 @@ class RemoteCheckpointStore:
 
     def list(self) -> tuple[RemotePath, ...]:
         """Return the checkpoints, oldest first; see `list_checkpoints`."""
-        return list_remote(self.directory, self._objects)
+        return list_remote(self.directory)
 
     def delete(self, path: Location) -> None:
         """Delete a checkpoint of this attempt or another, which may be on a disk; see `CheckpointStore.delete`."""
-        if isinstance(path, RemotePath):
-            delete_remote(path, self._objects)
-        else:
-            CheckpointStore(path.parent).delete(path)
+        CheckpointStore(self._spool).delete(path)
 
     def _upload(self, local: Path, step: int) -> RemotePath:
         """Upload the files in the directory ``local`` below the first free name of the step, the manifest last."""

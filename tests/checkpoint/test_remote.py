@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from checkpoint_faults import commit_two, delete_one, killed_at, snapshot
@@ -38,6 +39,11 @@ def prefix(tmp_path, monkeypatch):
     return prefix_of(tmp_path / "bucket" / "attempt-01" / "checkpoints")
 
 
+def through(objects):
+    """Let everything read and write by these operations."""
+    return patch.object(objects_module, "objects_of", lambda _: objects)
+
+
 def without_manifest(prefix):
     return [(p, names) for p, names in listed_objects(prefix).items() if MANIFEST_FILE not in names]
 
@@ -55,13 +61,15 @@ def kill_everywhere(work, prefix, make=RemoteCheckpointStore):
     disk = Path("/", *prefix.parts)
     RemoteCheckpointStore(prefix).commit(snapshot(1))
     counting = CountingObjects()
-    work(make(prefix, objects=counting))
+    with through(counting):
+        work(make(prefix))
     shutil.rmtree(disk)
     seen = []
     for at, name in enumerate(counting.names, 1):
         for moment in ("before", "after"):
             RemoteCheckpointStore(prefix).commit(snapshot(1))
-            status = killed_at(work, make(prefix, objects=KillingObjects(at, moment)))
+            with through(KillingObjects(at, moment)):
+                status = killed_at(work, make(prefix))
             assert os.WIFSIGNALED(status), (name, at, moment)
             assert os.WTERMSIG(status) == signal.SIGKILL
             notices = []
@@ -219,10 +227,11 @@ def test_the_local_copy_of_a_killed_upload_is_swept_and_no_other_is_left(prefix,
     RemoteCheckpointStore(prefix, spool=spool).commit(snapshot(1))
     assert list(spool.iterdir()) == []
     operations = CountingObjects()
-    RemoteCheckpointStore(prefix, spool=spool, objects=operations).commit(snapshot(2))
+    with through(operations):
+        RemoteCheckpointStore(prefix, spool=spool).commit(snapshot(2))
     at = operations.names.index(f"upload {TENSORS_FILE}") + 1
-    store = RemoteCheckpointStore(prefix, spool=spool, objects=KillingObjects(at, "before"))
-    assert os.WIFSIGNALED(killed_at(commit_two, store))
+    with through(KillingObjects(at, "before")):
+        assert os.WIFSIGNALED(killed_at(commit_two, RemoteCheckpointStore(prefix, spool=spool)))
     assert len(list(spool.iterdir())) == 1, "control: it was killed with its local copy"
     assert len(sweep_leftovers(spool)) == 1
     assert list(spool.iterdir()) == []

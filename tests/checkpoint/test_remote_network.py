@@ -89,10 +89,11 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
     set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
     quiet.size(directory / "connected")
-    connected(monkeypatch, quiet)
     with FailingNetwork(s3_url, seed=3) as network:
         set_s3_environment(monkeypatch, network.url)
-        store = make(directory, objects=ImpatientObjects())
+        connected(monkeypatch, ImpatientObjects())
+        store = make(directory)
+        connected(monkeypatch, quiet)
         announced, absent, half = commit_impatiently(store, directory, quiet)
     assert announced > 5
     if make is ManifestFirst:
@@ -105,7 +106,8 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
 def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
     set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
-    store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+    connected(monkeypatch, ObjectStore("s3"))
+    store = RemoteCheckpointStore(directory)
     assert store.list() == ()
     with pytest.raises(CheckpointError, match=r"check that s3://no-such-bucket exists"):
         store.commit(snapshot(1))
@@ -114,7 +116,8 @@ def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
 def test_a_forked_process_connects_anew(s3_url, monkeypatch):
     set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
-    store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+    connected(monkeypatch, ObjectStore("s3"))
+    store = RemoteCheckpointStore(directory)
     store.commit(snapshot(1))
 
     def commit(store):

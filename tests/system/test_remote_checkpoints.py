@@ -62,7 +62,7 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     with killed:
         assert killed.end() < 0, "the command and its trial were killed"
     kept = RemotePath("s3", (BUCKET, "e2e", "small", "trial-00000", "attempt-01", "checkpoints"))
-    listed = listed_objects(kept, ObjectStore("s3"))
+    listed = listed_objects(kept)
     unfinished = [path.name for path, names in listed.items() if MANIFEST_FILE not in names]
     assert unfinished == ["step-000000021"]
     resumed = here(*words, "--runs-dir", other, cwd=tmp_path)
@@ -72,7 +72,7 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     assert [a.start_step for a in trial.attempts] == [0, 14]
     assert all(parse_location(c.path).parts[:2] == (BUCKET, "e2e") for c in trial.checkpoints)
     assert not list(other.rglob("*.safetensors")), "nothing but logs and files is kept here"
-    listed = listed_objects(kept, ObjectStore("s3"))
+    listed = listed_objects(kept)
     assert all(MANIFEST_FILE in names for names in listed.values()), "swept"
     for log in tmp_path.rglob("log.txt"):
         assert "nclosed" not in log.read_text()
