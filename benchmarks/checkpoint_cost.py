@@ -120,7 +120,7 @@ def lost_time(directory: Path, batch: int) -> list[Ratio]:
                 way()
                 training.steps(AFTER)
                 with_one = time.perf_counter() - started
-                late.append(name == "ours" and writer._busy)
+                late.append(name == "ours" and bool(writer._thread and writer._thread.is_alive()))
                 writer.flush()
                 os.sync()
                 training.steps(2)

@@ -16,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import Origin, is_set_aside
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import read_kept, read_manifest
+from sweeper.checkpoint.remote_listing import is_set_aside_remote, listed_objects
 from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
 from sweeper.db.repository import Repository
@@ -35,6 +37,8 @@ from sweeper.support.paths import (
     parse_location,
 )
 
+Reason = Literal["retention", "unfinished", "damaged"]
+
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
@@ -49,7 +53,7 @@ class Garbage:
     study: str
     trial: int
     path: Location
-    why: Literal["retention", "unfinished", "damaged"]
+    why: Reason
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
@@ -190,13 +194,10 @@ def _garbage(
         yield Garbage(study, number, checkpoint.path, "retention", _size(checkpoint.path))
     for directory in directories:
         if isinstance(directory, RemotePath):
-            from sweeper.checkpoint.remote_reading import RemoteListing
-
-            listing = RemoteListing.of(directory)
-            for unfinished in listing.unfinished():
-                yield Garbage(study, number, unfinished, "unfinished", listing.bytes(unfinished))
-            for damaged in listing.set_aside():
-                yield Garbage(study, number, damaged, "damaged", listing.bytes(damaged))
+            for remote, sizes in listed_objects(directory).items():
+                if MANIFEST_FILE not in sizes:
+                    why: Reason = "damaged" if is_set_aside_remote(sizes) else "unfinished"
+                    yield Garbage(study, number, remote, why, sum(sizes.values()))
             continue
         for path in leftovers(directory, abandoned=True):
             yield Garbage(study, number, path, "unfinished", _size(path))

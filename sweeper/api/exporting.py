@@ -14,8 +14,7 @@ from pathlib import Path
 from sweeper.api.models import StoredModel, StudyModels, newest_of
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import ExecutionError, ExportError, StudyFileError
-from sweeper.models.exported import Exported, check_code, check_target
-from sweeper.models.formats import check_format
+from sweeper.models.exported import Exported, check_code, check_format, check_target
 from sweeper.records.model_source import At
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.trial_process import ExitStatus, Launcher, carry_out, scratch_paths

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from sweeper.checkpoint.format import Committed, LoadedCheckpoint
-from sweeper.checkpoint.identity import Marker, Origin, claim_directory, read_marker
+from sweeper.checkpoint.identity import Origin, claim_directory, read_marker
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
@@ -30,7 +29,7 @@ from sweeper.errors import (
 )
 from sweeper.run.signals import StopRequests, handled, signals_to_stop
 from sweeper.spec.arguments import named_arguments
-from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, parse_every
+from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, KeptCheckpoint, parse_every
 from sweeper.spec.warm_start import WarmStart, checked_warm_start
 from sweeper.support.paths import RemotePath, parse_location
 from sweeper.support.shown import shown_url
@@ -146,7 +145,7 @@ def fit(
     origin = _origin(directory, data, seed)
     loaded = load_newest([directory], notice or _warn, origin=origin)
     kept = read_kept([directory], origin=origin)
-    claim_directory(directory, Marker("", origin.identity, seed, origin.definition))
+    claim_directory(directory, origin)
     with _stop_signals() as stopping:
         observer = _Observer(parse_every(checkpoint_every), stopping)
         with BackgroundWriter(
@@ -208,7 +207,7 @@ class _Observer(Observer):
         self._stopping = stopping
         self.step = 0
 
-    def committed(self, checkpoint: Committed | LoadedCheckpoint) -> None:
+    def committed(self, checkpoint: KeptCheckpoint) -> None:
         self.step = checkpoint.step
 
     def stop_requested(self) -> bool:

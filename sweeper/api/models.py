@@ -23,8 +23,7 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository, StudyRow
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
-from sweeper.models.exported import Exported, check_code, check_target
-from sweeper.models.formats import check_format
+from sweeper.models.exported import Exported, check_code, check_format, check_target
 from sweeper.records.model_source import At
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, target_source
@@ -354,7 +353,8 @@ class StudyModels:
     def _builder(self, found: StoredModel, *, accept_changes: bool) -> Iterator[ModelBuilder]:
         import_tensorflow()
         look_for_gpus()
-        from sweeper.models.rebuilding import ModelBuilder, TrialIdentity
+        from sweeper.models.rebuilding import ModelBuilder
+        from sweeper.train.randomness.seeds import TrialSeeds
 
         definition = self.load_definition(found.row)
         check_code(
@@ -374,14 +374,9 @@ class StudyModels:
 
         with _directory(found.directory) as directory:
             position = Repeating.of(found.row.definition).seed_position(found.trial.number)
-            identity = TrialIdentity(
-                self.study,
-                found.trial.number,
-                found.row.seed,
-                directory,
-                seeded_as=position,
-            )
-            yield ModelBuilder(definition, identity, ask, _warn)
+            number = found.trial.number
+            seeds = TrialSeeds(found.row.seed, position)
+            yield ModelBuilder(definition, number, seeds, directory, ask, _warn)
 
 
 @contextmanager

@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot
-from sweeper.checkpoint.identity import CheckpointName
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, checkpoint_name
 from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest
+from sweeper.checkpoint.remote_store import Store
 from sweeper.checkpoint.tensors import ArrayLike, as_array, hash_tensor
-from sweeper.checkpoint.writer import Store
 from sweeper.errors import CheckpointError
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location
 
 _SAME = "same_as"
@@ -29,22 +29,15 @@ _SAME = "same_as"
 
 def write_end(
     store: Store,
-    last: Committed,
+    last: KeptCheckpoint,
     tensors: Mapping[str, ArrayLike],
     state: Mapping[str, Sequence[str]],
-) -> Committed:
+) -> KeptCheckpoint:
     """Store the end model of a trial, after its last checkpoint.
 
-    Afterwards, an end model is deleted that an earlier process wrote before it was killed.
-
-    Args:
-        store: Store at the fixed path.
-        last: The trial's last checkpoint.
-        tensors: The model's variables, named as in ``last``.
-        state: Lists of variable paths, by the name of their group.
-
-    Raises:
-        CheckpointError: It cannot be written, or the last checkpoint's manifest cannot be read.
+    Afterwards, an end model is deleted that an earlier process wrote before it was killed. The ``tensors``
+    are the model's variables, named as in the trial's ``last`` checkpoint, and ``state`` has the lists of
+    variable paths, by the name of their group.
     """
     if _unchanged(last, tensors):
         kept: dict[str, ArrayLike] = {}
@@ -61,10 +54,8 @@ def write_end(
             digest_names=tuple(kept),
         )
     )
-    own = CheckpointName.parse(done.path.name)
     for path in store.list():
-        name = CheckpointName.parse(path.name)
-        if name is not None and own is not None and name < own:
+        if checkpoint_name(path) < checkpoint_name(done.path):
             store.delete(path)
     return done
 
@@ -74,9 +65,7 @@ def read_end(
 ) -> LoadedCheckpoint | None:
     """Return the variables of the end model; None if none of ``locations`` contains it.
 
-    Args:
-        locations: Possible locations of the end model, in the order in which they are tried.
-        checkpoints: Present paths of the trial's checkpoints.
+    The locations are tried in their order; ``checkpoints`` are the present paths of the trial's.
 
     Raises:
         CorruptCheckpointError: The end model, or the checkpoint that it names, does not verify.
@@ -86,36 +75,8 @@ def read_end(
     if end is None:
         return None
     same = same_as(end)
-    return end if same is None else _named(end, same, checkpoints)
-
-
-def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
-    """Return the stored end model, which may only name a checkpoint (see `same_as`); None if there is none.
-
-    Raises:
-        CorruptCheckpointError: It does not verify.
-        CheckpointError: It cannot be read.
-    """
-    for location in locations:
-        try:
-            found = list_checkpoints(location)
-        except OSError as error:
-            msg = f"the stored end model in {location} cannot be listed: {error}"
-            raise CheckpointError(msg) from error
-        if found:
-            return load_checkpoint(found[-1])
-    return None
-
-
-def same_as(end: LoadedCheckpoint) -> Mapping[str, str] | None:
-    """Return ``name`` and ``digest`` of the checkpoint with the variables; None if ``end`` contains them."""
-    same: Mapping[str, str] | None = end.state[_SAME]
-    return same
-
-
-def _named(
-    end: LoadedCheckpoint, same: Mapping[str, str], checkpoints: Iterable[Location]
-) -> LoadedCheckpoint:
+    if same is None:
+        return end
     for path in checkpoints:
         if path.name == same["name"] and read_manifest(path).digest == same["digest"]:
             return replace(load_checkpoint(path), origin=end.origin)
@@ -126,17 +87,27 @@ def _named(
     raise CheckpointError(msg)
 
 
-def _unchanged(last: Committed, tensors: Mapping[str, ArrayLike]) -> bool:
+def find_end(locations: Iterable[Location]) -> LoadedCheckpoint | None:
+    """Return the stored end model, which may only name a checkpoint (see `same_as`); None if there is none."""
+    for location in locations:
+        if found := list_checkpoints(location):
+            return load_checkpoint(found[-1])
+    return None
+
+
+def same_as(end: LoadedCheckpoint) -> Mapping[str, str] | None:
+    """Return ``name`` and ``digest`` of the checkpoint with the variables; None if ``end`` contains them."""
+    same: Mapping[str, str] | None = end.state[_SAME]
+    return same
+
+
+def _unchanged(last: KeptCheckpoint, tensors: Mapping[str, ArrayLike]) -> bool:
     """Return whether the last checkpoint has exactly these tensors."""
-    try:
-        entries = {entry.name: entry for entry in read_manifest(last.path).tensors}
-    except OSError as error:
-        msg = f"the manifest of {last.path} cannot be read: {error}"
-        raise CheckpointError(msg) from error
-    for name, value in tensors.items():
-        array, entry = as_array(name, value), entries.get(name)
-        if entry is None or entry.dtype != array.dtype.name or entry.shape != array.shape:
-            return False
-        if entry.digest != hash_tensor(array):
-            return False
-    return True
+    entries = {entry.name: entry for entry in read_manifest(last.path).tensors}
+    arrays = ((name, as_array(name, value)) for name, value in tensors.items())
+    return all(
+        name in entries
+        and (entries[name].dtype, entries[name].shape) == (array.dtype.name, array.shape)
+        and entries[name].digest == hash_tensor(array)
+        for name, array in arrays
+    )

@@ -26,7 +26,7 @@ import platform
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import metadata
 from typing import Any, BinaryIO
@@ -34,15 +34,7 @@ from typing import Any, BinaryIO
 import xxhash
 
 from sweeper.checkpoint.identity import CheckpointName, Origin
-from sweeper.checkpoint.tensors import (
-    Array,
-    ArrayLike,
-    TensorEntry,
-    as_array,
-    hash_tensor,
-    read_tensors,
-    without_repeats,
-)
+from sweeper.checkpoint.tensors import Array, ArrayLike, TensorEntry, read_tensors
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.installation import VERSION
@@ -59,15 +51,11 @@ _EXACT_EVERYWHERE = 2**53
 def encode_values(value: object, where: str = "state") -> bytes:
     """Return ``value`` as ASCII JSON text from which `decode_values` returns an equal value.
 
-    Other types are refused, because they would change: a tuple would become a list, and a NumPy float
-    a Python float.
-
-    Args:
-        value: None, a bool, int, float or str, a list of these, or a dict with string keys.
-        where: Name of the value in errors.
+    Other types than those of `JSON` are refused, because they would change: a tuple would become a list,
+    and a NumPy float a Python float.
 
     Raises:
-        CheckpointError: A part of it has another type; its path is named.
+        CheckpointError: A part of it has another type; its path below ``where`` is named.
     """
     try:
         return json.dumps(_tag(value, where), separators=(",", ":"), allow_nan=False).encode()
@@ -77,18 +65,12 @@ def encode_values(value: object, where: str = "state") -> bytes:
 
 
 def decode_values(text: bytes) -> Any:
-    """Return the value that `encode_values` wrote.
-
-    Raises:
-        ValueError: The text is invalid.
-    """
+    """Return the value that `encode_values` wrote; an invalid text is a `ValueError`."""
     try:
         return _untag(json.loads(text))
-    except RecursionError as error:
-        msg = "it is nested too deeply"
+    except (RecursionError, struct.error) as error:
+        msg = f"{type(error).__name__}: {error}"
         raise ValueError(msg) from error
-    except struct.error as error:
-        raise ValueError(str(error)) from error
 
 
 def relocated(value: Any, was: str, now: str) -> Any:
@@ -173,12 +155,8 @@ class Snapshot:
             copies of a variable on other devices. If all have, these are left out of the file and of
             the digest.
 
-    Attributes:
-        state_json: The encoded state.
-
     Raises:
-        CheckpointError: A position is negative, the state contains a value of another type, or
-            ``digest_names`` has an unknown or a repeated name.
+        CheckpointError: The state contains a value of another type.
     """
 
     step: int
@@ -192,19 +170,6 @@ class Snapshot:
     state_json: bytes = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("step", "epoch"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                msg = f"a snapshot's {name} is {value!r}; expected a whole number from 0"
-                raise CheckpointError(msg)
-        if missing := [name for name in self.digest_names if name not in self.tensors]:
-            msg = (
-                f"digest_names has {missing}, which are not among the snapshot's tensors; add them"
-            )
-            raise CheckpointError(msg)
-        if len(set(self.digest_names)) != len(self.digest_names):
-            msg = "digest_names has a name twice; name each tensor once"
-            raise CheckpointError(msg)
         metrics = {name: float(value) for name, value in self.metrics.items()}
         object.__setattr__(self, "metrics", metrics)
         object.__setattr__(self, "state_json", encode_values(self.state))
@@ -219,23 +184,8 @@ class Snapshot:
         return tensors
 
 
-@dataclass(frozen=True, slots=True)
-class Committed(KeptCheckpoint):
-    """A checkpoint that is completely written.
-
-    Attributes:
-        digest: XXH3-128 (hex) of the tensors in ``digest_names``.
-        bytes: Total size of its files.
-        written_seconds: Seconds of writing it; None for one of an earlier process.
-    """
-
-    digest: str = ""
-    bytes: int = 0
-    written_seconds: float | None = None
-
-
 @dataclass(frozen=True, eq=False)
-class LoadedCheckpoint(Committed):
+class LoadedCheckpoint(KeptCheckpoint):
     """A checkpoint that was read and verified; each tensor owns its memory and may be changed."""
 
     tensors: dict[str, Array] = field(default_factory=dict, repr=False)
@@ -266,12 +216,7 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of `manifest.json`.
-
-    Attributes:
-        versions: Versions of the libraries that wrote the checkpoint.
-        origin: Origin of the checkpoint; None if none was given.
-    """
+    """The content of `manifest.json`, without the versions of the libraries that wrote it."""
 
     step: int
     epoch: int
@@ -281,7 +226,6 @@ class Manifest:
     trained_seconds: float
     files: tuple[FileEntry, ...]
     tensors: tuple[TensorEntry, ...]
-    versions: Mapping[str, str] = field(default_factory=library_versions)
     origin: Origin | None = None
 
     @property
@@ -289,34 +233,17 @@ class Manifest:
         """Return the total size of the files that the manifest names."""
         return sum(entry.size for entry in self.files)
 
-    @classmethod
-    def of(
-        cls,
-        snapshot: Snapshot,
-        *,
-        trained_seconds: float,
-        files: tuple[FileEntry, ...],
-        tensors: tuple[TensorEntry, ...],
-        origin: Origin | None = None,
-    ) -> Manifest:
-        """Return the manifest of ``snapshot`` with these written tensors and files."""
-        by_name = {entry.name: entry for entry in tensors}
-        digested = tuple(name for name in snapshot.digest_names if name in by_name)
-        return cls(
-            step=snapshot.step,
-            epoch=snapshot.epoch,
-            digest=combine_digests([by_name[name] for name in digested]),
-            digest_names=digested,
-            metrics=snapshot.metrics,
-            trained_seconds=trained_seconds,
-            files=files,
-            tensors=tensors,
-            origin=origin,
+    def kept(self, path: Location, *, size: int = 0) -> KeptCheckpoint:
+        """Return the checkpoint at ``path`` with a manifest of ``size`` bytes."""
+        return KeptCheckpoint(
+            step=self.step,
+            epoch=self.epoch,
+            path=path,
+            metrics=self.metrics,
+            trained_seconds=self.trained_seconds,
+            digest=self.digest,
+            bytes=self.content_bytes + size,
         )
-
-    def file(self, name: str) -> FileEntry:
-        """Return the entry of the file ``name``, which must exist."""
-        return next(entry for entry in self.files if entry.name == name)
 
     def render(self) -> bytes:
         """Return the content of `manifest.json`."""
@@ -330,7 +257,7 @@ class Manifest:
             "trained_seconds": self.trained_seconds,
             "files": [[f.name, f.size, f.digest] for f in self.files],
             "tensors": [[t.name, t.dtype, list(t.shape), t.digest] for t in self.tensors],
-            "versions": dict(self.versions),
+            "versions": dict(library_versions()),
         }
         if self.origin is not None:
             content["origin"] = self.origin.to_json()
@@ -374,10 +301,7 @@ class Manifest:
         """Return the manifest from the content that `render` wrote.
 
         The digest does not show who wrote the manifest, so all values are checked: a reader must not
-        allocate or read more than the named files contain.
-
-        Raises:
-            ValueError, TypeError, KeyError: The content is invalid.
+        allocate or read more than the named files contain. Errors are those of Python's types.
         """
         manifest = cls(
             step=_count(content["step"]),
@@ -391,7 +315,6 @@ class Manifest:
                 TensorEntry(_text(n), _text(t), tuple(map(_count, s)), _text(d))
                 for n, t, s, d in content["tensors"]
             ),
-            versions={_text(n): _text(v) for n, v in dict(content["versions"]).items()},
             origin=None if "origin" not in content else Origin.from_json(content["origin"]),
         )
         if (names := [entry.name for entry in manifest.files]) != [TENSORS_FILE, STATE_FILE]:
@@ -411,17 +334,6 @@ class Manifest:
         return manifest
 
 
-def digest(snapshot: Snapshot) -> str:
-    """Return the XXH3-128 (hex) of the tensors in ``digest_names``, in their order.
-
-    It covers each tensor's dtype, shape and the XXH3-128 of its bytes, but no names, so that models with
-    other variable names can be compared by value.
-    """
-    named = {name: as_array(name, snapshot.tensors[name]) for name in snapshot.digest_names}
-    arrays = without_repeats(named, snapshot.repeated).values()
-    return combine_digests([TensorEntry("", a.dtype.name, a.shape, hash_tensor(a)) for a in arrays])
-
-
 def _count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         msg = f"found {value!r}, expected a whole number from 0"
@@ -437,7 +349,10 @@ def _text(value: object) -> str:
 
 
 def combine_digests(entries: Sequence[TensorEntry]) -> str:
-    """Return the digest of tensors from their own digests; see `digest`."""
+    """Return the XXH3-128 (hex) of tensors: of each one's dtype, shape and digest.
+
+    It covers no names, so that models with other variable names can be compared by value.
+    """
     combined = xxhash.xxh3_128()
     for entry in entries:
         shape = ",".join(map(str, entry.shape))
@@ -450,11 +365,7 @@ LARGEST_MANIFEST = 256 << 20
 
 
 def checkpoint_name(path: Location) -> CheckpointName:
-    """Return the parsed name of the checkpoint.
-
-    Raises:
-        CheckpointError: It is not the name of a checkpoint.
-    """
+    """Return the parsed name of the checkpoint, or raise a `CheckpointError`."""
     name = CheckpointName.parse(path.name)
     if name is None:
         msg = f"{path} does not have the name of a checkpoint; expected a directory like step-000000420"
@@ -463,66 +374,41 @@ def checkpoint_name(path: Location) -> CheckpointName:
 
 
 def manifest_of(path: Location, file: BinaryIO) -> tuple[Manifest, int]:
-    """Read and verify the manifest of the checkpoint at ``path``; return it with its size in bytes.
-
-    Raises:
-        CorruptCheckpointError: It is not a valid manifest.
-        CheckpointError: It has a later format.
-        OSError: It cannot be read.
-    """
+    """Read and verify the manifest of the checkpoint at ``path``; return it with its size in bytes."""
     size = _size(file)
-    check_manifest_size(path, size)
-    return Manifest.parse(file.read(), path / MANIFEST_FILE), size
-
-
-def check_manifest_size(path: Location, size: int) -> None:
-    """Check the size of the manifest of the checkpoint at ``path``, before it is read.
-
-    Raises:
-        CorruptCheckpointError: It is larger than any manifest.
-    """
     if size > LARGEST_MANIFEST:
         msg = (
             f"{path / MANIFEST_FILE} is not a manifest: it has {size} bytes, expected at most "
             f"{LARGEST_MANIFEST}"
         )
         raise CorruptCheckpointError(msg)
+    return Manifest.parse(file.read(), path / MANIFEST_FILE), size
 
 
 def read_verified(path: Location, files: Mapping[str, BinaryIO]) -> LoadedCheckpoint:
-    """Read and verify the checkpoint at ``path``; each byte is read once.
-
-    Args:
-        path: Path of the checkpoint, for messages and the result.
-        files: Its three files, opened for unbuffered reading, by name.
+    """Read and verify the checkpoint at ``path`` from its three files, opened without a buffer.
 
     Raises:
         CorruptCheckpointError: A file differs from the manifest; the message names it with the seen
             and the expected value.
         CheckpointError: It has a later format, or does not have the name of a checkpoint.
-        OSError: A file cannot be read.
     """
     name = checkpoint_name(path)
-    manifest, manifest_bytes = manifest_of(path, files[MANIFEST_FILE])
+    manifest, size = manifest_of(path, files[MANIFEST_FILE])
     if manifest.step != name.step:
         msg = f"{path / MANIFEST_FILE} has step {manifest.step}, expected {name.step}"
         raise CorruptCheckpointError(msg)
+    kept = manifest.kept(path, size=size)
     return LoadedCheckpoint(
-        step=manifest.step,
-        epoch=manifest.epoch,
-        digest=manifest.digest,
+        **{each.name: getattr(kept, each.name) for each in fields(kept)},
         state=_read_state(path / STATE_FILE, files[STATE_FILE], manifest),
         tensors=_read_tensors(path / TENSORS_FILE, files[TENSORS_FILE], manifest),
-        metrics=manifest.metrics,
-        path=path,
-        bytes=manifest.content_bytes + manifest_bytes,
-        trained_seconds=manifest.trained_seconds,
         origin=manifest.origin,
     )
 
 
 def _read_state(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str, object]:
-    entry = manifest.file(STATE_FILE)
+    entry = manifest.files[1]
     _expect(path, "bytes", _size(file), entry.size)
     text = file.read()
     _expect(path, "digest", xxhash.xxh3_128_hexdigest(text), entry.digest)
@@ -535,7 +421,7 @@ def _read_state(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str,
 
 
 def _read_tensors(path: Location, file: BinaryIO, manifest: Manifest) -> dict[str, Array]:
-    entry = manifest.file(TENSORS_FILE)
+    entry = manifest.files[0]
     _expect(path, "bytes", _size(file), entry.size)
     whole = xxhash.xxh3_128()
     try:
@@ -544,9 +430,6 @@ def _read_tensors(path: Location, file: BinaryIO, manifest: Manifest) -> dict[st
         msg = f"{path} is damaged: {error}"
         raise CorruptCheckpointError(msg) from error
     _expect(path, "digest", whole.hexdigest(), entry.digest)
-    by_name = {tensor.name: tensor for tensor in manifest.tensors}
-    combined = combine_digests([by_name[name] for name in manifest.digest_names])
-    _expect(path, "digest of the training state", combined, manifest.digest)
     return tensors
 
 

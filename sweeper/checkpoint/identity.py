@@ -2,9 +2,8 @@
 
 A study's directory has the study's name. A study of the same name may be in another database, or its
 database may be gone. So a marker file in the directory contains the study's random identity in its
-database; the name would not suffice, because a renamed study leaves its name to the next. The marker
-is written before all other files, compared at every start, and never replaced by that of another
-study. It is created atomically, so only one of two studies that start in one directory gets it.
+database. It is written before all other files, compared at every start, and never replaced by that of
+another study. It is created atomically, so only one of two studies that start in one directory gets it.
 
 A checkpoint that verifies is complete, but may belong to another study: directories survive their
 database, and two databases may use one directory. Resuming from another study's checkpoint would give
@@ -21,19 +20,17 @@ the boot, the process namespace, the process's id and its start time.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from sweeper.checkpoint.operations import open_regular
+from sweeper.checkpoint.operations import NO_LINKS, open_regular
 from sweeper.errors import CheckpointError, ForeignCheckpointError
 from sweeper.records.printing import json_fields
 from sweeper.support.processes import ProcessIdentity
@@ -85,11 +82,6 @@ def unfinished_name(work: str, name: str) -> str:
     return f".{work}-{name}-{made_by}-{next(_serial)}"
 
 
-def aside_name(name: str, attempt: int) -> str:
-    """Return the ``attempt``-th new name for the damaged checkpoint ``name``."""
-    return f"{name}.corrupt-{attempt}"
-
-
 def is_set_aside(name: str) -> bool:
     """Return whether ``name`` is that of a damaged checkpoint that a reader has renamed."""
     return _SET_ASIDE.fullmatch(name) is not None
@@ -102,7 +94,7 @@ def _this_process(_pid: int) -> ProcessIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Origin of one checkpoint.
+    """Origin of one checkpoint, or owner of a directory of checkpoints.
 
     Attributes:
         study: The study's name; empty for a training without a study.
@@ -117,6 +109,7 @@ class Origin:
             change was accepted; not written.
         directory: `Trial.directory` at the time of writing, because paths in the state may begin with
             it; empty for none.
+        written: Time at which an owner's marker was written, in ISO format; not in a manifest.
     """
 
     study: str
@@ -127,10 +120,13 @@ class Origin:
     parameters: dict[str, Any] = field(default_factory=dict)
     former: tuple[str, ...] = ()
     directory: str = ""
+    written: str = ""
 
-    def of(self, parameters: Mapping[str, Any], directory: str) -> Origin:
-        """Return the same origin with these parameters and this `Trial.directory`."""
-        return replace(self, parameters=dict(parameters), directory=directory)
+    def describe(self) -> str:
+        """Return the study or training as a phrase for messages."""
+        what = f"study {self.study!r}" if self.study else "a training without a study"
+        since = f", since {self.written[:19]}" if self.written else ""
+        return f"{what} (identity {self.identity[:8]}, seed {self.seed}{since})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the form for a manifest."""
@@ -139,29 +135,20 @@ class Origin:
 
     @classmethod
     def from_json(cls, content: Any) -> Origin:
-        """Return the origin from the form that `to_json` returns.
-
-        Raises:
-            ValueError, TypeError, KeyError: The content is invalid.
-        """
-        texts = [content[name] for name in ("study", "identity", "definition", "directory")]
-        numbers = [content[name] for name in ("trial", "seed")]
-        if not all(isinstance(text, str) for text in texts):
-            msg = f"its origin has no names: {texts!r}"
-            raise ValueError(msg)
-        if any(isinstance(n, bool) or not isinstance(n, int) for n in numbers):
-            msg = f"its origin has no numbers: {numbers!r}"
-            raise ValueError(msg)
-        study, identity, definition, directory = texts
-        return cls(
-            study=study,
-            identity=identity,
-            trial=numbers[0],
-            seed=numbers[1],
-            definition=definition,
+        """Return the origin from the form that `to_json` returns; errors are those of Python's types."""
+        found = cls(
+            **{name: content[name] for name in ("study", "identity", "trial", "seed")},
+            definition=content["definition"],
             parameters=dict(content["parameters"]),
-            directory=directory,
+            directory=content["directory"],
+            written=content.get("written", ""),
         )
+        texts = (found.study, found.identity, found.definition, found.directory, found.written)
+        numbers = (found.trial, found.seed)
+        if not all(type(t) is str for t in texts) or not all(type(n) is int for n in numbers):
+            msg = f"its origin has no names or numbers: {texts!r}, {numbers!r}"
+            raise ValueError(msg)
+        return found
 
     def differences(self, found: Origin) -> list[str]:
         """Return the reasons not to resume from a checkpoint of ``found``, one phrase each.
@@ -194,64 +181,27 @@ class Origin:
 
 def _studies(found: Origin, expected: Origin) -> str:
     if not expected.study:
-        return f"it belongs to {_described(found)}"
-    if found.study == expected.study:
-        return (
-            f"it belongs to another study {found.study!r} (identity {found.identity[:8]}, seed "
-            f"{found.seed}); this study has identity {expected.identity[:8]} (seed "
-            f"{expected.seed})"
-        )
-    return f"it belongs to {_described(found)}, and this is study {expected.study!r}"
-
-
-def _described(found: Origin) -> str:
-    name = f"study {found.study!r}" if found.study else "a training without a study"
-    return f"{name} (identity {found.identity[:8]}, seed {found.seed})"
+        return f"it belongs to {found.describe()}"
+    if found.study != expected.study:
+        return f"it belongs to {found.describe()}, and this is study {expected.study!r}"
+    return (
+        f"it belongs to another {found.describe()}; this study has identity "
+        f"{expected.identity[:8]} (seed {expected.seed})"
+    )
 
 
 MARKER_FILE = "owner.json"
 
 _LARGEST = 1 << 16
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES, errno.ENOSYS)
 
 
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """Owner of a checkpoint directory: study, trial and seed.
-
-    Attributes:
-        study: The study's name; empty for a training without a study.
-        identity: Random identity of the study or training, 32 characters.
-        seed: Seed of the study or training.
-        definition: Fingerprint of the study's definition, or of the training's data.
-        written: Time at which the marker was written, in ISO format.
-    """
-
-    study: str
-    identity: str
-    seed: int
-    definition: str
-    written: str = ""
-
-    def describe(self) -> str:
-        """Return the owner as a phrase for messages."""
-        what = f"study {self.study!r}" if self.study else "a training without a study"
-        since = f", since {self.written[:19]}" if self.written else ""
-        return f"{what} (identity {self.identity[:8]}, seed {self.seed}{since})"
-
-
-def read_marker(directory: Path) -> Marker | None:
-    """Return the marker of ``directory``, or None.
-
-    Raises:
-        ForeignCheckpointError: The file is not a marker.
-        CheckpointError: The file cannot be read.
-    """
+def read_marker(directory: Path) -> Origin | None:
+    """Return the marker of ``directory``, or None; see `check_owner` for errors."""
     path = directory / MARKER_FILE
     try:
         with open_regular(path) as file:
             content = json.loads(file.read(_LARGEST))
-        return _parsed(content)
+        return Origin.from_json({**content, "trial": 0, "parameters": {}, "directory": ""})
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, KeyError, RecursionError, CheckpointError) as error:
@@ -265,47 +215,44 @@ def read_marker(directory: Path) -> Marker | None:
         raise CheckpointError(msg) from error
 
 
-def foreign_owner(directory: Path, expected: Marker | None, *, adopt: bool = False) -> str | None:
-    """Return a phrase for another owner of ``directory``; None if it is free or has the expected owner.
+def check_owner(
+    directory: Path, expected: Origin | None, *, adopt: bool = False, new_in: str = ""
+) -> Origin | None:
+    """Check that ``directory`` has no other owner, and return its marker; None if it has none.
 
     Args:
         directory: Directory of a study, or of a training's checkpoints.
         expected: Expected owner; None for a new study, which can own no files yet.
         adopt: Whether checkpoints in a directory whose marker is missing belong to ``expected``. Each
             checkpoint's own origin is checked when it is read.
+        new_in: Database of a new study.
 
     Raises:
-        CheckpointError: The directory cannot be read.
+        ForeignCheckpointError: It has another owner, whom the message names, or an invalid marker.
+        CheckpointError: The directory or its marker cannot be read.
     """
     found = read_marker(directory)
-    if found is None:
-        if adopt or not _holds_checkpoints(directory):
-            return None
-        return "an unknown owner, who left no marker there"
-    if expected is None or found.identity != expected.identity:
-        return found.describe()
-    return None
+    if found is None and (adopt or not _holds_checkpoints(directory)):
+        return None
+    if found is not None and expected is not None and found.identity == expected.identity:
+        return found
+    owner = "an unknown owner, who left no marker there" if found is None else found.describe()
+    mine = f"a study that is new in {new_in}" if expected is None else expected.describe()
+    msg = (
+        f"{directory} belongs to {owner}, and not to {mine}; to use its files would mix the two, so "
+        "nothing was read or written. Give this one another directory (--runs-dir) or another name, "
+        f"name the other's database (--storage), or move {directory} away"
+    )
+    raise ForeignCheckpointError(msg)
 
 
-def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> None:
-    """Write ``marker`` to ``directory``, unless the directory has another owner.
+def claim_directory(directory: Path, marker: Origin, *, adopt: bool = False) -> None:
+    """Write ``marker`` to ``directory``, unless the directory has another owner; see `check_owner`.
 
-    The directory is created if missing. For ``adopt``, see `foreign_owner`.
-
-    Raises:
-        ForeignCheckpointError: It has another owner; the message names it.
-        CheckpointError: It cannot be read or written.
+    The directory is created if missing.
     """
     for _ in range(2):
-        foreign = foreign_owner(directory, marker, adopt=adopt)
-        if foreign is not None:
-            msg = (
-                f"{directory} belongs to {foreign}, and not to {marker.describe()}; to use its "
-                "files would mix the two, so nothing was read or written. Give this one another "
-                f"directory or another name, or move {directory} away"
-            )
-            raise ForeignCheckpointError(msg)
-        found = read_marker(directory)
+        found = check_owner(directory, marker, adopt=adopt)
         if found is not None and (found.seed, found.definition) == (marker.seed, marker.definition):
             return
         try:
@@ -322,17 +269,6 @@ def claim_directory(directory: Path, marker: Marker, *, adopt: bool = False) -> 
         return
 
 
-def _parsed(content: Mapping[str, object]) -> Marker:
-    study, identity, definition = (content[n] for n in ("study", "identity", "definition"))
-    seed, written = content["seed"], content["written"]
-    if not isinstance(seed, int) or not all(
-        isinstance(text, str) for text in (study, identity, definition, written)
-    ):
-        msg = f"it says {dict(content)!r}"
-        raise ValueError(msg)
-    return Marker(str(study), str(identity), seed, str(definition), str(written))
-
-
 def _holds_checkpoints(directory: Path) -> bool:
     try:
         names = [entry.name for entry in directory.iterdir()]
@@ -344,15 +280,15 @@ def _holds_checkpoints(directory: Path) -> bool:
     return any(name.startswith("trial-") or CheckpointName.parse(name) for name in names)
 
 
-def _write(directory: Path, marker: Marker, *, replacing: bool) -> None:
+def _write(directory: Path, marker: Origin, *, replacing: bool) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    written = datetime.now(UTC).isoformat(timespec="seconds")
-    text = json.dumps({**asdict(marker), "written": written}, indent=1) + "\n"
+    marker = replace(marker, written=datetime.now(UTC).isoformat(timespec="seconds"))
+    content = json_fields(marker, "study", "identity", "seed", "definition", "written")
     path = directory / MARKER_FILE
     temporary = directory / unfinished_name("writing", MARKER_FILE)
     try:
         with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+            file.write(json.dumps(content, indent=1) + "\n")
             file.flush()
             os.fsync(file.fileno())
         if replacing:
@@ -361,7 +297,7 @@ def _write(directory: Path, marker: Marker, *, replacing: bool) -> None:
         try:
             os.link(temporary, path)
         except OSError as error:
-            if error.errno not in _NO_LINKS or path.exists():
+            if error.errno not in NO_LINKS or path.exists():
                 raise
             temporary.replace(path)
     finally:

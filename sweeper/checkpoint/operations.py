@@ -90,3 +90,7 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
         raise CorruptCheckpointError(msg)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
         yield file
+
+
+NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EACCES, errno.ENOSYS)
+"""Errors of file systems that make no hard links."""

@@ -15,7 +15,6 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import BinaryIO
@@ -30,11 +29,11 @@ from sweeper.checkpoint.format import (
     manifest_of,
     read_verified,
 )
-from sweeper.checkpoint.identity import CheckpointName, Origin, aside_name
-from sweeper.checkpoint.operations import FileOperations, open_regular
+from sweeper.checkpoint.identity import CheckpointName, Origin
+from sweeper.checkpoint.operations import open_regular
 from sweeper.errors import CheckpointError, CorruptCheckpointError, ForeignCheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint
-from sweeper.support.paths import Location, RemotePath
+from sweeper.support.paths import Location, RemotePath, scratch_directory
 
 Notice = Callable[[str], None]
 
@@ -50,22 +49,25 @@ def list_checkpoints(directory: Location) -> tuple[Location, ...]:
     A missing directory has none.
 
     Raises:
-        OSError: The directory cannot be read.
-        CheckpointError: The object store cannot be listed.
+        CheckpointError: It cannot be read. For a directory, ``__cause__`` is an `OSError`.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoint.remote_reading import list_remote
+        from sweeper.checkpoint.remote_listing import list_remote
 
         return list_remote(directory)
-    return list_local(directory)
+    try:
+        return list_local(directory)
+    except OSError as error:
+        # Such a directory must not be treated as an empty one.
+        msg = (
+            f"the checkpoints in {directory} cannot be listed: {error}; check the disk and its "
+            "permissions, then resume"
+        )
+        raise CheckpointError(msg) from error
 
 
 def list_local(directory: Path) -> tuple[Path, ...]:
-    """Return the same as `list_checkpoints`, for a directory of this machine.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Return the same as `list_checkpoints`, for a directory of this machine; errors are `OSError`s."""
     try:
         entries = list(directory.iterdir())
     except FileNotFoundError:
@@ -80,29 +82,13 @@ def load_checkpoint(path: Location) -> LoadedCheckpoint:
     Raises:
         CorruptCheckpointError: A file is missing or differs from the manifest; the message names it
             with the seen and the expected value.
-        CheckpointError: It is no checkpoint, cannot be read, or has a later format.
+        CheckpointError: It is no checkpoint, cannot be read, or has a later format. If it is missing
+            or cannot be read, ``__cause__`` is an `OSError`.
     """
-    if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_reading import load_remote
-
-        return load_remote(path)
     checkpoint_name(path)
-    try:
-        # All files are opened before any is read: a deletion meanwhile removes only their names.
-        with _opened(path, MANIFEST_FILE, STATE_FILE, TENSORS_FILE) as files:
-            return read_verified(path, files)
-    except OSError as error:
-        if not os.path.isdir(path):  # noqa: PTH112 - Path.is_dir raises what the disk raises
-            msg = f"the checkpoint {path} is missing, or is not a directory"
-            raise CheckpointError(msg) from error
-        if error.errno == errno.ENOENT:
-            msg = (
-                f"{error.filename} is missing; expected {TENSORS_FILE}, {STATE_FILE} and "
-                f"{MANIFEST_FILE} in a checkpoint"
-            )
-            raise CorruptCheckpointError(msg) from error
-        msg = f"the checkpoint {path} cannot be read: {error}"
-        raise CheckpointError(msg) from error
+    # All files are opened before any is read: a deletion meanwhile removes only their names.
+    with _opened(path, MANIFEST_FILE, STATE_FILE, TENSORS_FILE) as files:
+        return read_verified(path, files)
 
 
 def load_newest(
@@ -111,9 +97,8 @@ def load_newest(
     *,
     known: Iterable[Location] = (),
     origin: Origin | None = None,
-    operations: FileOperations | None = None,
 ) -> LoadedCheckpoint | None:
-    """Return the newest checkpoint that verifies, of all attempts of a trial.
+    """Return the newest checkpoint that verifies, of all attempts of a trial; None if none does.
 
     Args:
         directories: Checkpoint directories of the attempts, in order; missing ones are ignored. Of
@@ -121,78 +106,38 @@ def load_newest(
         notice: Receives a message for each checkpoint that was renamed or could not be used.
         known: Announced checkpoints, which are read by name even if a listing does not show them.
         origin: Required origin; None to accept any, and checkpoints without one.
-        operations: File-system operations; None for the system's.
-
-    Returns:
-        The checkpoint, or None if none verifies.
 
     Raises:
         ForeignCheckpointError: The newest belongs to another study or trial.
         CheckpointError: The newest has a later format; or a disk or an object store that may contain
             a newer one cannot be read.
     """
-    search = _Search(notice, set(known), origin, operations or FileOperations())
-    directories = list(directories)
-    while True:
-        fresh = _newest_first(directories, search.known, notice)
-        search.vanished = False
-        for path in (p for p in fresh if p not in search.tried):
-            loaded = search.load(path)
-            if loaded is not None:
-                return loaded
-        if not search.vanished:
-            return None
-        # An attempt that has lost its lease may have deleted these and written newer ones.
-
-
-@dataclass
-class _Search:
-    """State of one call of `load_newest`.
-
-    Attributes:
-        vanished: Whether a checkpoint was deleted after it was listed.
-    """
-
-    notice: Notice
-    known: set[Location]
-    origin: Origin | None
-    operations: FileOperations
-    vanished: bool = False
-    tried: set[Location] = field(default_factory=set)
-
-    def load(self, path: Location) -> LoadedCheckpoint | None:
-        """Return the checkpoint; if it cannot be used, send a notice and return None."""
-        self.tried.add(path)
-        try:
-            loaded = load_checkpoint(path)
-        except CorruptCheckpointError as error:
-            aside = _set_aside(path, self.operations)
-            self.notice(f"{error}. {aside}; using the checkpoint before it")
-            return None
-        except CheckpointError as error:
-            self._pass_over(path, error)
-            return None
-        if self.origin is None or _is_of(path, loaded.origin, self.origin):
-            return loaded
-        self.notice(
-            f"the checkpoint {path} does not name its owner; using the checkpoint before it"
-        )
-        return None
-
-    def _pass_over(self, path: Location, error: CheckpointError) -> None:
-        """Send a notice that a checkpoint cannot be read; raise the error if others may be affected, too."""
-        reason = error.__cause__
-        if not isinstance(reason, OSError):
-            raise error
-        if isinstance(path, RemotePath):
-            if not isinstance(reason, FileNotFoundError):
-                raise error
-            self.vanished = True
-            return
-        if reason.errno not in _PASSED_OVER:
-            raise error
-        self.vanished = self.vanished or reason.errno == errno.ENOENT
-        self.notice(f"{error}; using the checkpoint before it")
+    directories, known = list(directories), list(known)
+    tried: set[Location] = set()
+    vanished = True
+    # An attempt that has lost its lease may delete a listed checkpoint, after it has written a newer one.
+    while vanished:
+        vanished = False
+        for path in _newest_first(directories, known, notice):
+            if path in tried:
+                continue
+            tried.add(path)
+            try:
+                loaded = load_checkpoint(path)
+            except CorruptCheckpointError as error:
+                aside = _set_aside(path)
+                notice(f"{error}. {aside}; using the checkpoint before it")
+            except CheckpointError as error:
+                if not _is_passed_over(path, error):
+                    raise
+                vanished = vanished or isinstance(error.__cause__, FileNotFoundError)
+                if isinstance(path, Path):
+                    notice(f"{error}; using the checkpoint before it")
+            else:
+                if origin is None or _is_of(path, loaded.origin, origin):
+                    return loaded
+                notice(f"the checkpoint {path} does not name its owner; using the one before it")
+    return None
 
 
 def read_kept(
@@ -219,113 +164,127 @@ def read_kept(
     for path in dict.fromkeys([*listed, *known]):
         try:
             manifest = read_manifest(path)
-            if origin is not None and not _is_of(path, manifest.origin, origin):
-                continue
+            if origin is None or _is_of(path, manifest.origin, origin):
+                kept.append(manifest.kept(path))
         except ForeignCheckpointError:
             raise
-        except (OSError, CheckpointError) as error:
-            name = CheckpointName.parse(path.name)
-            if isinstance(path, RemotePath) and isinstance(error, FileNotFoundError):
-                continue
-            if isinstance(path, RemotePath) and isinstance(error, OSError):
-                msg = f"the manifest of {path} cannot be read: {error}"
-                raise CheckpointError(msg) from error
-            if isinstance(error, OSError) and error.errno not in _PASSED_OVER:
-                raise _unlisted(path, error) from error
-            if name is not None and (isinstance(path, RemotePath) or os.path.isdir(path)):  # noqa: PTH112
-                kept.append(KeptCheckpoint(name.step, 0, path, good=False))
-            continue
-        kept.append(
-            KeptCheckpoint(
-                step=manifest.step,
-                epoch=manifest.epoch,
-                path=path,
-                metrics=manifest.metrics,
-                trained_seconds=manifest.trained_seconds,
-            )
-        )
+        except CheckpointError as error:
+            if isinstance(error.__cause__, OSError) and not _is_passed_over(path, error):
+                raise
+            if _exists(path, error.__cause__):
+                kept.append(KeptCheckpoint(checkpoint_name(path).step, 0, path, good=False))
     return tuple(sorted(kept, key=lambda k: k.step))
 
 
 def read_manifest(path: Location) -> Manifest:
-    """Return the manifest of the checkpoint at ``path``.
-
-    Raises:
-        OSError: It cannot be read.
-        CheckpointError: It does not verify, or has a later format.
-    """
-    if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_reading import read_remote_manifest
-
-        return read_remote_manifest(path)
+    """Return the manifest of the checkpoint at ``path``; see `load_checkpoint` for errors."""
     with _opened(path, MANIFEST_FILE) as files:
         return manifest_of(path, files[MANIFEST_FILE])[0]
 
 
-def read_state(path: Location) -> bytes:
-    """Return the encoded state of the checkpoint at ``path``.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_objects import objects_at
-
-        return objects_at(path).read(path / STATE_FILE)
-    with _opened(path, STATE_FILE) as files:
-        return files[STATE_FILE].read()
+def read_file(path: Location, name: str) -> bytes:
+    """Return the content of a file of the checkpoint at ``path``; see `load_checkpoint` for errors."""
+    with _opened(path, name) as files:
+        return files[name].read()
 
 
 @contextmanager
-def _opened(path: Path, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
-    """Context manager that opens these files of the checkpoint at ``path``."""
+def _opened(path: Location, *names: str) -> Iterator[Mapping[str, BinaryIO]]:
+    """Context manager that opens these files of the checkpoint at ``path``, downloaded if it is remote."""
+    try:
+        with ExitStack() as stack:
+            if isinstance(path, Path):
+                directory = path
+            else:
+                directory = stack.enter_context(_downloaded(path, names))
+            yield {name: stack.enter_context(open_regular(directory / name)) for name in names}
+    except OSError as error:
+        if not _exists(path, error):
+            msg = f"the checkpoint {path} is missing, or is not a directory"
+            raise CheckpointError(msg) from error
+        if isinstance(error, FileNotFoundError):
+            msg = (
+                f"{error.filename} is missing; expected {TENSORS_FILE}, {STATE_FILE} and "
+                f"{MANIFEST_FILE} in a checkpoint"
+            )
+            raise CorruptCheckpointError(msg) from error
+        advice = "check the disk and its permissions"
+        if isinstance(path, RemotePath):
+            from sweeper.checkpoint.remote_objects import advice_on_store
+
+            advice = advice_on_store(path)
+        msg = f"the checkpoint {path} cannot be read: {error}; {advice}"
+        raise CheckpointError(msg) from error
+
+
+@contextmanager
+def _downloaded(path: RemotePath, names: Sequence[str]) -> Iterator[Path]:
+    from sweeper.checkpoint.remote_objects import objects_at
+
     with ExitStack() as stack:
-        yield {name: stack.enter_context(open_regular(path / name)) for name in names}
+        try:
+            directory = stack.enter_context(scratch_directory("download"))
+        except OSError as error:
+            # A full disk is reported as a missing directory, and would be taken for a missing object.
+            msg = f"there is no directory for its download ({error}); TMPDIR names another"
+            raise OSError(errno.EIO, msg) from error
+        for name in names:
+            objects_at(path).download(path / name, directory / name)
+        yield directory
+
+
+def _exists(path: Location, error: BaseException | None) -> bool:
+    """Return whether the checkpoint exists of which a file could not be read."""
+    if isinstance(path, Path):
+        return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises what the disk raises
+    if not isinstance(error, FileNotFoundError):
+        return True
+    from sweeper.checkpoint.remote_objects import objects_at
+
+    try:
+        return objects_at(path).size(path / MANIFEST_FILE) is not None
+    except OSError:
+        return True
+
+
+def _is_passed_over(path: Location, error: CheckpointError) -> bool:
+    """Return whether an error of reading concerns one checkpoint only, so that others may be used."""
+    reason = error.__cause__
+    if isinstance(path, RemotePath):
+        return isinstance(reason, FileNotFoundError)
+    return isinstance(reason, OSError) and reason.errno in _PASSED_OVER
 
 
 def _newest_first(
     directories: Sequence[Location], known: Iterable[Location], notice: Notice
 ) -> list[Location]:
     """Return every listed or known checkpoint, the best one to resume from first."""
-    candidates: dict[Location, tuple[int, int, int]] = {}
-    for order, directory in enumerate(directories, 1):
-        for path in _listed(directory, notice):
-            named = checkpoint_name(path)
-            candidates[path] = (named.step, order, named.revision)
+    attempts: dict[Location, int] = {}
     for path in known:
         attempt = _ATTEMPT.fullmatch(path.parent.parent.name)
-        name = CheckpointName.parse(path.name)
-        if name is not None and path not in candidates:
-            order = 0 if attempt is None else int(attempt[1])
-            candidates[path] = (name.step, order, name.revision)
-    return sorted(candidates, key=lambda path: candidates[path], reverse=True)
+        attempts[path] = 0 if attempt is None else int(attempt[1])
+    for order, directory in enumerate(directories, 1):
+        attempts.update(dict.fromkeys(_listed(directory, notice), order))
+
+    def newness(path: Location) -> tuple[int, int, int]:
+        name = checkpoint_name(path)
+        return name.step, attempts[path], name.revision
+
+    return sorted(attempts, key=newness, reverse=True)
 
 
 def _listed(directory: Location, notice: Notice) -> tuple[Location, ...]:
     try:
         return list_checkpoints(directory)
-    except NotADirectoryError as error:
-        notice(f"the checkpoints in {directory} cannot be listed ({error}); they are left out")
+    except CheckpointError as error:
+        if not isinstance(error.__cause__, NotADirectoryError):
+            raise
+        notice(f"the checkpoints in {directory} cannot be listed ({error.__cause__}); left out")
         return ()
-    except OSError as error:
-        raise _unlisted(directory, error) from error
-
-
-def _unlisted(directory: Location, error: OSError) -> CheckpointError:
-    """Return the error for a directory that cannot be listed; it must not be treated as an empty one."""
-    msg = (
-        f"the checkpoints in {directory} cannot be read: {error}; check the disk and its "
-        "permissions, then resume"
-    )
-    return CheckpointError(msg)
 
 
 def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
-    """Return whether the checkpoint may be used; False for one without an origin.
-
-    Raises:
-        ForeignCheckpointError: It has another origin.
-    """
+    """Return whether the checkpoint may be used; refuse one of another origin."""
     if found is None:
         return False
     differences = expected.differences(found)
@@ -339,18 +298,18 @@ def _is_of(path: Location, found: Origin | None, expected: Origin) -> bool:
     return True
 
 
-def _set_aside(path: Location, operations: FileOperations) -> str:
+def _set_aside(path: Location) -> str:
     """Rename the damaged checkpoint, and return a sentence with its new name."""
     if isinstance(path, RemotePath):
-        from sweeper.checkpoint.remote_reading import set_aside_remote
+        from sweeper.checkpoint.remote_listing import set_aside_remote
 
         return set_aside_remote(path)
     try:
         for attempt in count(1):
-            target = path.with_name(aside_name(path.name, attempt))
+            target = path.with_name(f"{path.name}.corrupt-{attempt}")
             if not target.exists():
                 break
-        operations.rename(path, target)
+        path.rename(target)
     except OSError as error:
         return f"It could not be renamed ({error})"
     return f"It was renamed to {target.name}"

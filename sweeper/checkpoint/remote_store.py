@@ -1,28 +1,22 @@
-"""Checkpoints of one attempt in an object store, each committed by its manifest.
+"""Checkpoints in an object store, each committed by its manifest.
 
-An object store has no rename, and its listings may be out of date. But an object appears completely or
-not at all, and is found by its name at once (see `remote_objects`). So a checkpoint exists when its
-manifest exists. The steps of a commit, with their reasons:
+An object store has no rename. But an object appears completely or not at all (see `remote_objects`). So
+a checkpoint exists when its manifest exists. The steps of a commit, with their reasons:
 
 1. The checkpoint is committed to this machine's disk, and the memory of its tensors is released. An
    upload may take long and may have to start again, and training must not hold a second copy of its
    variables meanwhile. There is at most one local copy, because one write is in flight. Its directory
    has a name that readers ignore; one that a killed process has left is removed by the next attempt.
 2. The tensors and the state are uploaded below a new prefix. If the writer dies here, the remains are
-   no checkpoint, because there is no manifest.
+   no checkpoint; the trial's next attempt or ``sweeper gc`` removes them.
 3. Both are queried by name, to check that their sizes are correct.
 4. The manifest, with the sizes and digests of both, is uploaded in one request. Now the checkpoint
    exists and is announced.
 
-A deletion removes the manifest first. Remains are removed by the trial's next attempt or by ``sweeper
-gc``.
-
 **Finding the newest checkpoint does not depend on listings.** The database contains the full names of
 announced checkpoints, and the worker sends them to the next attempt (`Assignment.known`), which reads
 them by name. Listings are used only for checkpoints whose announcement was lost because the worker died
-together with its trial. If a listing does not show such a checkpoint, the attempt resumes from the
-previous one, which takes time but does not change the result. A listed checkpoint that was deleted
-meanwhile has no manifest and is skipped.
+together with its trial. A listed checkpoint that was deleted meanwhile has no manifest and is skipped.
 
 **One writer.** Each attempt writes below its own prefix. An attempt that has lost its lease without
 noticing may continue to write there. Either the next attempt finds a newer complete checkpoint of the
@@ -43,22 +37,16 @@ from sweeper.checkpoint.format import (
     MANIFEST_FILE,
     STATE_FILE,
     TENSORS_FILE,
-    Committed,
-    LoadedCheckpoint,
     Snapshot,
+    checkpoint_name,
 )
 from sweeper.checkpoint.identity import CheckpointName, Origin, unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.remote_objects import ObjectStore, is_transient, objects_at
-from sweeper.checkpoint.remote_reading import (
-    RemoteListing,
-    advice_on_store,
-    delete_remote,
-    load_remote,
-    remove_remote,
-)
+from sweeper.checkpoint.remote_listing import list_remote
+from sweeper.checkpoint.remote_objects import advice_on_store, objects_at
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
 
 
@@ -70,7 +58,6 @@ class RemoteCheckpointStore:
         spool: Directory of this machine for the local copy, created if missing; by default the
             system's directory for temporary files.
         origin: Origin for the manifests; None for checkpoints that are not resumed.
-        objects: The object store; None for the protocol's.
     """
 
     def __init__(
@@ -79,129 +66,68 @@ class RemoteCheckpointStore:
         *,
         spool: Path | None = None,
         origin: Origin | None = None,
-        objects: ObjectStore | None = None,
     ) -> None:
         self.directory = directory
         self._origin = origin
         self._spool = Path(tempfile.gettempdir()) if spool is None else spool
-        self._objects = objects or objects_at(directory)
-        self._committed: set[CheckpointName] = set()
-        self._deleted: set[CheckpointName] = set()
+        self._objects = objects_at(directory)
+        self._last = CheckpointName(0, 0)
 
-    def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
-    ) -> Committed:
-        """Upload ``snapshot``, and return when its manifest is stored.
+    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> KeptCheckpoint:
+        """Upload ``snapshot``, and return when its manifest is stored; see `CheckpointStore.commit`.
 
-        An existing checkpoint of the step is kept, and the new one is its next revision.
-
-        Args:
-            snapshot: The snapshot.
-            trained_seconds: Seconds of training before it, over all attempts.
-            release: Whether to release each of the snapshot's tensors after it is on the local disk.
-
-        Raises:
-            CheckpointError: It cannot be stored: the local disk is full, or the store refuses or does
-                not answer for minutes. Uploaded objects are removed if the store answers; earlier
-                checkpoints are not changed.
+        It cannot be stored if the local disk is full, or the store refuses or does not answer for minutes.
         """
         scratch = self._spool / unfinished_name("writing", "upload")
         local = CheckpointStore(scratch, origin=self._origin, operations=_NotDurable())
         try:
             try:
-                done = local.commit(snapshot, trained_seconds=trained_seconds, release=release)
+                done = local.commit(snapshot, trained_seconds=trained_seconds)
             except CheckpointError as error:
                 msg = f"the local copy for its upload: {error}"
                 raise CheckpointError(msg) from error
-            path = self._upload(scratch / done.path.name, done)
-            return replace(done, path=path)
+            try:
+                return replace(done, path=self._upload(scratch / done.path.name, done.step))
+            except OSError as error:
+                msg = (
+                    f"the checkpoint of step {done.step} cannot be written to {self.directory}: "
+                    f"{error}. It has {done.bytes} bytes; {advice_on_store(self.directory)}"
+                )
+                raise CheckpointError(msg) from error
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def list(self) -> tuple[RemotePath, ...]:
-        """Return the checkpoints, oldest first: those committed here, and those in a listing.
-
-        Raises:
-            CheckpointError: The store cannot be listed.
-        """
-        listed = {
-            name
-            for path in RemoteListing.of(self.directory, self._objects).whole()
-            if (name := CheckpointName.parse(path.name)) is not None
-        }
-        return tuple(
-            self.directory / str(name)
-            for name in sorted((listed | self._committed) - self._deleted)
-        )
-
-    def load(self, path: RemotePath) -> LoadedCheckpoint:
-        """Read and verify one checkpoint; see `load_remote` for its errors."""
-        return load_remote(path, self._objects)
+        """Return the checkpoints, oldest first; see `list_checkpoints`."""
+        return list_remote(self.directory)
 
     def delete(self, path: Location) -> None:
-        """Delete a checkpoint of this attempt or another.
+        """Delete a checkpoint of this attempt or another, which may be on a disk; see `CheckpointStore.delete`."""
+        CheckpointStore(self._spool).delete(path)
 
-        A trial may have earlier checkpoints on a disk; for these, see `CheckpointStore.delete`.
-
-        Raises:
-            CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
-        """
-        if not isinstance(path, RemotePath):
-            CheckpointStore(path.parent).delete(path)
-            return
-        name = delete_remote(path, self._objects)
-        if path.parent == self.directory:
-            self._deleted.add(name)
-
-    def _upload(self, local: Path, done: Committed) -> RemotePath:
-        """Upload the files of the checkpoint ``done`` in the directory ``local``, the manifest last."""
-        path: RemotePath | None = None
-        try:
-            name = self._free_name(done.step)
-            path = self.directory / str(name)
-            self._objects.upload(path / TENSORS_FILE, local / TENSORS_FILE)
-            self._objects.put(path / STATE_FILE, (local / STATE_FILE).read_bytes())
-            for file in (TENSORS_FILE, STATE_FILE):
-                self._check_arrived(path / file, (local / file).stat().st_size)
-            self._objects.put(path / MANIFEST_FILE, (local / MANIFEST_FILE).read_bytes())
-        except OSError as error:
-            msg = (
-                f"the checkpoint of step {done.step} cannot be written to {self.directory}: "
-                f"{error}. It has {done.bytes} bytes; {advice_on_store(self.directory)}"
-            )
-            failure = CheckpointError(msg)
-            if not is_transient(error):
-                # After a temporary fault that lasted for minutes, removing would fail, too.
-                self._discard(path, failure)
-            raise failure from error
-        except BaseException as error:
-            self._discard(path, error)
-            raise
-        self._committed.add(name)
+    def _upload(self, local: Path, step: int) -> RemotePath:
+        """Upload the files in the directory ``local`` below the first free name of the step, the manifest last."""
+        path = self._free_path(step)
+        files = (TENSORS_FILE, STATE_FILE)
+        for file in files:
+            self._objects.upload(path / file, local / file)
+        for file in files:
+            seen, expected = self._objects.size(path / file), (local / file).stat().st_size
+            if seen != expected:
+                msg = f"{path / file} has {seen} bytes after its upload, expected {expected}"
+                raise OSError(msg)
+        self._objects.upload(path / MANIFEST_FILE, local / MANIFEST_FILE)
+        self._last = checkpoint_name(path)
         return path
 
-    def _free_name(self, step: int) -> CheckpointName:
-        """Return the first free name for the step; each candidate is queried by name."""
-        for revision in count(1):
-            name = CheckpointName(step, revision)
-            manifest = self.directory / str(name) / MANIFEST_FILE
-            if name not in self._committed and not self._objects.exists(manifest):
-                return name
-        raise AssertionError  # pragma: no cover - count() has no end
-
-    def _check_arrived(self, path: RemotePath, expected: int) -> None:
-        seen = self._objects.size(path)
-        if seen != expected:
-            msg = f"{path} has {seen} bytes after its upload, expected {expected}"
-            raise OSError(msg)
-
-    def _discard(self, path: RemotePath | None, failure: BaseException) -> None:
-        """Remove the uploaded objects; an error is added to ``failure`` as a note."""
-        try:
-            if path is not None:
-                remove_remote(path, self._objects)
-        except OSError as error:
-            failure.add_note(f"{path} could not be removed either: {error}")
+    def _free_path(self, step: int) -> RemotePath:
+        """Return the first free prefix of the step after this store's last one."""
+        later = self._last.revision if self._last.step == step else 0
+        for revision in count(later + 1):
+            path = self.directory / str(CheckpointName(step, revision))
+            if self._objects.size(path / MANIFEST_FILE) is None:
+                break
+        return path
 
 
 class _NotDurable(FileOperations):
@@ -212,9 +138,12 @@ class _NotDurable(FileOperations):
     def fsync_directory(self, path: Path) -> None: ...
 
 
+Store = CheckpointStore | RemoteCheckpointStore
+
+
 def open_store(
     directory: Location, *, spool: Path | None = None, origin: Origin | None = None
-) -> CheckpointStore | RemoteCheckpointStore:
+) -> Store:
     """Return the store of an attempt's checkpoints.
 
     ``spool`` is a directory of this machine for files to upload.

@@ -21,6 +21,7 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import xxhash
@@ -29,11 +30,10 @@ from sweeper.checkpoint.format import (
     MANIFEST_FILE,
     STATE_FILE,
     TENSORS_FILE,
-    Committed,
     FileEntry,
-    LoadedCheckpoint,
     Manifest,
     Snapshot,
+    combine_digests,
 )
 from sweeper.checkpoint.identity import (
     CheckpointName,
@@ -43,14 +43,14 @@ from sweeper.checkpoint.identity import (
     unfinished_name,
 )
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.reading import list_local, load_checkpoint
+from sweeper.checkpoint.reading import list_checkpoints, list_local
 from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import CheckpointError
+from sweeper.spec.checkpointing import KeptCheckpoint
 from sweeper.support.paths import Location, RemotePath
 from sweeper.support.processes import ProcessIdentity, is_gone
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST)
 _MANIFEST_ESTIMATE = 4096
 
 
@@ -74,27 +74,21 @@ class CheckpointStore:
         self._origin = origin
         self._operations = operations or FileOperations()
 
-    def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
-    ) -> Committed:
+    def commit(self, snapshot: Snapshot, *, trained_seconds: float = 0.0) -> KeptCheckpoint:
         """Write ``snapshot``, and return when it is durable.
 
         An existing checkpoint of the step is kept, and the new one is its next revision, which readers
         prefer.
 
         Args:
-            snapshot: The snapshot.
+            snapshot: The snapshot, whose tensors are each released after it is written.
             trained_seconds: Seconds of training before it, over all attempts.
-            release: Whether to release each of the snapshot's tensors after it is written: TensorFlow
-                then updates the variable without a copy.
 
         Raises:
             CheckpointError: It cannot be stored: the disk is full, read-only or broken. Written files
                 are removed; earlier checkpoints are not changed.
         """
-        tensors = TensorFile(
-            snapshot.hand_over() if release else snapshot.tensors, snapshot.repeated
-        )
+        tensors = TensorFile(snapshot.hand_over(), snapshot.repeated)
         needed = tensors.size + len(snapshot.state_json) + _MANIFEST_ESTIMATE
         temporary = self._temporary_directory(snapshot.step)
         try:
@@ -111,31 +105,11 @@ class CheckpointStore:
         except BaseException as error:
             self._discard(temporary, error)
             raise
-        return Committed(
-            step=snapshot.step,
-            epoch=snapshot.epoch,
-            digest=manifest.digest,
-            bytes=size,
-            path=path,
-            metrics=snapshot.metrics,
-            trained_seconds=trained_seconds,
-        )
+        return manifest.kept(path, size=size)
 
-    def list(self) -> tuple[Path, ...]:
-        """Return the directories of the checkpoints, oldest first, without opening any.
-
-        Raises:
-            CheckpointError: The directory cannot be read.
-        """
-        try:
-            return list_local(self.directory)
-        except OSError as error:
-            msg = f"the checkpoints in {self.directory} cannot be listed: {error}"
-            raise CheckpointError(msg) from error
-
-    def load(self, path: Path) -> LoadedCheckpoint:
-        """Read and verify one checkpoint; see `load_checkpoint` for its errors."""
-        return load_checkpoint(path)
+    def list(self) -> tuple[Location, ...]:
+        """Return the directories of the checkpoints, oldest first; see `list_checkpoints`."""
+        return list_checkpoints(self.directory)
 
     def delete(self, path: Location) -> None:
         """Delete a checkpoint of this attempt or another, or one that was set aside.
@@ -147,7 +121,7 @@ class CheckpointStore:
             CheckpointError: ``path`` does not have the name of a checkpoint, or cannot be removed.
         """
         if isinstance(path, RemotePath):
-            from sweeper.checkpoint.remote_reading import delete_remote
+            from sweeper.checkpoint.remote_listing import delete_remote
 
             delete_remote(path)
             return
@@ -156,11 +130,6 @@ class CheckpointStore:
             raise CheckpointError(msg)
         aside = path.with_name(unfinished_name("deleting", path.name))
         try:
-            if path.is_symlink():
-                # The target of a link is not deleted.
-                self._operations.remove_tree(path)
-                self._operations.fsync_directory(path.parent)
-                return
             self._operations.rename(path, aside)
             self._operations.fsync_directory(path.parent)
             self._operations.remove_tree(aside)
@@ -180,16 +149,22 @@ class CheckpointStore:
             entries = tensors.write(tensors_file.write)
         with self._file(temporary / STATE_FILE) as state_file:
             state_file.write(memoryview(snapshot.state_json))
-        manifest = Manifest.of(
-            snapshot,
-            origin=self._origin,
+        by_name = {entry.name: entry for entry in entries}
+        digested = tuple(name for name in snapshot.digest_names if name in by_name)
+        manifest = Manifest(
+            step=snapshot.step,
+            epoch=snapshot.epoch,
+            digest=combine_digests([by_name[name] for name in digested]),
+            digest_names=digested,
+            metrics=snapshot.metrics,
             trained_seconds=trained_seconds,
             files=(tensors_file.entry(), state_file.entry()),
             tensors=entries,
+            origin=self._origin,
         )
         with self._file(temporary / MANIFEST_FILE) as manifest_file:
             manifest_file.write(memoryview(manifest.render()))
-        return manifest, manifest.content_bytes + manifest_file.size
+        return manifest, manifest_file.size
 
     @contextmanager
     def _file(self, path: Path) -> Iterator[_HashedFile]:
@@ -204,17 +179,16 @@ class CheckpointStore:
     def _rename_to_final_name(self, temporary: Path, step: int) -> Path:
         """Rename the directory to the first free name of its step, and return that path."""
         taken = [CheckpointName.parse(path.name) for path in list_local(self.directory)]
-        revision = max((n.revision for n in taken if n and n.step == step), default=0) + 1
-        while True:
+        newest = max((n.revision for n in taken if n and n.step == step), default=0)
+        for revision in count(newest + 1):
             path = self.directory / str(CheckpointName(step, revision))
             try:
                 self._operations.rename(temporary, path)
+                break
             except OSError as error:
-                if error.errno not in _TAKEN:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                revision += 1
-            else:
-                return path
+        return path
 
     def _ensure_directory(self, directory: Path) -> None:
         """Create the directory and its parents; each is durable before something is created in it."""
@@ -257,7 +231,7 @@ class CheckpointStore:
 
 
 def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Location, ...]:
-    """Remove the unfinished work of ended processes in ``directory``.
+    """Remove the unfinished work of ended processes in an attempt's ``directory``; return the removed paths.
 
     In an object store, the writers are unknown, so the attempt must have ended.
 
@@ -267,14 +241,11 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
             expired. Then unfinished work of other hosts is removed, too, whose processes cannot be
             checked. Work of a process that runs on this host is never removed.
 
-    Returns:
-        The removed paths.
-
     Raises:
         CheckpointError: A path cannot be removed.
     """
     if isinstance(directory, RemotePath):
-        from sweeper.checkpoint.remote_reading import sweep_remote
+        from sweeper.checkpoint.remote_listing import sweep_remote
 
         return sweep_remote(directory)
     operations = FileOperations()
@@ -292,11 +263,7 @@ def sweep_leftovers(directory: Location, *, abandoned: bool = False) -> tuple[Lo
 
 
 def leftovers(directory: Path, *, abandoned: bool = False) -> Iterator[Path]:
-    """Yield the paths that `sweep_leftovers` would remove from a directory of this machine.
-
-    Raises:
-        OSError: The directory cannot be read.
-    """
+    """Yield the paths that `sweep_leftovers` would remove from a directory of this machine."""
     here = ProcessIdentity.here().abridged()
     for path in sorted(directory.iterdir()) if directory.is_dir() else ():
         maker = maker_of(path.name)

@@ -75,11 +75,7 @@ class TensorEntry:
 
     @property
     def nbytes(self) -> int:
-        """Return the size of its values in bytes.
-
-        Raises:
-            ValueError: The dtype is unknown.
-        """
+        """Return the size of its values in bytes; an unknown dtype is a `ValueError`."""
         return math.prod(self.shape) * named_dtype(self.dtype).itemsize
 
 
@@ -112,6 +108,10 @@ def as_array(name: str, value: ArrayLike) -> Array:
     return array
 
 
+def _content(array: Array) -> tuple[object, ...]:
+    return array.shape, array.dtype, hash_tensor(array)
+
+
 def hash_tensor(array: Array) -> str:
     """Return the XXH3-128 (hex) of the array's bytes in C order."""
     digest = xxhash.xxh3_128()
@@ -120,29 +120,11 @@ def hash_tensor(array: Array) -> str:
     return digest.hexdigest()
 
 
-def without_repeats(
-    arrays: dict[str, Array], repeated: Mapping[str, tuple[str, ...]]
-) -> dict[str, Array]:
-    """Return the arrays without those that repeat another; see `Snapshot.repeated`."""
-    gone: set[str] = set()
-    for name, others in repeated.items():
-        if name in arrays and all(_same(arrays[name], arrays[other]) for other in others):
-            gone.update(others)
-    return {name: array for name, array in arrays.items() if name not in gone}
-
-
 class TensorFile:
-    """Layout of one file, computed before it is written.
+    """Layout of one file of ``size`` bytes, computed before it is written.
 
-    Args:
-        tensors: The tensors by name, of any shape; each is held by reference until it is written.
-        repeated: See `Snapshot.repeated`.
-
-    Attributes:
-        size: Size of the file in bytes.
-
-    Raises:
-        CheckpointError: A name or a dtype cannot be stored.
+    Each of the tensors is held by reference until it is written. A name or a dtype that cannot be stored is
+    a `CheckpointError`. For ``repeated``, see `Snapshot.repeated`.
     """
 
     def __init__(
@@ -151,7 +133,9 @@ class TensorFile:
         repeated: Mapping[str, tuple[str, ...]] = _NO_REPEATS,
     ) -> None:
         arrays = {name: as_array(name, value) for name, value in tensors.items()}
-        arrays = without_repeats(arrays, repeated)
+        for name, others in repeated.items():
+            if name in arrays and len({_content(arrays[each]) for each in (name, *others)}) == 1:
+                arrays = {each: array for each, array in arrays.items() if each not in others}
         self._arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))
         self._header = _render_header(self._arrays)
         self.size = len(self._header) + sum(a.nbytes for a in self._arrays.values())
@@ -175,62 +159,31 @@ def read_tensors(
     entries: Sequence[TensorEntry],
     update: Callable[[memoryview], object],
 ) -> dict[str, Array]:
-    """Return the tensors of a file, which is read once, directly into the arrays.
+    """Return the tensors of a file of ``size`` bytes, which is read once, directly into the arrays.
 
-    Args:
-        file: The file, opened for reading without a buffer.
-        size: Size of the file in bytes.
-        entries: Entries of the manifest, in any order.
-        update: Receives all read bytes in order, to hash the file.
+    The file's header is hashed, not parsed: the manifest's entries, in the order of the file, have the
+    same content. ``update`` receives all read bytes, to hash the file.
 
     Raises:
         ValueError: The file does not contain these tensors; the message names the first difference.
     """
-    length = bytearray(8)
-    _read_exactly(file, memoryview(length), "the header's length", update)
-    header_bytes = int.from_bytes(length, "little")
-    if header_bytes > size - 8:
-        msg = f"its header claims {header_bytes} bytes of a file of {size}"
-        raise ValueError(msg)
-    header = bytearray(header_bytes)
+    header = bytearray(size - sum(entry.nbytes for entry in entries))
     _read_exactly(file, memoryview(header), "the header", update)
-    slots = _parse_header(bytes(header))
-    wanted = {entry.name: entry for entry in entries}
-    if differing := sorted(wanted.keys() ^ slots.keys()):
-        msg = f"its header and the manifest differ in the tensors {differing[:5]}"
+    if int.from_bytes(header[:8], "little") != len(header) - 8:
+        msg = f"its header does not end at {len(header)}, where the manifest puts the first tensor"
         raise ValueError(msg)
     tensors: dict[str, Array] = {}
-    position = 0
-    for name, slot in sorted(slots.items(), key=lambda item: (item[1].begin, item[1].end)):
-        entry = wanted[name]
-        dtype, end = named_dtype(entry.dtype), position + entry.nbytes
-        claimed = (_SAFETENSORS_NAMES[entry.dtype], entry.shape, position, end)
-        if claimed != (slot.dtype, slot.shape, slot.begin, slot.end):
-            msg = f"tensor {name!r} lies at {slot}, and the manifest puts it at {claimed}"
-            raise ValueError(msg)
-        if 8 + header_bytes + end > size:
-            # Checked before memory is allocated for data that the file cannot contain.
-            msg = f"tensor {name!r} ends at {end}, beyond the end of a file of {size} bytes"
-            raise ValueError(msg)
-        array: Array = np.empty(entry.shape, dtype)
-        position = slot.end
+    for entry in entries:
+        array: Array = np.empty(entry.shape, named_dtype(entry.dtype))
         digest = xxhash.xxh3_128()
         for chunk in _chunks(array):
-            _read_exactly(file, chunk, f"tensor {name!r}", update)
+            _read_exactly(file, chunk, f"tensor {entry.name!r}", update)
             digest.update(chunk)
         if digest.hexdigest() != entry.digest:
-            msg = f"tensor {name!r} has the digest {digest.hexdigest()}, expected {entry.digest}"
+            msg = f"tensor {entry.name!r} has the digest {digest.hexdigest()}, expected {entry.digest}"
             raise ValueError(msg)
-        tensors[name] = array
+        tensors[entry.name] = array
     return tensors
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    dtype: str
-    shape: tuple[int, ...]
-    begin: int
-    end: int
 
 
 def _write_tensor(name: str, array: Array, write: Callable[[memoryview], object]) -> TensorEntry:
@@ -248,14 +201,6 @@ def _chunks(array: Array) -> Iterator[memoryview]:
     view = contiguous.reshape(-1).view(np.uint8).data
     for start in range(0, len(view), _CHUNK):
         yield view[start : start + _CHUNK]
-
-
-def _same(one: Array, other: Array) -> bool:
-    """Return whether both arrays have the same bytes, shape and dtype."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        return False
-    pairs = zip(_chunks(one), _chunks(other), strict=True)
-    return all(np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
 
 def _render_header(arrays: Mapping[str, Array]) -> bytes:
@@ -276,25 +221,6 @@ def _render_header(arrays: Mapping[str, Array]) -> bytes:
     return len(text).to_bytes(8, "little") + text
 
 
-def _parse_header(text: bytes) -> dict[str, _Slot]:
-    try:
-        return {
-            name: _Slot(slot["dtype"], tuple(slot["shape"]), *map(int, slot["data_offsets"]))
-            for name, slot in json.loads(text).items()
-            if name != "__metadata__"
-        }
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
-        msg = f"its header is not a safetensors header ({type(error).__name__}: {error})"
-        raise ValueError(msg) from error
-
-
 def _read_exactly(
     file: BinaryIO, target: memoryview, what: str, update: Callable[[memoryview], object]
 ) -> None:
@@ -309,11 +235,7 @@ def _read_exactly(
 
 
 def named_dtype(name: str) -> np.dtype[Any]:
-    """Return the dtype of a name in a `TensorEntry`.
-
-    Raises:
-        ValueError: The name is unknown.
-    """
+    """Return the dtype of a name in a `TensorEntry`; an unknown one is a `ValueError`."""
     if name in _OF_ML_DTYPES:
         beyond: np.dtype[Any] = np.dtype(getattr(import_module("ml_dtypes"), name))
         return beyond

@@ -1,9 +1,9 @@
-"""Background thread that commits snapshots while the training continues.
+"""Writer that commits snapshots in a background thread while the training continues.
 
-The training thread passes a snapshot, which only has references, and continues. At most one write is in
-flight; the next one waits for it. So at most one snapshot is in memory beside the training's own state,
-however slow the disk is. An error of the thread is raised at the training's next call, because a
-missing checkpoint would otherwise be noticed only when it is needed.
+The training thread passes a snapshot, which only has references, and continues. Each write has a thread,
+and at most one write is in flight; the next one waits for it. So at most one snapshot is in memory beside
+the training's own state, however slow the disk is. An error of the thread is raised at the training's
+next call, because a missing checkpoint would otherwise be noticed only when it is needed.
 
 Commits and deletions are announced on the training thread, in the order in which they happened on disk.
 So the worker never learns of a checkpoint that does not exist.
@@ -11,37 +11,21 @@ So the worker never learns of a checkpoint that does not exist.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from sweeper.checkpoint.format import Committed, Snapshot
+from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.remote_store import Store
 from sweeper.errors import CheckpointError
 from sweeper.spec.checkpointing import KeptCheckpoint, Retention
 from sweeper.support.paths import Location
-
-_LOG = logging.getLogger(__name__)
-
-
-class Store(Protocol):
-    """Interface of the stores on disk and in object stores; each method may raise `CheckpointError`."""
-
-    def commit(
-        self, snapshot: Snapshot, *, trained_seconds: float = 0.0, release: bool = False
-    ) -> Committed:
-        """Write the snapshot durably; with ``release``, release each tensor after it is written."""
-
-    def list(self) -> tuple[Location, ...]:
-        """Return the paths of the stored checkpoints."""
-
-    def delete(self, path: Location) -> None:
-        """Delete a checkpoint."""
 
 
 class BackgroundWriter:
@@ -64,10 +48,10 @@ class BackgroundWriter:
         self,
         store: Store,
         keep: Retention,
-        committed: Callable[[Committed], None],
+        committed: Callable[[KeptCheckpoint], None],
         deleted: Callable[[Location], None],
         *,
-        warn: Callable[[str], None] = _LOG.warning,
+        warn: Callable[[str], None] = warnings.warn,
         kept: Iterable[KeptCheckpoint] = (),
         trained_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -82,22 +66,11 @@ class BackgroundWriter:
         self._history: Sequence[Mapping[str, float]] = ()
         self._clock = clock
         self._begun = clock() - trained_seconds
-        self._stalled = 0.0
-        self._state = threading.Condition()
-        self._waiting: tuple[Snapshot, float] | None = None
-        self._busy = False
-        self._closing = False
-        self._events: deque[Committed | Location | str] = deque()
+        self._waiting: list[tuple[Snapshot, float]] = []
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._events: deque[KeptCheckpoint | Location | str] = deque()
         self._errors: deque[BaseException] = deque()
-        self._thread = threading.Thread(
-            target=self._run, name="sweeper-checkpoint-writer", daemon=True
-        )
-        self._thread.start()
-
-    @property
-    def stalled_seconds(self) -> float:
-        """Return for how many seconds the training thread has waited for the writer."""
-        return self._stalled
 
     @property
     def trained_seconds(self) -> float:
@@ -114,24 +87,21 @@ class BackgroundWriter:
             CheckpointError: Writing an earlier snapshot failed (``snapshot`` is then not accepted), or
                 the writer is closed.
         """
-        if self._closing:
+        if self._closed:
             msg = f"the writer is closed, so step {snapshot.step} cannot be written; make a new one"
             raise CheckpointError(msg)
         self.flush()
-        with self._state:
-            self._waiting = (snapshot, self.trained_seconds)
-            self._busy = True
-            self._state.notify_all()
+        self._waiting = [(snapshot, self.trained_seconds)]
+        self._thread = threading.Thread(
+            target=self._run, name="sweeper-checkpoint-writer", daemon=True
+        )
+        self._thread.start()
 
     def poll(self) -> None:
-        """Announce the commits and deletions since the last call, without waiting.
-
-        Raises:
-            CheckpointError: Writing failed.
-        """
+        """Announce the commits and deletions since the last call, without waiting; raise an error of the thread."""
         while self._events:
             event = self._events.popleft()
-            if isinstance(event, Committed):
+            if isinstance(event, KeptCheckpoint):
                 self._committed(event)
             elif isinstance(event, str):
                 self._warn(event)
@@ -141,26 +111,14 @@ class BackgroundWriter:
             raise self._errors.popleft()
 
     def flush(self) -> None:
-        """Wait for the write in flight, and announce it.
-
-        Raises:
-            CheckpointError: Writing failed.
-        """
+        """Wait for the write in flight, and announce it; see `poll`."""
         self._wait()
         self.poll()
 
     def close(self) -> None:
-        """Wait for the write in flight, announce it and end the thread. Idempotent.
-
-        Raises:
-            CheckpointError: Writing failed.
-        """
-        self._wait()
-        with self._state:
-            self._closing = True
-            self._state.notify_all()
-        self._thread.join()
-        self.poll()
+        """Wait for the write in flight, announce it and accept no other. Idempotent; see `poll`."""
+        self._closed = True
+        self.flush()
 
     def __enter__(self) -> Self:
         return self
@@ -180,28 +138,15 @@ class BackgroundWriter:
             error.add_note(f"and the checkpoint in flight failed: {failure}")
 
     def _wait(self) -> None:
-        if not self._busy:
-            return
-        begun = self._clock()
-        with self._state:
-            self._state.wait_for(lambda: not self._busy)
-        self._stalled += self._clock() - begun
+        if self._thread is not None:
+            self._thread.join()
 
     def _run(self) -> None:
-        while self._await_work():
-            try:
-                self._write()
-            except BaseException as error:
-                _let_go_of_locals(error)
-                self._errors.append(error)
-            with self._state:
-                self._busy = False
-                self._state.notify_all()
-
-    def _await_work(self) -> bool:
-        with self._state:
-            self._state.wait_for(lambda: self._waiting is not None or self._closing)
-            return self._waiting is not None
+        try:
+            self._write()
+        except BaseException as error:
+            _let_go_of_locals(error)
+            self._errors.append(error)
 
     def _write(self) -> None:
         done = self._commit()
@@ -221,21 +166,16 @@ class BackgroundWriter:
             self._kept.remove(checkpoint)
             self._events.append(checkpoint.path)
 
-    def _commit(self) -> Committed:
+    def _commit(self) -> KeptCheckpoint:
         """Commit the waiting snapshot.
 
         Only this frame references the snapshot, which is freed when it returns.
         """
-        if self._waiting is None:
-            msg = "no snapshot was submitted; submit one first"
-            raise CheckpointError(msg)
-        snapshot, trained_seconds = self._waiting
-        self._waiting = None
+        snapshot, trained_seconds = self._waiting.pop()
         self._history = snapshot.history
         begun = self._clock()
-        done = self._store.commit(snapshot, trained_seconds=trained_seconds, release=True)
-        took = self._clock() - begun
-        return replace(done, written_seconds=took)
+        done = self._store.commit(snapshot, trained_seconds=trained_seconds)
+        return replace(done, written_seconds=self._clock() - begun)
 
 
 def _let_go_of_locals(error: BaseException) -> None:

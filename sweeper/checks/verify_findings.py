@@ -25,7 +25,7 @@ from sweeper.checkpoint.format import (
     decode_values,
 )
 from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_manifest, read_state
+from sweeper.checkpoint.reading import list_checkpoints, load_checkpoint, read_file, read_manifest
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import CheckpointError
 from sweeper.records.code import CodeGroup
@@ -292,9 +292,9 @@ def _read(record: CheckpointRecord | None, path: Location) -> StoredCheckpoint:
 def _damaged(record: CheckpointRecord | None, path: Location, damage: str) -> StoredCheckpoint:
     manifest, names = None, {}
     # What is damaged may be just that; what could be read of it is enough.
-    with suppress(OSError, ValueError, AttributeError, TypeError, CheckpointError):
+    with suppress(ValueError, AttributeError, TypeError, CheckpointError):
         manifest = read_manifest(path)
-        names = variable_names(decode_values(read_state(path)))
+        names = variable_names(decode_values(read_file(path, STATE_FILE)))
     at = manifest or record or CheckpointName.parse(path.name)
     step = 0 if at is None else at.step
     files = (str(path / name) for name in (TENSORS_FILE, STATE_FILE, MANIFEST_FILE))

@@ -129,7 +129,7 @@ def export(
             "leave it out"
         )
         raise UsageError(msg)
-    from sweeper.models.formats import check_format
+    from sweeper.models.exported import check_format
 
     check_format(form, str(output))
     from sweeper.api.exporting import ExportRequest, export_apart

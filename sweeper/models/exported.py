@@ -1,8 +1,7 @@
-"""An exported model: checks before it is loaded or written, its description, and the result of an export."""
+"""An exported model: formats, checks before it is loaded or written, description, result. No TensorFlow is needed."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,31 @@ from typing import Any
 from sweeper.checkpoint.identity import Origin
 from sweeper.errors import DefinitionChangedError, UsageError
 from sweeper.records.code import CodeFingerprint, short_code
+
+SUFFIXES = {
+    "keras": ".keras",
+    "weights": ".weights.h5",
+    "savedmodel": "",
+    "frozen": ".pb",
+    "tf-checkpoint": "",
+    "safetensors": ".safetensors",
+}
+"""Suffix of each format's path, by the format's name; empty for a directory."""
+
+
+def check_format(name: str, path: str) -> None:
+    """Check the format's name and the suffix of ``path``.
+
+    Raises:
+        UsageError: One of them is wrong.
+    """
+    if name not in SUFFIXES:
+        msg = f"{name!r} is not an export format; use one of {', '.join(SUFFIXES)}"
+        raise UsageError(msg)
+    suffix = SUFFIXES[name]
+    if suffix and (not path.endswith(suffix) or path == suffix):
+        msg = f"--format {name} writes a file that ends with {suffix}; the path is {path}"
+        raise UsageError(msg)
 
 
 def check_code(
@@ -24,20 +48,10 @@ def check_code(
     accept: bool,
     notice: Callable[[str], None],
 ) -> None:
-    """Refuse, or report, that a trial's model would be built with changed code.
+    """Refuse, or with ``accept`` report, that a trial's model would be built with changed code.
 
-    Args:
-        study: Name of the study.
-        number: Number of the trial.
-        fingerprint: Fingerprint of the study's stored definition and code.
-        stored: The stored code; None from an older version.
-        now: The current code; None if it was not read.
-        origin: Origin of the checkpoint, with the definition under which it was written.
-        accept: Whether to continue and report the changes.
-        notice: Called with the report.
-
-    Raises:
-        DefinitionChangedError: The code has changed, without ``accept``.
+    ``fingerprint`` and ``stored`` are those of the study's stored definition and code, ``now`` is the
+    current code (None if it was not read), and ``origin`` has the definition of the checkpoint.
     """
     changes = []
     if origin is not None and origin.definition and origin.definition != fingerprint:
@@ -62,15 +76,7 @@ def check_code(
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """Check that ``path`` can be written.
-
-    Args:
-        path: The file or directory to write.
-        force: Whether an existing file may be replaced.
-
-    Raises:
-        UsageError: It exists already, or its directory does not exist.
-    """
+    """Refuse a path whose directory does not exist, and without ``force`` one that exists."""
     parent = path.parent
     if not parent.is_dir():
         what = "is no directory" if parent.exists() else "does not exist"
@@ -87,11 +93,6 @@ def check_target(path: Path, *, force: bool) -> None:
 def description_path(path: Path) -> Path:
     """Return the path of the description of the model at ``path``."""
     return path.with_name(f"{path.name}.json")
-
-
-def description_json(card: Mapping[str, Any]) -> str:
-    """Return a description as the text of its file."""
-    return json.dumps(card, indent=2, ensure_ascii=False) + "\n"
 
 
 @dataclass(frozen=True)

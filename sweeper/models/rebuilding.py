@@ -43,48 +43,28 @@ _built = Earlier(inline=False)
 """Objects of the models that this process has built; two models must not share a variable."""
 
 
-@dataclass(frozen=True)
-class TrialIdentity:
-    """Trial whose model is rebuilt.
-
-    Attributes:
-        study: Name of the study.
-        number: Number of the trial.
-        seed: Seed of the study.
-        directory: `Trial.directory`.
-        seeded_as: Number of the trial whose seed it has; None for its own.
-    """
-
-    study: str
-    number: int
-    seed: int
-    directory: Path
-    seeded_as: int | None = None
-
-
 @dataclass
 class ModelBuilder:
     """Builder of one trial's model, any number of times.
 
     Args:
         definition: Definition of the study.
-        identity: The trial.
+        number: Number of the trial.
+        seeds: Seeds of the trial.
+        directory: `Trial.directory`.
         ask: Returns the trial's parameters.
         notice: Called with notices of the guard and the data.
     """
 
     definition: StudyDefinition
-    identity: TrialIdentity
+    number: int
+    seeds: TrialSeeds
+    directory: Path
     ask: Ask
     notice: Callable[[str], None]
     _data: tuple[Data, DataSource, DataSource | None] | None = field(default=None, init=False)
-    _trial: Trial | None = field(default=None, init=False)
+    _trial: Trial = field(init=False)
     _step: TrainingStep | None = field(default=None, init=False)
-
-    @property
-    def seeds(self) -> TrialSeeds:
-        own = self.identity
-        return TrialSeeds(own.seed, own.number if own.seeded_as is None else own.seeded_as)
 
     def build(self, loaded: LoadedCheckpoint) -> keras.Model:
         """Return a new model with the checkpoint's variables, each verified by its digest.
@@ -95,7 +75,9 @@ class ModelBuilder:
             Exception: Any error of the factories.
         """
         with _generators_kept():
-            self._trial = self._new_trial()
+            self._trial = Trial(
+                number=self.number, seed=self.seeds.root, directory=self.directory, ask=self.ask
+            )
             model = self._model(self._trial)
             if len(model.variables) < len(loaded.state["model"]):
                 self._build_by_batch(model)
@@ -105,33 +87,19 @@ class ModelBuilder:
         return model
 
     def batch(self) -> Any:
-        """Return the inputs of one batch of the validation data, otherwise of the training data."""
+        """Return the inputs of one batch of the validation data, otherwise of the training data, after `build`."""
         with _generators_kept():
             _, train, validation = self._opened()
             source = train if validation is None else validation
-            iterator = source.open(0, 0)
-            try:
-                batch = next(iterator)
-            finally:
-                close = getattr(iterator, "close", None)
-                if callable(close):
-                    close()
+            batch = next(iter(source.open(0, 0)))
         return keras.utils.unpack_x_y_sample_weight(batch)[0]
-
-    def _new_trial(self) -> Trial:
-        identity = self.identity
-        return Trial(
-            number=identity.number,
-            seed=self.seeds.root,
-            directory=identity.directory,
-            ask=self.ask,
-        )
 
     def _model(self, trial: Trial) -> keras.Model:
         factory, of_step = self.definition.model, self.definition.step
-        number = self.identity.number
         factories = (factory,) if of_step is None else (factory, of_step)
-        with Guard(trial=number, warn=self.notice, earlier=_built, factories=factories) as guard:
+        with Guard(
+            trial=self.number, warn=self.notice, earlier=_built, factories=factories
+        ) as guard:
             model = build_model(factory, trial, self.seeds, guard)
             self._step = build_step(of_step, model, trial, self.seeds, guard)
         return model
@@ -141,7 +109,7 @@ class ModelBuilder:
             seed_everything(self.seeds.child("data"))
             with FreshEntropy(self.seeds.sequence("data"), "data"):
                 # The model factory's trial, which that factory may have changed.
-                data = self.definition.data(self._trial or self._new_trial())
+                data = self.definition.data(self._trial)
             if not isinstance(data, Data):
                 msg = f"the data factory returned a {type(data).__name__}; expected sweeper.Data"
                 raise DataError(msg)

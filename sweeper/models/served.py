@@ -8,7 +8,6 @@ cannot be frozen.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -59,12 +58,7 @@ def write_frozen_graph(model: keras.Model, batch: Any, path: Path) -> dict[str, 
 def _forward_pass(model: keras.Model, batch: Any) -> tuple[Any, Any]:
     """Return a graph function from named inputs to named predictions, and its trace for any batch size.
 
-    Args:
-        model: A built model.
-        batch: Inputs of the model, whose structure and dtypes are those of the function.
-
-    Raises:
-        ExportError: An input is not a dense array.
+    The structure and dtypes are those of ``batch``, the model's inputs, which must be dense arrays.
     """
     leaves = tf.nest.flatten(batch)
     tensors = list(getattr(model, "inputs", None) or ())
@@ -151,7 +145,7 @@ def _quiet() -> Iterator[None]:
     """Context manager that suppresses TensorFlow's output about the export."""
     logger = tf.get_logger()
     before = logger.level
-    logger.setLevel(os.environ.get("SWEEPER_TF_LOG", "ERROR"))
+    logger.setLevel("ERROR")
     try:
         yield
     finally:

@@ -6,8 +6,8 @@ model, because a description without a model would be wrong.
 
 from __future__ import annotations
 
+import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ import tensorflow as tf
 from sweeper.checkpoint.format import LoadedCheckpoint, library_versions
 from sweeper.checkpoint.tensors import TensorFile
 from sweeper.errors import ExportError, RestoreError
-from sweeper.models.exported import check_target, description_json, description_path
+from sweeper.models.exported import check_target, description_path
 from sweeper.models.rebuilding import ModelBuilder
 from sweeper.train.state.fixed_parts import FixedParts
 from sweeper.train.state.variables import Reach, Variables, load_variables
@@ -32,11 +32,9 @@ _MOST_INT32 = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class ExportJob:
-    """Model to write, format and path.
+    """Model to write, format (``form``) and path.
 
     Attributes:
-        form: The export format.
-        path: The file or directory to write.
         loaded: The model's variables.
         training: One or more checkpoints with the optimizer's variables, oldest first. The last one
             belongs to ``loaded``.
@@ -78,7 +76,8 @@ def export_model(builder: ModelBuilder, job: ExportJob) -> dict[str, Any]:
             "details": _write(builder, model, job, written),
         }
         description = directory / description_path(job.path).name
-        description.write_text(description_json(card), encoding="utf-8")
+        text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+        description.write_text(text, encoding="utf-8")
         for path in (written, *written.rglob("*"), description):
             _fsync(path)
         if job.path.is_dir() and not job.path.is_symlink():
@@ -124,18 +123,14 @@ def _write_keras(model: keras.Model, path: Path) -> dict[str, Any]:
 def _own_classes(config: Any) -> Iterator[str]:
     """Yield the classes and functions in a config that do not belong to Keras."""
     if isinstance(config, dict):
-        module = config.get("module")
-        name = config.get("class_name")
-        named = config.get("registered_name")
+        module, name, named = (config.get(k) for k in ("module", "class_name", "registered_name"))
         if isinstance(name, str) and "config" in config:
-            if name == "function":
-                name = config["config"]
-            outside = isinstance(module, str) and not module.startswith(("keras", "builtins"))
-            if outside or (module is None and named):
-                yield f"{module}.{name}" if outside else str(named)
-        for value in config.values():
-            yield from _own_classes(value)
-    elif isinstance(config, list | tuple):
+            if isinstance(module, str) and not module.startswith(("keras", "builtins")):
+                yield f"{module}.{config['config'] if name == 'function' else name}"
+            elif module is None and named:
+                yield str(named)
+        config = list(config.values())
+    if isinstance(config, list | tuple):
         for value in config:
             yield from _own_classes(value)
 
@@ -229,10 +224,11 @@ def _refuse_untracked(model: keras.Model, checkpoint: tf.train.Checkpoint) -> No
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
     """Context manager for a temporary directory on the same disk."""
-    directory = None
     try:
-        directory = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-        yield directory
+        with tempfile.TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path.parent, ignore_cleanup_errors=True
+        ) as directory:
+            yield Path(directory)
     except (OSError, tf.errors.OpError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         msg = (
@@ -240,9 +236,6 @@ def _beside(path: Path) -> Iterator[Path]:
             "space, or name another path"
         )
         raise ExportError(msg) from error
-    finally:
-        if directory is not None:
-            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _fsync(path: Path) -> None:

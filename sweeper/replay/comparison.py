@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from sweeper.checkpoint.format import Manifest, decode_values, relocated
-from sweeper.checkpoint.reading import load_checkpoint, read_manifest, read_state
+from sweeper.checkpoint.format import STATE_FILE, Manifest, decode_values, relocated
+from sweeper.checkpoint.reading import load_checkpoint, read_file, read_manifest
 from sweeper.checkpoint.tensors import Array, TensorEntry
 from sweeper.replay.reports import Level, StudyAuthors, ranked
 from sweeper.support.paths import Location
@@ -98,7 +98,7 @@ def compare_checkpoints(
     Raises:
         CheckpointError: One cannot be read.
     """
-    ours, theirs = (decode_values(read_state(each)) for each in (first, second))
+    ours, theirs = (decode_values(read_file(each, STATE_FILE)) for each in (first, second))
     comparison = _Comparison(ours, tuple(objectives), sides)
     moved = relocated(theirs, directories[1], directories[0])
     return ranked([*comparison.tensors(first, second), *comparison.values(ours, moved)])

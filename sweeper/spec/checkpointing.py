@@ -15,18 +15,16 @@ its checkpoint stays beside whatever `Keep` keeps, and outside of its ``at_most`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Literal, Protocol
+from typing import Literal
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
-from sweeper.spec.searching import At, Direction, is_better
+from sweeper.spec.searching import At, Direction
 from sweeper.support.paths import Location
 
 _SECONDS_AN_HOUR = 3600.0
-
-Described = dict[str, object] | str
 
 
 @with_named_arguments
@@ -91,11 +89,7 @@ CheckpointEvery = Every | Literal["auto"]
 def parse_every(value: object) -> CheckpointEvery:
     """Return the interval that a definition or a database describes.
 
-    Args:
-        value: ``"epoch"``, ``"auto"``, an `Every`, or its description as a mapping.
-
-    Raises:
-        DefinitionError: It is none of these.
+    It is ``"epoch"``, ``"auto"``, an `Every`, or its description as a mapping; others are refused.
     """
     if isinstance(value, Every):
         return value
@@ -104,7 +98,6 @@ def parse_every(value: object) -> CheckpointEvery:
     if value == "epoch":
         return Every(epochs=1)
     if isinstance(value, Mapping):
-        _check_keys("checkpoint_every", value, {f.name for f in fields(Every)})
         return Every(**value)
     msg = (
         f"checkpoint_every={value!r} is not an interval; use 'epoch', 'auto', "
@@ -113,7 +106,7 @@ def parse_every(value: object) -> CheckpointEvery:
     raise DefinitionError(msg)
 
 
-def describe_every(every: CheckpointEvery) -> Described:
+def describe_every(every: CheckpointEvery) -> dict[str, object] | str:
     """Return a JSON value from which `parse_every` makes ``every`` again."""
     if not isinstance(every, Every):
         return "auto"
@@ -125,7 +118,7 @@ def describe_every(every: CheckpointEvery) -> Described:
 
 @dataclass(frozen=True, slots=True)
 class KeptCheckpoint:
-    """One checkpoint as the retention rules see it.
+    """One complete checkpoint, or one that did not verify.
 
     Attributes:
         step: Optimizer steps finished when it was taken.
@@ -134,6 +127,9 @@ class KeptCheckpoint:
         metrics: The metrics known when it was taken; empty in the middle of an epoch.
         trained_seconds: Seconds of training before it, over all attempts.
         good: False if it did not verify: then no rule counts or deletes it.
+        digest: XXH3-128 (hex) of the training's state; empty if it did not verify.
+        bytes: Total size of its files.
+        written_seconds: Seconds of writing it; None for one of an earlier process.
     """
 
     step: int
@@ -142,6 +138,9 @@ class KeptCheckpoint:
     metrics: Mapping[str, float] = field(default_factory=dict, hash=False)
     trained_seconds: float = 0.0
     good: bool = True
+    digest: str = ""
+    bytes: int = 0
+    written_seconds: float | None = None
 
 
 @with_named_arguments
@@ -190,20 +189,15 @@ class Keep:
         if self.mode not in (None, "min", "max"):
             msg = f"Keep(mode={self.mode!r}); expected 'min' or 'max'"
             raise DefinitionError(msg)
-        if self.monitor is not None and (not isinstance(self.monitor, str) or not self.monitor):
-            msg = f"Keep(monitor={self.monitor!r}); expected a metric's name, such as 'val_loss'"
-            raise DefinitionError(msg)
+        for name in ("monitor", "improving"):
+            metric = getattr(self, name)
+            if metric is not None and (not isinstance(metric, str) or not metric):
+                msg = f"Keep({name}={metric!r}); expected a metric's name, such as 'val_loss'"
+                raise DefinitionError(msg)
         if self.best and (self.monitor is None or self.mode is None):
             msg = (
                 f"Keep(best={self.best}, monitor={self.monitor!r}, mode={self.mode!r}) does not "
                 "say by which metric; give both, such as monitor='val_loss', mode='min'"
-            )
-            raise DefinitionError(msg)
-        if self.improving is not None and (
-            not isinstance(self.improving, str) or not self.improving
-        ):
-            msg = (
-                f"Keep(improving={self.improving!r}); expected a metric's name, such as 'val_loss'"
             )
             raise DefinitionError(msg)
         alone = self.mode is not None and self.improving is None
@@ -240,10 +234,16 @@ class Keep:
         seen = list({c.step: c for c in good}.values())
         ranked = self._ranked(seen)
         keepers = {*seen[-self.last :], *ranked}
-        keepers.update(self._by_hours(seen), self._by_epochs(seen))
-        if self.improving is None:
-            keepers.update(self._by_predicate(seen))
-        else:
+        if self.every_hours is not None:
+            period = self.every_hours * _SECONDS_AN_HOUR
+            keepers.update(_first_of_each((int(c.trained_seconds // period), c) for c in seen))
+        if self.every_epochs is not None:
+            every = self.every_epochs
+            keepers.update(_first_of_each((c.epoch, c) for c in seen if c.epoch % every == 0))
+        if self.improving is None and self.when is not None:
+            measured = [c for c in seen if c.metrics]
+            keepers.update(c for c in measured if self._holds(c.metrics, f"step {c.step}"))
+        elif self.improving is not None:
             chosen = self.improvements(history)
             keepers.update(c for c in seen if c.metrics and c.epoch in chosen)
         if self.at_most is not None:
@@ -268,7 +268,7 @@ class Keep:
         best = math.inf
         for epoch, metrics in enumerate(history, 1):
             value = sign * metrics.get(self.improving, math.nan)
-            if value < best and (self.when is None or self._holds(metrics, f"epoch {epoch}")):
+            if value < best and self._holds(metrics, f"epoch {epoch}"):
                 chosen.add(epoch)
                 best = value
         return frozenset(chosen)
@@ -292,29 +292,8 @@ class Keep:
         measured = [c for c in good if not math.isnan(c.metrics.get(monitor, math.nan))]
         return sorted(measured, key=lambda c: sign * c.metrics[monitor])[: self.best]
 
-    def _by_hours(self, good: Sequence[KeptCheckpoint]) -> Iterable[KeptCheckpoint]:
-        if self.every_hours is None:
-            return ()
-        period = self.every_hours * _SECONDS_AN_HOUR
-        return _first_of_each((int(c.trained_seconds // period), c) for c in good)
-
-    def _by_epochs(self, good: Sequence[KeptCheckpoint]) -> Iterable[KeptCheckpoint]:
-        if self.every_epochs is None:
-            return ()
-        every = self.every_epochs
-        return _first_of_each((c.epoch, c) for c in good if c.epoch % every == 0)
-
-    def _by_predicate(self, good: Sequence[KeptCheckpoint]) -> list[KeptCheckpoint]:
-        if self.when is None:
-            return []
-        return [c for c in good if c.metrics and self._holds(c.metrics, f"step {c.step}")]
-
     def _holds(self, metrics: Mapping[str, float], where: str) -> bool:
-        """Call ``when`` for the metrics at ``where``.
-
-        Raises:
-            DefinitionError: It raised an error.
-        """
+        """Return whether ``when`` holds for the metrics at ``where``, or is not given."""
         if self.when is None:
             return True
         try:
@@ -329,20 +308,12 @@ class Keep:
 
 
 def parse_keep(value: object) -> Keep:
-    """Return the rules from a `Keep` or from the result of `Keep.describe`.
-
-    Args:
-        value: The rules.
-
-    Raises:
-        DefinitionError: The value is not a description, or it names a predicate.
-    """
+    """Return the rules from a `Keep` or from the result of `Keep.describe`, unless that names a predicate."""
     if isinstance(value, Keep):
         return value
     if not isinstance(value, Mapping):
         msg = f"keep={value!r} is not a set of rules; use Keep(last=…, best=…, …)"
         raise DefinitionError(msg)
-    _check_keys("keep", value, {f.name for f in fields(Keep)})
     if value.get("when") is not None:
         msg = (
             f"these rules contain the function {value['when']}, which cannot be read back from a "
@@ -352,15 +323,9 @@ def parse_keep(value: object) -> Keep:
     return Keep(**value)
 
 
-def _first_of_each(
-    placed: Iterable[tuple[int, KeptCheckpoint]],
-) -> list[KeptCheckpoint]:
+def _first_of_each(placed: Iterable[tuple[int, KeptCheckpoint]]) -> Iterable[KeptCheckpoint]:
     """Return the first checkpoint of each period except the 0th."""
-    first: dict[int, KeptCheckpoint] = {}
-    for period, checkpoint in placed:
-        if period > 0:
-            first.setdefault(period, checkpoint)
-    return [*first.values()]
+    return {period: kept for period, kept in reversed([*placed]) if period > 0}.values()
 
 
 def _qualified_name(function: object) -> str:
@@ -388,23 +353,6 @@ def _check_positive(owner: str, name: str, value: object) -> None:
         raise DefinitionError(msg)
 
 
-def _check_keys(what: str, value: Mapping[object, object], known: Collection[str]) -> None:
-    unknown = [key for key in value if key not in known]
-    if unknown:
-        msg = f"{what} has the unknown {unknown!r}; expected {sorted(known)}"
-        raise DefinitionError(msg)
-
-
-class Retention(Protocol):
-    """Says which checkpoints may go."""
-
-    def select(
-        self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
-    ) -> frozenset[KeptCheckpoint]:
-        """Return those of ``kept`` that no rule keeps; ``history`` has the metrics of every epoch."""
-        ...
-
-
 def best_checkpoint(
     kept: Iterable[KeptCheckpoint], objective: str, direction: Direction
 ) -> KeptCheckpoint | None:
@@ -414,14 +362,9 @@ def best_checkpoint(
     objective.
     """
     newest = {c.step: c for c in kept if c.good}
-    best: KeptCheckpoint | None = None
-    for checkpoint in sorted(newest.values(), key=lambda c: c.step):
-        value = checkpoint.metrics.get(objective, math.nan)
-        if not math.isfinite(value):
-            continue
-        if best is None or is_better(value, best.metrics[objective], direction):
-            best = checkpoint
-    return best
+    sign = -1.0 if direction == "maximize" else 1.0
+    measured = [c for c in newest.values() if math.isfinite(c.metrics.get(objective, math.nan))]
+    return min(measured, key=lambda c: (sign * c.metrics[objective], c.step), default=None)
 
 
 @dataclass(frozen=True)
@@ -435,14 +378,13 @@ class KeepBest:
     def select(
         self, kept: Sequence[KeptCheckpoint], history: Sequence[Mapping[str, float]] = ()
     ) -> frozenset[KeptCheckpoint]:
-        """Return those of ``kept`` that neither a rule keeps nor the trial's value is of.
-
-        Raises:
-            DefinitionError: The rules' predicate raised an error.
-        """
-        ordered = sorted(kept, key=lambda c: c.step)
-        best = best_checkpoint(ordered, self.objective, self.direction)
+        """Return those of ``kept`` that neither a rule keeps nor the trial's value is of."""
+        best = best_checkpoint(kept, self.objective, self.direction)
         return self.rules.select(kept, history) - {best}
+
+
+Retention = Keep | KeepBest
+"""Says which checkpoints may go."""
 
 
 def retention(keep: Keep, at: At, objective: str, direction: Direction) -> Retention:
@@ -451,24 +393,17 @@ def retention(keep: Keep, at: At, objective: str, direction: Direction) -> Reten
 
 
 class BestSoFar:
-    """Follows a training's epochs, and tells those that are better than all before.
-
-    Args:
-        objective: The metric.
-        direction: Which way is better.
-    """
+    """Best value of the objective in the epochs of a training."""
 
     def __init__(self, objective: str, direction: Direction) -> None:
         self._objective = objective
-        self._direction = direction
-        self._best: float | None = None
+        self._sign = -1.0 if direction == "maximize" else 1.0
+        self._best = math.inf
 
     def improves(self, metrics: Mapping[str, float]) -> bool:
         """Return whether the epoch that ended with ``metrics`` is the best so far, and count it from now on."""
-        value = metrics.get(self._objective, math.nan)
-        if not math.isfinite(value):
-            return False
-        if self._best is not None and not is_better(value, self._best, self._direction):
+        value = self._sign * metrics.get(self._objective, math.nan)
+        if not math.isfinite(value) or value >= self._best:
             return False
         self._best = value
         return True

@@ -96,11 +96,6 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
     return chosen
 
 
-def is_better(value: float, than: float, direction: Direction) -> bool:
-    """Return whether ``value`` is strictly better than ``than``."""
-    return value > than if direction == "maximize" else value < than
-
-
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
     """Return a trial's value: that of its last epoch, or of the best epoch with a finite objective.
 

@@ -7,7 +7,6 @@ trial's process reads the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -135,21 +134,18 @@ class WarmStart:
 
 
 def checked_warm_start(given: Any) -> Any:
-    """Return ``given`` in the form of a definition: a `WarmStart`, a callable, or None.
+    """Return ``given`` in the form of a definition: a `WarmStart`, a callable, or None; others are refused."""
+    if callable(given):
+        return given
+    return _parsed(given, f"warm_start={given!r}", "a function trial -> WarmStart, path or None")
 
-    Raises:
-        DefinitionError: It is none of these, and not a path.
-    """
+
+def _parsed(given: Any, what: str, otherwise: str) -> WarmStart | None:
     if given is None or isinstance(given, WarmStart):
         return given
     if isinstance(given, str | os.PathLike):
         return WarmStart(given)
-    if callable(given):
-        return given
-    msg = (
-        f"warm_start={given!r}; expected a path, a sweeper.WarmStart, or a function "
-        "trial -> WarmStart, path or None"
-    )
+    msg = f"{what}; expected a path, a sweeper.WarmStart, or {otherwise}"
     raise DefinitionError(msg)
 
 
@@ -161,24 +157,12 @@ def pinned(warm_start: WarmStart | None, digest: str) -> WarmStart | None:
 
 
 def warm_start_of(given: Any, trial: Any) -> WarmStart | None:
-    """Return the warm start of ``trial``; None without one.
-
-    Raises:
-        DefinitionError: The study's function returned another type.
-    """
-    if given is None or isinstance(given, WarmStart):
-        return given
-    returned = given(trial)
-    if returned is None or isinstance(returned, WarmStart):
-        return returned
-    if isinstance(returned, str | os.PathLike):
-        return WarmStart(returned)
-    name = getattr(given, "__qualname__", repr(given))
-    msg = (
-        f"the warm_start function {name} returned a {type(returned).__name__}; expected a "
-        "sweeper.WarmStart, a path, or None"
-    )
-    raise DefinitionError(msg)
+    """Return the warm start of ``trial``; None without one. A function that returns another type is refused."""
+    if not callable(given):
+        return _parsed(given, f"warm_start={given!r}", "None")
+    returned, name = given(trial), getattr(given, "__qualname__", repr(given))
+    what = f"the warm_start function {name} returned a {type(returned).__name__}"
+    return _parsed(returned, what, "None")
 
 
 MismatchKind = Literal["missing", "extra", "other shape", "other dtype"]
@@ -188,13 +172,7 @@ _MOST_SHOWN = 20
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """A variable that does not fit.
-
-    Attributes:
-        kind: "missing": not in the file. "extra": not in the model.
-        name: The variable's name in the model; for an extra one, in the file.
-        what: The seen and expected form.
-    """
+    """A variable that does not fit, by its name in the model, or in the file if it is "extra" there."""
 
     kind: MismatchKind
     name: str
@@ -208,18 +186,13 @@ class Mismatch:
 
 @dataclass(frozen=True, slots=True)
 class WarmStartReport:
-    """Report of a warm start.
+    """Report of a warm start from the file at ``path``, of the format ``kind``, for the model of that name.
 
     Attributes:
-        path: The file; a checkpoint's directory or prefix.
-        kind: Its format, for the user.
-        digest: XXH3-128 of its content.
-        model: The model's name.
         matched: Each variable that takes a value, with its name in the file; the model's, then the
-            optimizer's.
+            optimizer's, whose number is ``optimizer``.
         of: The number of the model's variables, without states of random generators.
         mismatches: All other variables of the model and the file.
-        optimizer: The number of the optimizer's variables in ``matched``.
     """
 
     path: str
@@ -274,8 +247,3 @@ class WarmStartReport:
         shown = [str(each) for each in self.mismatches[:_MOST_SHOWN]]
         more = len(self.mismatches) - len(shown)
         return [*shown, f"and {more} more"] if more else shown
-
-
-def digests_of(report: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parts of a report that a later attempt compares: the file and its digest."""
-    return {str(report["path"]): str(report["digest"])}

@@ -13,10 +13,11 @@ from unittest.mock import patch
 
 import numpy as np
 
-from sweeper.checkpoint.format import Snapshot
+from sweeper.checkpoint.format import Snapshot, combine_digests
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.store import CheckpointStore
+from sweeper.checkpoint.tensors import TensorFile
 
 
 def snapshot(step, *, fill=None, size=300):
@@ -34,6 +35,13 @@ def snapshot(step, *, fill=None, size=300):
         metrics={"val_loss": 1.0 / (step + 1)},
         digest_names=("kernel", "iterations"),
     )
+
+
+def digest(snapshot):
+    """Return the digest that a checkpoint of the snapshot has."""
+    entries = TensorFile(snapshot.tensors, snapshot.repeated).write(lambda _: None)
+    by_name = {entry.name: entry for entry in entries}
+    return combine_digests([by_name[n] for n in snapshot.digest_names if n in by_name])
 
 
 def counted(of, name):

@@ -23,7 +23,6 @@ from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
 from sweeper.checkpoint.remote_objects import ObjectStore
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
-from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
 
 BUCKET = "sweeps"
@@ -101,12 +100,11 @@ class CountingObjects(FileObjects):
 
     def after(self, name): ...
 
-    def put(self, path, content):
-        self._enter(f"put {path.name}")
-        super().put(path, content)
-        self.after("put")
+    def upload(self, path, file):
+        self._enter(f"upload {path.name}")
+        super().upload(path, file)
+        self.after("upload")
 
-    upload = counted(FileObjects, "upload")
     size = counted(FileObjects, "size")
 
     def remove(self, path):
@@ -158,18 +156,13 @@ class ImpatientObjects(ObjectStore):
 class ManifestFirst(RemoteCheckpointStore):
     """Broken: the manifest is stored before what it names."""
 
-    def _upload(self, local, done):
-        path = self.directory / str(self._free_name(done.step))
-        try:
-            self._objects.put(path / MANIFEST_FILE, (local / MANIFEST_FILE).read_bytes())
-        except OSError as error:
-            raise CheckpointError(str(error)) from error
-        return super()._upload(local, done)
+    def _upload(self, local, step):
+        path = self._free_path(step)
+        self._objects.upload(path / MANIFEST_FILE, local / MANIFEST_FILE)
+        return super()._upload(local, step)
 
-    def _free_name(self, step):
-        return CheckpointName(step)
-
-    def _discard(self, path, failure): ...
+    def _free_path(self, step):
+        return self.directory / str(CheckpointName(step))
 
 
 class FailingNetwork:

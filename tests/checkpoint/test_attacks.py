@@ -14,7 +14,7 @@ from sweeper.checkpoint import reading
 from sweeper.checkpoint.format import MANIFEST_FILE, STATE_FILE, TENSORS_FILE
 from sweeper.checkpoint.identity import unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.errors import CheckpointError, CorruptCheckpointError
@@ -86,7 +86,7 @@ FORGED = {
 def test_a_forged_manifest_is_damage_and_the_checkpoint_before_is_used(store, change, second):
     forge(second, change)
     with pytest.raises(CorruptCheckpointError):
-        store.load(second)
+        load_checkpoint(second)
     assert [kept.good for kept in read_kept([store.directory])] == [True, False]
     notices = []
     assert load_newest([store.directory], notices.append).step == 1
@@ -96,7 +96,7 @@ def test_a_forged_manifest_is_damage_and_the_checkpoint_before_is_used(store, ch
 def test_control_a_manifest_that_is_written_again_as_it_was_is_read(store):
     path = store.commit(snapshot(1)).path
     forge(path, lambda content: content)
-    assert store.load(path).step == 1
+    assert load_checkpoint(path).step == 1
 
 
 @pytest.mark.parametrize("name", [TENSORS_FILE, STATE_FILE, MANIFEST_FILE])
@@ -136,7 +136,7 @@ def test_a_manifest_of_a_size_that_none_has_is_not_read(store, monkeypatch):
     path = store.commit(snapshot(1)).path
     os.truncate(path / MANIFEST_FILE, 1 << 40)
     with pytest.raises(CorruptCheckpointError, match="bytes, expected"):
-        store.load(path)
+        load_checkpoint(path)
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_a_disk_that_does_not_tell_is_the_environments_and_no_reason_to_begin_an
         raise OSError(code, os.strerror(code), str(store.directory))
 
     with monkeypatch.context() as broken_disk:
-        broken_disk.setattr(reading, "list_checkpoints", broken)
+        broken_disk.setattr(reading, "list_local", broken)
         for look in looks(store):
             with pytest.raises(
                 CheckpointError, match="check the disk and its permissions"

@@ -3,15 +3,16 @@
 import errno
 import os
 import shutil
+from pathlib import Path
 
 import pytest
-from checkpoint_faults import FailingOperations, snapshot
+from checkpoint_faults import snapshot
 
 import sweeper.checkpoint.format
 import sweeper.checkpoint.reading
 import sweeper.checkpoint.tensors
 from sweeper.checkpoint.format import Manifest
-from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.errors import CheckpointError, CorruptCheckpointError
 
@@ -32,7 +33,7 @@ def undetected_flips(store, path, files=FILES):
         for position in range(len(original)):
             flip(path / name, position, position % 8)
             try:
-                store.load(path)
+                load_checkpoint(path)
                 missed.append((name, position))
             except CorruptCheckpointError:
                 pass
@@ -44,7 +45,7 @@ def undetected_flips(store, path, files=FILES):
 def test_a_flipped_bit_anywhere_is_found(store):
     path = store.commit(snapshot(1, size=20)).path
     assert undetected_flips(store, path) == []
-    assert store.load(path).step == 1
+    assert load_checkpoint(path).step == 1
 
 
 def test_control_a_reader_that_believes_every_digest_misses_flipped_bits(store, monkeypatch):
@@ -89,7 +90,7 @@ def test_a_damaged_file_is_named_set_aside_and_the_checkpoint_before_is_used(
         content = {"truncated": data[:-1], "emptied": b"", "longer": data + b"\0"}
         (second / name).write_bytes(content[damage])
     with pytest.raises(CorruptCheckpointError, match=name):
-        store.load(second)
+        load_checkpoint(second)
     notices = []
     loaded = load_newest([store.directory], notices.append)
     assert loaded is not None
@@ -106,11 +107,11 @@ def test_a_flipped_tensor_is_named_and_a_header_that_means_the_same_is_still_fou
     data = path.read_bytes()
     flip(path, path.stat().st_size - 1, 0)
     with pytest.raises(CorruptCheckpointError, match=r"'\w+' has the digest \w{32}, expected \w"):
-        store.load(path.parent)
+        load_checkpoint(path.parent)
     padding = data.index(b"}} ") + 2
     path.write_bytes(data[:padding] + b"\t" + data[padding + 1 :])
     with pytest.raises(CorruptCheckpointError, match="digest"):
-        store.load(path.parent)
+        load_checkpoint(path.parent)
 
 
 def test_files_of_two_checkpoints_mixed_are_found(store):
@@ -118,24 +119,24 @@ def test_files_of_two_checkpoints_mixed_are_found(store):
     for name in FILES[:2]:
         shutil.copy(first / name, second / name)
     with pytest.raises(CorruptCheckpointError):
-        store.load(second)
+        load_checkpoint(second)
     third = second.with_name("step-000000003")
     first.rename(third)
     with pytest.raises(CorruptCheckpointError, match="has step 1, expected 3"):
-        store.load(third)
+        load_checkpoint(third)
 
 
 def test_an_extra_file_does_no_harm_and_goes_with_the_checkpoint(store):
     path = store.commit(snapshot(1)).path
     (path / "notes.txt").write_text("mine")
     (path / "more").mkdir()
-    assert store.load(path).step == 1
+    assert load_checkpoint(path).step == 1
     store.delete(path)
     assert list(store.directory.iterdir()) == []
     store.delete(path)  # what is gone is deleted already
     assert store.list() == ()
     with pytest.raises(CheckpointError, match="is missing") as raised:
-        store.load(path)
+        load_checkpoint(path)
     assert not isinstance(raised.value, CorruptCheckpointError)
 
 
@@ -147,7 +148,7 @@ def test_names_that_are_no_checkpoints_are_never_read_or_deleted(store):
     with pytest.raises(CheckpointError, match="not deleted"):
         store.delete(store.directory / "latest")
     with pytest.raises(CheckpointError, match="does not have the name of a checkpoint"):
-        store.load(store.directory / "latest")
+        load_checkpoint(store.directory / "latest")
 
 
 def test_a_directory_moved_half_way_is_passed_over(store):
@@ -175,11 +176,15 @@ def test_the_newest_over_all_attempts_is_found_and_the_later_attempt_wins_a_tie(
     assert load_newest(directories, lambda _: None).tensors["kernel"][0] == 9
 
 
-def test_the_fallback_works_where_nothing_can_be_renamed(store, second):
+def test_the_fallback_works_where_nothing_can_be_renamed(store, second, monkeypatch):
     flip(second / "state.json", 3, 3)
     notices = []
-    read_only = FailingOperations(1, errno.EROFS)
-    loaded = load_newest([store.directory], notices.append, operations=read_only)
+
+    def read_only(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "rename", read_only)
+    loaded = load_newest([store.directory], notices.append)
     assert loaded.step == 1
     assert "could not be renamed" in notices[0]
     assert second.is_dir()
@@ -232,7 +237,7 @@ def test_a_checkpoint_that_is_deleted_while_it_is_read_is_read_to_its_end(store,
         return read(state, file, manifest)
 
     monkeypatch.setattr(sweeper.checkpoint.format, "_read_state", deleting_meanwhile)
-    loaded = store.load(path)
+    loaded = load_checkpoint(path)
     assert store.list() == (), "control: it was deleted before its state and tensors were read"
     assert (loaded.step, loaded.digest) == (1, committed.digest)
 

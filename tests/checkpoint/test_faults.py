@@ -26,7 +26,7 @@ from checkpoint_faults import (
 
 from sweeper.checkpoint.identity import unfinished_name
 from sweeper.checkpoint.operations import FileOperations
-from sweeper.checkpoint.reading import load_newest, read_kept
+from sweeper.checkpoint.reading import load_checkpoint, load_newest, read_kept
 from sweeper.checkpoint.store import CheckpointStore, sweep_leftovers
 from sweeper.errors import CheckpointError
 from sweeper.support.processes import ProcessIdentity
@@ -245,7 +245,7 @@ def test_a_name_that_is_taken_meanwhile_is_not_overwritten(store):
 
     mine = CheckpointStore(store.directory, operations=Rival()).commit(snapshot(5, fill=2.0))
     assert mine.path.name == "step-000000005.2"
-    assert store.load(store.list()[0]).tensors["kernel"][0] == 1
+    assert load_checkpoint(store.list()[0]).tensors["kernel"][0] == 1
 
 
 def test_leftovers_of_dead_processes_are_swept_and_those_of_living_ones_are_not(store):

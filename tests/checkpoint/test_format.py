@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import safetensors
 import safetensors.numpy
-from checkpoint_faults import snapshot
+from checkpoint_faults import digest, snapshot
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot, digest
+from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot
 from sweeper.checkpoint.operations import FileOperations
 from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.store import CheckpointStore
@@ -68,12 +68,13 @@ def made_of(tensors, names=(), **rest):
 def test_every_tensor_round_trips_to_the_bit(tmp_path_factory, tensors):
     store = CheckpointStore(tmp_path_factory.mktemp("round-trip"))
     taken = made_of(tensors, tensors)
+    expected = digest(taken)
     committed = store.commit(taken)
-    loaded = store.load(committed.path)
+    loaded = load_checkpoint(committed.path)
     assert loaded.tensors.keys() == tensors.keys()
     assert all(same(loaded.tensors[name], tensors[name]) for name in tensors)
     assert all(a.flags.writeable and a.flags.aligned for a in loaded.tensors.values())
-    assert loaded.digest == committed.digest == digest(taken)
+    assert loaded.digest == committed.digest == expected
 
 
 def test_what_is_written_opens_in_safetensors(store):
@@ -102,7 +103,7 @@ def test_what_is_written_opens_in_safetensors(store):
     ids=["strided", "fortran", "broadcast", "big-endian", "larger than a chunk"],
 )
 def test_an_array_of_another_layout_is_stored_by_its_values(store, array):
-    loaded = store.load(store.commit(made_of({"a": array}, ["a"])).path)
+    loaded = load_checkpoint(store.commit(made_of({"a": array}, ["a"])).path)
     plain = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
     assert same(loaded.tensors["a"], plain)
     assert loaded.digest == digest(made_of({"a": plain}, ["a"]))
@@ -126,21 +127,16 @@ def test_what_safetensors_cannot_hold_is_refused_by_name(store, tensors, reason)
     assert store.list() == ()
 
 
-def test_a_snapshot_that_cannot_be_right_is_refused_at_once():
-    for bad in ({"step": -1}, {"epoch": True}, {"state": {"a": (1,)}}):
-        with pytest.raises(CheckpointError):
-            made_of({}, **bad)
-    with pytest.raises(CheckpointError, match="not among"):
-        made_of({}, ["a"])
-    with pytest.raises(CheckpointError, match="twice"):
-        made_of({"a": np.zeros(1)}, ["a", "a"])
+def test_a_snapshot_with_a_state_that_cannot_be_written_is_refused_at_once():
+    with pytest.raises(CheckpointError, match="tuple"):
+        made_of({}, state={"a": (1,)})
 
 
 def test_the_state_is_what_it_was_when_the_snapshot_was_taken(store):
     history = [1.0]
     taken = made_of({}, state={"history": history})
     history.append(2.0)
-    assert store.load(store.commit(taken).path).state == {"history": [1.0]}
+    assert load_checkpoint(store.commit(taken).path).state == {"history": [1.0]}
 
 
 def test_the_digest_is_of_values_dtypes_shapes_and_order_and_not_of_names():
@@ -161,7 +157,7 @@ def test_the_digest_is_of_values_dtypes_shapes_and_order_and_not_of_names():
 
 def test_a_checkpoint_says_what_it_is(store):
     committed = store.commit(snapshot(7), trained_seconds=12.5)
-    loaded = store.load(committed.path)
+    loaded = load_checkpoint(committed.path)
     assert (loaded.step, loaded.epoch, loaded.trained_seconds) == (7, 0, 12.5)
     assert loaded.metrics == committed.metrics == {"val_loss": 0.125}
     assert committed.path.name == "step-000000007"
@@ -196,7 +192,7 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     digest_before = digest(taken)
     del held
     store = CheckpointStore(tmp_path / "checkpoints", operations=Training())
-    loaded = store.load(store.commit(taken, release=True).path)
+    loaded = load_checkpoint(store.commit(taken).path)
     assert [loaded.tensors[name].tobytes() for name in names] == before
     assert loaded.digest == digest_before
     kinds = {array.dtype.name for array in loaded.tensors.values()}
@@ -212,7 +208,7 @@ def test_variables_updated_while_they_are_written_are_stored_as_they_were(tmp_pa
     variable.assign_add(tf.ones_like(variable))
     assert address(variable) != before, "control: a held value is copied before an update"
     before = address(variable)
-    CheckpointStore(tmp_path / "c").commit(made_of(again), release=True)
+    CheckpointStore(tmp_path / "c").commit(made_of(again))
     again.clear()
     variable.assign_add(tf.ones_like(variable))
     assert address(variable) == before, "one that is written and let go is updated in place"
@@ -230,8 +226,9 @@ def test_tensors_that_repeat_another_are_left_out_of_the_file_and_of_the_digest(
             digest_names=tuple(values),
             repeated={"v": ("v/1", "v/2")},
         )
+        expected = digest(snapshot)
         done = CheckpointStore(tmp_path / f"{second} {third}").commit(snapshot)
-        assert done.digest == digest(snapshot)
+        assert done.digest == expected
         return done
 
     alike, apart = committed(1.0, 1.0), committed(1.0, 2.0)

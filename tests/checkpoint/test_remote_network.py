@@ -1,6 +1,7 @@
 """Checkpoints on a real server of the S3 protocol, behind a network that fails."""
 
 import os
+import random
 import signal
 
 import numpy as np
@@ -16,14 +17,19 @@ from object_faults import (
 
 from sweeper.checkpoint import remote_objects
 from sweeper.checkpoint.format import MANIFEST_FILE, Snapshot
+from sweeper.checkpoint.reading import load_checkpoint
 from sweeper.checkpoint.remote_objects import ObjectStore
-from sweeper.checkpoint.remote_reading import load_remote
 from sweeper.checkpoint.remote_store import RemoteCheckpointStore
 from sweeper.errors import CheckpointError
 from sweeper.support.paths import RemotePath
 
 SMALLEST_PART = 5 << 20
 """Bytes: S3 refuses smaller parts."""
+
+
+def connected(monkeypatch, objects):
+    """Let everything that reads checkpoints use this store."""
+    monkeypatch.setattr(remote_objects, "objects_of", lambda _: objects)
 
 
 def big_snapshot(step):
@@ -34,20 +40,23 @@ def big_snapshot(step):
 
 def test_a_network_that_fails_one_request_in_ten_loses_nothing(s3_url, monkeypatch):
     monkeypatch.setattr(remote_objects, "_FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(remote_objects, "PART_BYTES", SMALLEST_PART)
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # its client waits longer between attempts
+    in_parts = {"max_concurrency": 1, "chunksize": SMALLEST_PART}
+    monkeypatch.setitem(remote_objects.UPLOADING, "s3", in_parts)
+    generator = random.getstate()
     directory = RemotePath("s3", (BUCKET, "flaky", "attempt-01", "checkpoints"))
     with FailingNetwork(s3_url, seed=4) as network:
         set_s3_environment(monkeypatch, network.url)
-        store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+        connected(monkeypatch, ObjectStore("s3"))
+        store = RemoteCheckpointStore(directory)
         done = [store.commit(snapshot(step)) for step in range(1, 8)]
         done.append(store.commit(big_snapshot(8)))
-        through = [store.load(committed.path).digest for committed in done]
+        through = [load_checkpoint(committed.path).digest for committed in done]
     assert network.failures > 3
+    assert random.getstate() == generator, "nor does its client draw from a trial's generator"
     assert through == [committed.digest for committed in done]
     set_s3_environment(monkeypatch, s3_url)
-    quiet = ObjectStore("s3")
-    assert [load_remote(c.path, quiet).digest for c in done] == through
+    connected(monkeypatch, ObjectStore("s3"))
+    assert [load_checkpoint(c.path).digest for c in done] == through
 
 
 def commit_impatiently(store, directory, quiet):
@@ -59,11 +68,11 @@ def commit_impatiently(store, directory, quiet):
         except CheckpointError:
             committed = None
         path = directory / f"step-{step:09d}"
-        if committed is None and not quiet.exists(path / MANIFEST_FILE):
+        if committed is None and not quiet.size(path / MANIFEST_FILE):
             absent += 1
             continue
         try:
-            loaded = load_remote(path, quiet)
+            loaded = load_checkpoint(path)
         except CheckpointError:
             half += 1
             continue
@@ -79,10 +88,12 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
     directory = RemotePath("s3", (BUCKET, make.__name__, "attempt-01", "checkpoints"))
     set_s3_environment(monkeypatch, s3_url)
     quiet = ObjectStore("s3")
-    quiet.exists(directory / "connected")
+    quiet.size(directory / "connected")
     with FailingNetwork(s3_url, seed=3) as network:
         set_s3_environment(monkeypatch, network.url)
-        store = make(directory, objects=ImpatientObjects())
+        connected(monkeypatch, ImpatientObjects())
+        store = make(directory)
+        connected(monkeypatch, quiet)
         announced, absent, half = commit_impatiently(store, directory, quiet)
     assert announced > 5
     if make is ManifestFirst:
@@ -95,7 +106,8 @@ def test_a_client_that_tries_nothing_twice_still_leaves_no_half(s3_url, monkeypa
 def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
     set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", ("no-such-bucket", "attempt-01", "checkpoints"))
-    store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+    connected(monkeypatch, ObjectStore("s3"))
+    store = RemoteCheckpointStore(directory)
     assert store.list() == ()
     with pytest.raises(CheckpointError, match=r"check that s3://no-such-bucket exists"):
         store.commit(snapshot(1))
@@ -104,7 +116,8 @@ def test_a_bucket_that_is_not_there_is_named(s3_url, monkeypatch):
 def test_a_forked_process_connects_anew(s3_url, monkeypatch):
     set_s3_environment(monkeypatch, s3_url)
     directory = RemotePath("s3", (BUCKET, "forked", "attempt-01", "checkpoints"))
-    store = RemoteCheckpointStore(directory, objects=ObjectStore("s3"))
+    connected(monkeypatch, ObjectStore("s3"))
+    store = RemoteCheckpointStore(directory)
     store.commit(snapshot(1))
 
     def commit(store):
@@ -112,4 +125,5 @@ def test_a_forked_process_connects_anew(s3_url, monkeypatch):
         os._exit(commit_two(store).step)
 
     assert os.waitstatus_to_exitcode(killed_at(commit, store)) == 2
-    assert load_remote(directory / "step-000000002", ObjectStore("s3")).step == 2
+    connected(monkeypatch, ObjectStore("s3"))
+    assert load_checkpoint(directory / "step-000000002").step == 2

@@ -10,7 +10,7 @@ import pytest
 
 from sweeper.api.collection import collect
 from sweeper.checkpoint.format import Snapshot
-from sweeper.checkpoint.identity import Marker, Origin, claim_directory, unfinished_name
+from sweeper.checkpoint.identity import Origin, claim_directory, unfinished_name
 from sweeper.checkpoint.store import CheckpointStore
 from sweeper.cli.main import main
 from sweeper.db.attempts import Ending
@@ -174,7 +174,7 @@ def test_what_has_gone_is_said_also_where_the_next_study_ends_with_an_error(file
     old, _ = killed_after_writing(files, 1, 2)
     other = replace(files.repository.study("digits"), name="letters", source=None)
     files.repository.create_or_open(other)
-    claim_directory(files.runs / "letters", Marker("letters", "2" * 32, 7, "f"))
+    claim_directory(files.runs / "letters", Origin("letters", "2" * 32, 0, 7, "f"))
     assert main(["gc", "--runs-dir", str(files.runs)]) == 1
     printed = capsys.readouterr()
     assert str(old) in printed.out

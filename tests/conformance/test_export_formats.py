@@ -15,7 +15,7 @@ from small_models import Runner
 
 from sweeper import ExportError, UsageError
 from sweeper.models import writing
-from sweeper.models.formats import SUFFIXES
+from sweeper.models.exported import SUFFIXES
 
 FORMATS = ("keras", "weights", "savedmodel", "frozen", "tf-checkpoint", "safetensors")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from sweeper.checkpoint.identity import Marker, claim_directory
+from sweeper.checkpoint.identity import Origin, claim_directory
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, StudyRow, WorkerIdentity
@@ -276,7 +276,7 @@ def test_the_directory_of_another_database_s_study_is_neither_removed_nor_rename
 ):
     paths = RunPaths(tmp_path, "digits")
     finish(repository, 1.0)
-    claim_directory(paths.study_directory, Marker("digits", "2" * 32, 7, "f"))
+    claim_directory(paths.study_directory, Origin("digits", "2" * 32, 0, 7, "f"))
     (paths.study_directory / "kept").write_text("theirs")
     with pytest.raises(ForeignCheckpointError, match="identity 22222222"):
         take_away(repository, paths)

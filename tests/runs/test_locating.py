@@ -48,7 +48,7 @@ def test_what_is_where_it_was_is_no_news(old):
     located = locate(trial(*paths), old)
     assert located.known == tuple(map(str, paths))
     assert not located.moved
-    assert located.notice(2, old.trial_files(0)) is None
+    assert located.notice(trial(*paths), old.trial_files(0)) is None
 
 
 def test_a_copy_is_gone_on_with_and_the_original_is_not(old, new):
@@ -57,7 +57,7 @@ def test_a_copy_is_gone_on_with_and_the_original_is_not(old, new):
     assert located.known == (str(now[0]),)
     assert dict(located.moved) == {str(before[0]): str(now[0])}
     assert located.newest is None
-    assert located.notice(1, new.trial_files(0)) is None
+    assert located.notice(trial(*before), new.trial_files(0)) is None
 
 
 def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(old, new):
@@ -65,7 +65,9 @@ def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(old, new):
     located = locate(trial(*before), new)
     assert located.known == tuple(map(str, before))
     assert located.newest == before[1]
-    assert f"checkpoints in {before[0].parent}" in (located.notice(2, new.trial_files(0)) or "")
+    assert f"checkpoints in {before[0].parent}" in (
+        located.notice(trial(*before), new.trial_files(0)) or ""
+    )
     files = old.trial_files(0)
     files.mkdir(parents=True)
     (files / "log.csv").write_text("0,1\n")
@@ -79,13 +81,13 @@ def test_checkpoints_elsewhere_are_found_by_their_paths_and_said(old, new):
 
 def test_what_is_nowhere_is_said_with_where_training_begins_again(old):
     gone = Path(str(old.checkpoints(0, 1))) / "step-000000009"
-    message = locate(trial(gone), old).notice(1, old.trial_files(0))
+    message = locate(trial(gone), old).notice(trial(gone), old.trial_files(0))
     assert message is not None
     assert f"of step 9, is no longer at {gone}" in message
     assert "from the beginning" in message
     (there,) = write(old, 4)
     located = locate(trial(there, gone), old)
-    assert "from step 4" in (located.notice(2, old.trial_files(0)) or "")
+    assert "from step 4" in (located.notice(trial(there, gone), old.trial_files(0)) or "")
     assert located.gone == ()
 
 
@@ -94,10 +96,10 @@ def test_an_older_one_that_is_gone_and_a_newer_one_that_nobody_wrote_down_are_no
     deleted = Path(str(old.checkpoints(0, 1))) / "step-000000001"
     known, _unrecorded = write(old, 2, 3)
     located = locate(trial(deleted, known), old)
-    assert located.notice(2, old.trial_files(0)) is None
+    assert located.notice(trial(deleted, known), old.trial_files(0)) is None
     assert located.gone == (str(deleted),)
     unlisted = Path(str(old.checkpoints(0, 2))) / "step-000000003"
-    assert locate(trial(unlisted), old).notice(1, old.trial_files(0)) is None
+    assert locate(trial(unlisted), old).notice(trial(unlisted), old.trial_files(0)) is None
 
 
 def test_what_lies_in_an_object_store_is_known_by_its_name(new):

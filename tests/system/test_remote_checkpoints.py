@@ -10,8 +10,9 @@ from sweeps import RunningCommand, database_url, results_of, sweep, trials_in
 
 from sweeper.api.collection import collect
 from sweeper.checkpoint.format import MANIFEST_FILE, TENSORS_FILE
+from sweeper.checkpoint.reading import load_checkpoint
+from sweeper.checkpoint.remote_listing import listed_objects
 from sweeper.checkpoint.remote_objects import ObjectStore
-from sweeper.checkpoint.remote_reading import RemoteListing, load_remote
 from sweeper.checks.verify_findings import kept_checkpoints_of
 from sweeper.db.database import Database
 from sweeper.db.repository import Repository
@@ -25,17 +26,18 @@ STUDY = StudyText(
 
     # Everything is killed before the n-th small object: a checkpoint's state, then its manifest.
     KILL_BEFORE = int(os.environ.get("SWEEPER_TEST_KILL_BEFORE", 0))
-    put = ObjectStore.put
-    puts = 0
+    upload = ObjectStore.upload
+    uploads = 0
 
-    def killing_put(self, path, content):
-        global puts
-        puts += 1
-        if puts == KILL_BEFORE:
-            kill_all()
-        put(self, path, content)
+    def killing_upload(self, path, file):
+        global uploads
+        if path.name.endswith("json"):
+            uploads += 1
+            if uploads == KILL_BEFORE:
+                kill_all()
+        upload(self, path, file)
 
-    ObjectStore.put = killing_put
+    ObjectStore.upload = killing_upload
     """),
     rate='trial.suggest_float("learning_rate", 1e-3, 1e-1, log=True)',
     arguments="""objective="val_loss", epochs=2, trials=1, sampler="random", audit="off",
@@ -60,8 +62,9 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     with killed:
         assert killed.end() < 0, "the command and its trial were killed"
     kept = RemotePath("s3", (BUCKET, "e2e", "small", "trial-00000", "attempt-01", "checkpoints"))
-    listing = RemoteListing.of(kept, ObjectStore("s3"))
-    assert [path.name for path in listing.unfinished()] == ["step-000000021"]
+    listed = listed_objects(kept)
+    unfinished = [path.name for path, names in listed.items() if MANIFEST_FILE not in names]
+    assert unfinished == ["step-000000021"]
     resumed = here(*words, "--runs-dir", other, cwd=tmp_path)
     assert resumed.code == 0, resumed.err
     assert results_of(trials_in(tmp_path)) == results_of(trials_in(undisturbed))
@@ -69,7 +72,8 @@ def test_a_study_killed_between_upload_and_manifest_resumes_elsewhere_bit_for_bi
     assert [a.start_step for a in trial.attempts] == [0, 14]
     assert all(parse_location(c.path).parts[:2] == (BUCKET, "e2e") for c in trial.checkpoints)
     assert not list(other.rglob("*.safetensors")), "nothing but logs and files is kept here"
-    assert RemoteListing.of(kept, ObjectStore("s3")).unfinished() == (), "swept"
+    listed = listed_objects(kept)
+    assert all(MANIFEST_FILE in names for names in listed.values()), "swept"
     for log in tmp_path.rglob("log.txt"):
         assert "nclosed" not in log.read_text()
     check_verify(tmp_path, other, here)
@@ -84,10 +88,13 @@ def check_verify(database, runs, here):
     (trial,) = trials_in(database)
     store = ObjectStore("s3")
     file = parse_location(trial.checkpoints[-1].path) / TENSORS_FILE
-    whole = store.read(file)
-    store.put(file, whole[:-1] + bytes([whole[-1] ^ 1]))
+    whole, damaged = database / "whole", database / "damaged"
+    store.download(file, whole)
+    content = whole.read_bytes()
+    damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    store.upload(file, damaged)
     differs = here(*words, cwd=database)
-    store.put(file, whole)
+    store.upload(file, whole)
     assert differs.code == 4, differs.err
     assert "trial 0 DIFFERS" in differs.out
     assert str(file) in differs.out
@@ -109,5 +116,5 @@ def check_gc(database, runs):
     assert (str(gone.path), gone.why) == (before[0].path, "retention")
     assert left.path == before[1].path
     store = ObjectStore("s3")
-    assert not store.exists(parse_location(before[0].path) / MANIFEST_FILE)
-    assert load_remote(parse_location(left.path), store).digest == left.digest
+    assert store.size(parse_location(before[0].path) / MANIFEST_FILE) is None
+    assert load_checkpoint(parse_location(left.path)).digest == left.digest

@@ -13,7 +13,7 @@ from forked_programs import PROGRAM
 from trainings import digits, dropping, one_layer
 
 import sweeper
-from sweeper.checkpoint.identity import Marker, claim_directory
+from sweeper.checkpoint.identity import Origin, claim_directory
 from sweeper.errors import (
     FactoryError,
     ForeignCheckpointError,
@@ -189,7 +189,7 @@ def test_the_checkpoints_of_another_training_are_refused_and_left_as_they_are(fi
 
 
 def test_the_directory_of_a_study_is_refused_for_a_training(tmp_path):
-    claim_directory(tmp_path, Marker("digits", "1" * 32, 0, "f"))
+    claim_directory(tmp_path, Origin("digits", "1" * 32, 0, 0, "f"))
     with pytest.raises(ForeignCheckpointError, match="belongs to study 'digits'"):
         sweeper.fit(one_layer(), digits(), epochs=1, checkpoints=tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["owner.json"]

@@ -141,7 +141,7 @@ class Watcher:
     def keep(self, snapshot):
         self.last = snapshot
         if self.directory is not None:
-            committed = CheckpointStore(self.directory).commit(snapshot)
+            committed = CheckpointStore(self.directory).commit(replace(snapshot))
             self.kept.append(committed.path)
             self.digest = committed.digest
 

@@ -166,18 +166,16 @@ def export(
     Raises:
         SweeperError: See `export_model`.
     """
-    from sweeper.models.rebuilding import ModelBuilder, TrialIdentity
+    from sweeper.models.rebuilding import ModelBuilder
     from sweeper.models.writing import ExportJob, export_model
 
-    identity = TrialIdentity(
-        assignment.settings.name,
-        assignment.number,
-        assignment.settings.seed,
-        Path(assignment.files),
-        seeded_as=seeds_of(assignment).number,
-    )
     builder = ModelBuilder(
-        definition, identity, link.suggest, lambda message: link.send(Warned(message))
+        definition,
+        assignment.number,
+        seeds_of(assignment),
+        Path(assignment.files),
+        link.suggest,
+        lambda message: link.send(Warned(message)),
     )
     job = ExportJob(
         form=order.format,

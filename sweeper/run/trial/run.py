@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from sweeper.checkpoint.end import write_end
-from sweeper.checkpoint.format import Committed, LoadedCheckpoint, Snapshot, relocated
+from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, relocated
 from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import load_newest, read_kept
-from sweeper.checkpoint.remote_store import open_store
+from sweeper.checkpoint.remote_store import Store, open_store
 from sweeper.checkpoint.store import sweep_leftovers
-from sweeper.checkpoint.writer import BackgroundWriter, Store
+from sweeper.checkpoint.writer import BackgroundWriter
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import CheckpointError, DefinitionError, ObjectiveError
 from sweeper.guard.guard import Earlier
@@ -61,9 +61,15 @@ from sweeper.run.protocol.messages import (
     Warned,
 )
 from sweeper.run.trial.parts import make_plan, make_trial, seeds_of
-from sweeper.spec.checkpointing import BestSoFar, CheckpointEvery, Retention, parse_every, retention
+from sweeper.spec.checkpointing import (
+    BestSoFar,
+    CheckpointEvery,
+    KeptCheckpoint,
+    Retention,
+    parse_every,
+    retention,
+)
 from sweeper.spec.searching import value_at
-from sweeper.spec.warm_start import digests_of
 from sweeper.support.paths import Location, RemotePath, leads_outside, parse_location
 from sweeper.train.codec import Tensors
 from sweeper.train.fingerprint import take_fingerprint
@@ -82,7 +88,7 @@ if TYPE_CHECKING:
     from sweeper.train.loop.plan import TrainingPlan
 
 
-def keep_end(model: keras.Model, last: Committed, store: Store) -> None:
+def keep_end(model: keras.Model, last: KeptCheckpoint, store: Store) -> None:
     """Write the model's variables, or a note that the trial's last checkpoint contains them.
 
     ``model`` is the model after ``on_train_end``, and ``last`` the trial's last checkpoint.
@@ -161,7 +167,9 @@ def run_trial(
     directories = [parse_location(directory) for directory in assignment.checkpoints]
     known = [parse_location(location) for location in assignment.known]
     _sweep_leftovers(directories, _spool(assignment), link)
-    origin = assignment.origin and assignment.origin.of(trial.params, str(trial.directory))
+    origin = assignment.origin and replace(
+        assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
+    )
     loaded = load_newest(
         directories, lambda message: link.send(Warned(message)), known=known, origin=origin
     )
@@ -346,7 +354,7 @@ def _began_from(
         return {}
     print(report.text(), flush=True)  # noqa: T201 - the trial's log
     content = report.to_json()
-    return {"warm_start": digests_of(content), "warm_start_report": content}
+    return {"warm_start": {content["path"]: content["digest"]}, "warm_start_report": content}
 
 
 def _spool(assignment: Assignment) -> Path:
@@ -518,7 +526,7 @@ class TrialObserver(Observer):
         self._replay = replay
         self._reported = 0.0
         self._trained_seconds = 0.0
-        self.committed: Committed | None = None
+        self.committed: KeptCheckpoint | None = None
 
     @property
     def committed_step(self) -> int:
@@ -549,7 +557,8 @@ class TrialObserver(Observer):
     def resumed(self, loaded: LoadedCheckpoint) -> None:
         """Report the contents of the checkpoint again, because the worker may have died before storing them."""
         self._trained_seconds = loaded.trained_seconds
-        committed = Committed(
+        # Without the tensors, which would stay in memory.
+        committed = KeptCheckpoint(
             loaded.step, loaded.epoch, loaded.path, digest=loaded.digest, bytes=loaded.bytes
         )
         self.checkpoint_committed(committed)
@@ -576,7 +585,7 @@ class TrialObserver(Observer):
     def stop_requested(self) -> bool:
         return self._link.stop_requested()
 
-    def checkpoint_committed(self, committed: Committed) -> None:
+    def checkpoint_committed(self, committed: KeptCheckpoint) -> None:
         self.committed = committed
         # The next snapshot is passed on only after this call, so `stalled_seconds` is this one's.
         stalled = None if committed.written_seconds is None else self.stalled_seconds

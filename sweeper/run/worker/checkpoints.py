@@ -20,15 +20,14 @@ from typing import TYPE_CHECKING
 
 from sweeper.checkpoint.identity import (
     CheckpointName,
-    Marker,
     Origin,
+    check_owner,
     claim_directory,
-    foreign_owner,
     unfinished_name,
 )
 from sweeper.checkpoint.reading import list_checkpoints, read_manifest
 from sweeper.checkpoint.store import sweep_leftovers
-from sweeper.errors import CheckpointError, ForeignCheckpointError
+from sweeper.errors import CheckpointError
 from sweeper.records.results import CheckpointRecord, TrialRecord
 from sweeper.support.paths import Location, RemotePath, RunPaths, parse_location
 
@@ -37,63 +36,30 @@ if TYPE_CHECKING:
 
 
 def check_new_study(paths: RunPaths, storage: str) -> None:
-    """Check that the directories of a new study contain no files of another study.
-
-    Raises:
-        ForeignCheckpointError: A directory does; the message names the study.
-        CheckpointError: A directory cannot be read.
-    """
+    """Check that the directories of a new study contain no files of another study; see `check_owner`."""
     for directory in paths.study_directories:
-        foreign = foreign_owner(directory, None)
-        if foreign is not None:
-            msg = (
-                f"{directory} belongs to {foreign}, which is not in {storage}, so its checkpoints "
-                "must not be used. Nothing was changed; name that study's database (--storage), "
-                f"give another --runs-dir or another name, or move {directory} away"
-            )
-            raise ForeignCheckpointError(msg)
+        check_owner(directory, None, new_in=storage)
 
 
 def claim_directories(paths: RunPaths, study: StudyRow, *, begun: bool) -> None:
-    """Mark the study's directories as its own.
-
-    ``begun`` is whether it has begun trials.
-
-    Raises:
-        ForeignCheckpointError: A directory belongs to another study; the message names it.
-        CheckpointError: A directory cannot be read or written.
-    """
+    """Mark the study's directories as its own; ``begun`` is whether it has begun trials."""
     for directory in paths.study_directories:
         claim_directory(directory, marker_of(study), adopt=begun)
 
 
 def check_directories(directories: Iterable[Path], study: StudyRow, *, begun: bool) -> None:
-    """Check that directories do not belong to another study, without writing to them.
-
-    Raises:
-        ForeignCheckpointError: A directory does; the message names the study.
-        CheckpointError: A directory cannot be read.
-    """
+    """Check that directories do not belong to another study; see `check_owner`."""
     for directory in directories:
-        foreign = foreign_owner(directory, marker_of(study), adopt=begun)
-        if foreign is not None:
-            msg = (
-                f"{directory} belongs to {foreign}, and not to {marker_of(study).describe()}; "
-                "nothing was changed there. Name this study's own directory (--runs-dir), or the "
-                "database of the other (--storage)"
-            )
-            raise ForeignCheckpointError(msg)
+        check_owner(directory, marker_of(study), adopt=begun)
 
 
-def marker_of(study: StudyRow) -> Marker:
+def marker_of(study: StudyRow) -> Origin:
     """Return the marker of the stored study's directories."""
-    return Marker(study.name, study.identity, study.seed, study.fingerprint)
+    return Origin(study.name, study.identity, 0, study.seed, study.fingerprint)
 
 
-def origin_of(claim: Claim, seed: int) -> Origin | None:
+def origin_of(claim: Claim, seed: int) -> Origin:
     """Return the origin of a claimed trial's checkpoints, without its parameters; ``seed`` is the study's."""
-    if not claim.identity:
-        return None
     return Origin(
         study=claim.study,
         identity=claim.identity,
@@ -123,7 +89,6 @@ class Located:
         reached: The step of the newest existing checkpoint; 0 without checkpoints.
     """
 
-    number: int
     known: tuple[str, ...] = ()
     moved: Mapping[str, str] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
@@ -132,13 +97,9 @@ class Located:
     missing: CheckpointRecord | None = None
     reached: int = 0
 
-    def notice(self, listed: int, files: Path) -> str | None:
-        """Return a notice for the user before the trial resumes; None if nothing has changed.
-
-        ``listed`` is the number of checkpoints in the database, and ``files`` the present
-        `Trial.directory`.
-        """
-        number, missing = self.number, self.missing
+    def notice(self, trial: TrialRecord, files: Path) -> str | None:
+        """Return a notice before the trial resumes, or None; ``files`` is the present `Trial.directory`."""
+        number, missing, listed = trial.number, self.missing, len(trial.checkpoints)
         if missing is not None:
             again = f"from step {self.reached}" if self.reached else "from the beginning"
             return (
@@ -157,43 +118,33 @@ class Located:
 
 
 def locate(trial: TrialRecord, paths: RunPaths) -> Located:
-    """Return the present paths of a trial's checkpoints.
-
-    Raises:
-        CheckpointError: A directory cannot be read.
-    """
-    known: list[Location] = []
-    moved: dict[str, str] = {}
-    apart: list[str] = []
-    nowhere: list[CheckpointRecord] = []
-    for record in trial.checkpoints:
-        found = present_path(record, trial.number, paths)
-        if found is None:
-            nowhere.append(record)
-            continue
-        known.append(found)
-        if str(found) != record.path:
-            moved[record.path] = str(found)
-        elif isinstance(found, Path) and not any(
-            map(found.is_relative_to, paths.study_directories)
-        ):
-            apart.append(str(found.parent))
-    newest = max(trial.checkpoints, key=lambda record: record.step, default=None)
-    last = max(known, key=_step, default=None)
-    steps = [_step(location) for location in known]
-    missing = None
-    if newest is not None and newest.step > max(steps, default=0):
-        steps += [_step(location) for location in listed_checkpoints(trial, paths)]
-        missing = newest if newest.step > max(steps, default=0) else None
+    """Return the present paths of a trial's checkpoints."""
+    present = {r.path: present_path(r, trial.number, paths) for r in trial.checkpoints}
+    known = [path for path in present.values() if path is not None]
+    moved = {was: str(now) for was, now in present.items() if now is not None and str(now) != was}
+    apart = [
+        str(path.parent)
+        for was, path in present.items()
+        if isinstance(path, Path)
+        and was not in moved
+        and not any(map(path.is_relative_to, paths.study_directories))
+    ]
+    newest, missing = max(known, key=_step, default=None), None
+    reached = max(map(_step, known), default=0)
+    listed = max(trial.checkpoints, key=lambda record: record.step, default=None)
+    if listed is not None and listed.step > reached:
+        reached = max([reached, *map(_step, listed_checkpoints(trial, paths))])
+        missing = listed if listed.step > reached else None
     return Located(
-        number=trial.number,
         known=tuple(dict.fromkeys(map(str, known))),
         moved=moved,
-        gone=tuple(record.path for record in nowhere if record.step < max(steps, default=0)),
+        gone=tuple(
+            r.path for r in trial.checkpoints if present[r.path] is None and r.step < reached
+        ),
         apart=tuple(dict.fromkeys(apart)),
-        newest=last if isinstance(last, Path) and str(last.parent) in apart else None,
+        newest=newest if isinstance(newest, Path) and str(newest.parent) in apart else None,
         missing=missing,
-        reached=max(steps, default=0),
+        reached=reached,
     )
 
 
@@ -216,21 +167,16 @@ def bring_files(newest: Path, files: Path) -> None:
             files.rmdir()
         files.parent.mkdir(parents=True, exist_ok=True)
         sweep_leftovers(files.parent)
-        _copy_directory(before, files)
+        # Under a temporary name, so that no partial copy is used.
+        temporary = files.with_name(unfinished_name("writing", files.name))
+        shutil.copytree(before, temporary, symlinks=True)
+        temporary.rename(files)
     except (OSError, shutil.Error) as error:
         msg = (
             f"the files of the trial's code cannot be copied to {files}: {error}; copy them "
             "there, or name the old directory (--runs-dir)"
         )
         raise CheckpointError(msg) from error
-
-
-def _copy_directory(source: Path, target: Path) -> None:
-    """Copy a directory under a temporary name, then rename it, so that no partial copy is used."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(unfinished_name("writing", target.name))
-    shutil.copytree(source, temporary, symlinks=True)
-    temporary.rename(target)
 
 
 def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Location | None:
@@ -241,24 +187,18 @@ def present_path(record: CheckpointRecord, number: int, paths: RunPaths) -> Loca
     recorded = parse_location(record.path)
     if isinstance(recorded, RemotePath):
         return recorded
-    attempt = _ATTEMPT.fullmatch(recorded.parent.parent.name)
-    candidates: list[Location] = [recorded]
+    attempt, candidates = _ATTEMPT.fullmatch(recorded.parent.parent.name), [recorded]
     if attempt is not None:
-        order = int(attempt[1])
-        here = (paths, RunPaths(paths.root, paths.study))
-        candidates = [*(p.checkpoints(number, order) / recorded.name for p in here), recorded]
-    for location in candidates:
-        if isinstance(location, Path) and _is_there(location):
-            return location
-    return None
-
-
-def _is_there(path: Path) -> bool:
+        below = (
+            p.checkpoints(number, int(attempt[1]))
+            for p in (paths, RunPaths(paths.root, paths.study))
+        )
+        candidates = [*(d / recorded.name for d in below if isinstance(d, Path)), recorded]
     try:
-        return path.is_dir()
+        return next((path for path in candidates if path.is_dir()), None)
     except OSError as error:
         msg = (
-            f"the checkpoint {path} cannot be looked up: {error}; check the disk and its "
+            f"the checkpoint {recorded} cannot be looked up: {error}; check the disk and its "
             "permissions, then resume"
         )
         raise CheckpointError(msg) from error
@@ -269,13 +209,7 @@ def listed_checkpoints(trial: TrialRecord, paths: RunPaths) -> list[Location]:
     found: list[Location] = []
     for attempt in trial.attempts[trial.anew_after :]:
         directory = paths.checkpoints(trial.number, attempt.number)
-        try:
-            found += list_checkpoints(directory)
-        except NotADirectoryError:
-            continue
-        except OSError as error:
-            msg = f"the checkpoints in {directory} cannot be listed: {error}"
-            raise CheckpointError(msg) from error
+        found += list_checkpoints(directory)
     return found
 
 

@@ -120,7 +120,7 @@ class SlotContext:
 
     def tell_of_checkpoints(self, trial: TrialRecord, located: Located) -> None:
         """Report, once for each trial, that its checkpoints were moved or are missing."""
-        notice = located.notice(len(trial.checkpoints), self.study.paths.trial_files(trial.number))
+        notice = located.notice(trial, self.study.paths.trial_files(trial.number))
         if notice is not None and trial.number not in self._reported:
             self._reported.add(trial.number)
             self.tell(Notice(notice))

@@ -17,8 +17,9 @@ import zipfile
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import h5py
 import keras
@@ -39,13 +40,7 @@ from sweeper.train.warmstart.source import LocatedFile, is_random_state, variabl
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A variable of the model, and the name of its value in a file.
-
-    Attributes:
-        variable: A Keras variable or a ``tf.Variable``.
-        key: Name of the value; None if the file does not have it.
-        reason: Reason for a missing value.
-    """
+    """A Keras variable or ``tf.Variable`` of the model, and the name of its value in a file, or why it has none."""
 
     variable: Any = field(repr=False)
     key: str | None
@@ -59,28 +54,19 @@ class Match:
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """Values that a file has of one model.
+    """Values that a file has of one model, without the states of random generators, by name.
 
-    Attributes:
-        kind: Name of the format for reports, such as ``"Keras weights"``.
-        values: All values of the model, without the states of random generators, by name.
-        matches: The model's variables with the names of their values.
-        optimizer: The optimizer's variables in their order, with names; None for a foreign format.
+    The optimizer's variables are in their order, with names; None for a foreign format.
     """
 
     kind: str
-    values: Mapping[str, Array] = field(repr=False)
-    matches: Sequence[Match] = field(repr=False)
-    optimizer: Mapping[str, Array] | None = field(default=None, repr=False)
+    values: Mapping[str, Array]
+    matches: Sequence[Match]
+    optimizer: Mapping[str, Array] | None = None
 
 
 def read_weights(located: LocatedFile, model: keras.Model, options: WarmStart) -> StoredWeights:
-    """Read the values that a file has of ``model``.
-
-    Raises:
-        WarmStartError: The file is damaged, or has another content than its format.
-        CheckpointError: It cannot be read, or has a later format.
-    """
+    """Read the values that a file has of ``model``; see `match_warm_start` for errors."""
     if located.format == "sweeper" or isinstance(located.path, RemotePath):
         return _read_sweeper(located.path, model)
     match located.format:
@@ -157,8 +143,6 @@ def _without_random_states(values: Mapping[str, Array]) -> dict[str, Array]:
 # Keras's files
 
 _WEIGHTS = "model.weights.h5"
-_LARGE = 1 << 32
-_MOST_EXPANDED = 1000
 _COUNTED = re.compile(r"(.+?)(?:_\d+)?")
 
 
@@ -173,10 +157,6 @@ def _read_keras_file(path: Path, model: keras.Model) -> StoredWeights:
                     f"the warm start {path} is a zip file with {some}; expected a .keras file "
                     f"with {_WEIGHTS} in it, as model.save('….keras') writes it"
                 )
-                raise WarmStartError(msg)
-            info = archive.getinfo(_WEIGHTS)
-            if info.file_size > max(_LARGE, _MOST_EXPANDED * info.compress_size):
-                msg = f"{_WEIGHTS} in {path} claims an impossible size of {info.file_size} bytes"
                 raise WarmStartError(msg)
             content = archive.read(_WEIGHTS)
     except (zipfile.BadZipFile, EOFError, OSError) as error:
@@ -309,8 +289,7 @@ _NOT_OF_THE_MODEL = frozenset().union(
 """Edges of Keras's bookkeeping, such as positions in its lists, which may differ between versions."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(NamedTuple):
     """An object in a checkpoint: its children by name, and the key of its value, if any."""
 
     children: Mapping[str, int]
@@ -352,12 +331,11 @@ def _read_tensorflow(prefix: Path, model: keras.Model, options: WarmStart) -> St
     walked = _walk(nodes, root, model)
     known = {id(v) for v in model.variables}
     # A tf.Variable of the user's is in the checkpoint, but not in Keras's list.
-    own = [w.variable for i, w in walked.items() if i not in known and w.key in below]
+    own = [variable for i, (variable, key, _) in walked.items() if i not in known and key in below]
     matches = []
     for variable in [*variables_of(model), *own]:
-        found = walked.get(id(variable), _Walked(variable, None, ""))
-        key = None if found.key is None else below.get(found.key)
-        matches.append(Match(variable, key, _looked_for([found.path] if found.path else [])))
+        _, key, path = walked.get(id(variable), (variable, None, ""))
+        matches.append(Match(variable, below.get(key or ""), _looked_for([path] if path else [])))
     return StoredWeights("TensorFlow checkpoint", _without_random_states(values), matches)
 
 
@@ -398,13 +376,8 @@ def _values_below(nodes: Sequence[_Node], root: int) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Walked:
-    """A variable of the model, the key of its value in the checkpoint, and the path to it."""
-
-    variable: Any
-    key: str | None
-    path: str
+_Walked = tuple[Any, str | None, str]
+"""A variable of the model, the key of its value in the checkpoint, and the path to it."""
 
 
 def _walk(nodes: Sequence[_Node], root: int, model: keras.Model) -> dict[int, _Walked]:
@@ -419,8 +392,8 @@ def _walk(nodes: Sequence[_Node], root: int, model: keras.Model) -> dict[int, _W
         seen.add((id(each), node))
         if is_variable(each):
             key = None if node is None else nodes[node].key
-            if id(each) not in found or (found[id(each)].key is None and key is not None):
-                found[id(each)] = _Walked(each, key, path)
+            if id(each) not in found or (found[id(each)][1] is None and key is not None):
+                found[id(each)] = (each, key, path)
             continue
         for names, child in _children(each):
             there = [] if node is None else [_child(nodes, node, name) for name in names]
@@ -431,11 +404,9 @@ def _walk(nodes: Sequence[_Node], root: int, model: keras.Model) -> dict[int, _W
 
 def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
     """Yield an object's children, each with its possible names in a checkpoint."""
-    if isinstance(each, Mapping):
-        yield from (([str(key)], value) for key, value in each.items() if _has_children(value))
-        return
-    if isinstance(each, list | tuple):
-        yield from (([str(i)], value) for i, value in enumerate(each) if _has_children(value))
+    if isinstance(each, Mapping | list | tuple):
+        items = each.items() if isinstance(each, Mapping) else enumerate(each)
+        yield from (([str(key)], value) for key, value in items if _has_children(value))
         return
     if isinstance(each, keras.Sequential | Functional):
         yield from _layers_by_position(each)
@@ -456,13 +427,10 @@ def _children(each: Any) -> Iterator[tuple[list[str], Any]]:
 
 def _layers_by_position(model: Any) -> Iterator[tuple[list[str], Any]]:
     """Yield the layers of a functional or sequential model with Keras 2's names."""
-    weighted = 0
+    weighted = count()
     for index, layer in enumerate(model.layers):
-        names = [f"layer-{index}"]
-        if layer.weights:
-            names.insert(0, f"layer_with_weights-{weighted}")
-            weighted += 1
-        yield names, layer
+        by_weight = [f"layer_with_weights-{next(weighted)}"] if layer.weights else []
+        yield [*by_weight, f"layer-{index}"], layer
 
 
 def _has_children(value: Any) -> bool:
@@ -480,11 +448,7 @@ def _root_of(
     options: WarmStart,
     prefix: Path,
 ) -> int:
-    """Return the object in the checkpoint that corresponds to the model.
-
-    Raises:
-        WarmStartError: `WarmStart.root` does not exist, or several objects fit.
-    """
+    """Return the object in the checkpoint that corresponds to the model: `WarmStart.root`, or the one that fits best."""
     children = nodes[0].children
     if options.root is not None:
         node: int | None = 0
@@ -495,24 +459,21 @@ def _root_of(
             msg = f"the warm start {prefix} has no {options.root!r}; it has {names}"
             raise WarmStartError(msg)
         return node
-    best: dict[frozenset[str], tuple[int, str]] = {}
-    most = 1
+    fitting: dict[frozenset[str], tuple[int, str]] = {}
     for name, node in [("", 0), *sorted(children.items())]:
         keys = frozenset(
             key
-            for each in _walk(nodes, node, model).values()
-            if (key := each.key) and list(each.variable.shape) == list(shapes.get(key, [-1]))
+            for variable, key, _ in _walk(nodes, node, model).values()
+            if key and list(variable.shape) == list(shapes.get(key, [-1]))
         )
-        if len(keys) > most:
-            best = {}
-        if len(keys) >= most:
-            best.setdefault(keys, (node, name))
-            most = len(keys)
-    if len(best) > 1:
-        named = " or ".join(f"root={name!r}" for _, name in best.values())
+        fitting.setdefault(keys, (node, name))
+    most = max(map(len, fitting))
+    best = [found for keys, found in fitting.items() if len(keys) == most]
+    if most and len(best) > 1:
+        named = " or ".join(f"root={name!r}" for _, name in best)
         msg = (
             f"the warm start {prefix} has {len(best)} objects that fit the model "
             f"{model.name!r} equally; choose one: {named}"
         )
         raise WarmStartError(msg)
-    return next(iter(best.values()))[0] if best else 0
+    return best[0][0]

@@ -7,19 +7,20 @@ mismatches. Values are copied into the existing variables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from sweeper.checkpoint.tensors import Array
 from sweeper.errors import CheckpointError, WarmStartError
-from sweeper.spec.warm_start import Mismatch, WarmStart, WarmStartReport
+from sweeper.spec.warm_start import Mismatch, MismatchKind, WarmStart, WarmStartReport
 from sweeper.train.warmstart.source import locate, variables_of
 
 if TYPE_CHECKING:
-    from sweeper.train.warmstart.files import StoredWeights
+    from sweeper.train.warmstart.files import Match, StoredWeights
 
 _MOST_NAMES = 3
 _REPEATED = re.compile(r"(_\d+)?(#\d+)?$")
@@ -39,11 +40,7 @@ class WarmValues:
 
 
 def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
-    """Find the values of the model's variables in the file of a warm start.
-
-    Args:
-        options: The warm start.
-        model: A built model, with all variables of the training.
+    """Find the values of the variables of ``model``, which has all of the training, in the file of a warm start.
 
     Raises:
         WarmStartError: The model has variables that are not created yet; the file is missing, damaged
@@ -70,74 +67,62 @@ def match_warm_start(options: WarmStart, model: keras.Model) -> WarmValues:
     if located.digest() != digest:
         msg = f"the warm start {located.path} was changed while it was read; start again"
         raise CheckpointError(msg)
-    comparison = _Comparison()
-    for each in stored.matches:
-        comparison.add(
-            each.variable, each.name, each.key, stored.values.get(each.key or ""), each.reason
-        )
     taken = {each.key for each in stored.matches}
-    comparison.add_extra({n: v for n, v in stored.values.items() if n not in taken})
-    of_the_model = len(comparison.pairs)
+    extra = [name for name in stored.values if name not in taken]
+    fitting, mismatches = _compare(stored.matches, stored.values, extra)
+    of_the_model = len(fitting)
     if options.optimizer:
-        _compare_optimizer(comparison, model, stored, str(located.path))
+        slots, differing = _compare_optimizer(model, stored, str(located.path))
+        fitting, mismatches = fitting + slots, mismatches + differing
     report = WarmStartReport(
         path=str(located.path),
         kind=stored.kind,
         digest=digest,
         model=model.name,
-        matched=tuple(comparison.names),
+        matched=tuple((match.name, str(match.key)) for match, _ in fitting),
         of=len(stored.matches),
-        mismatches=tuple(comparison.mismatches),
-        optimizer=len(comparison.pairs) - of_the_model,
+        mismatches=tuple(mismatches),
+        optimizer=len(fitting) - of_the_model,
     )
     if (options.strict and report.mismatches) or not of_the_model:
         raise WarmStartError(report.refusal(strict=options.strict))
-    return WarmValues(report, tuple(comparison.pairs))
+    return WarmValues(report, tuple((match.variable, value) for match, value in fitting))
 
 
-class _Comparison:
-    """Comparison of the shapes and dtypes of variables with those of stored values."""
+Compared = tuple[list[tuple["Match", Array]], list[Mismatch]]
+"""The variables that fit, with their values, and the mismatches."""
 
-    def __init__(self) -> None:
-        self.pairs: list[tuple[Any, Array]] = []
-        self.names: list[tuple[str, str]] = []
-        self.mismatches: list[Mismatch] = []
 
-    def add(
-        self, variable: Any, name: str, key: str | None, value: Array | None, reason: str
-    ) -> None:
-        """Compare one variable with the value ``key``; None if the file does not have it."""
-        if key is None or value is None:
-            self.mismatches.append(Mismatch("missing", name, reason))
-            return
-        dtype = keras.backend.standardize_dtype(variable.dtype)
-        if tuple(variable.shape) == value.shape and dtype == value.dtype.name:
-            self.pairs.append((variable, value))
-            self.names.append((name, key))
-            return
-        expected = f"{dtype}{list(variable.shape)}"
-        self.mismatches.append(
-            Mismatch(
-                "other dtype" if tuple(variable.shape) == value.shape else "other shape",
-                name,
-                f"{expected}, and {_form(value)} in it ({key})",
-            )
-        )
-
-    def add_extra(self, values: dict[str, Array]) -> None:
-        """Report values without a variable in the model."""
-        for name, value in values.items():
-            self.mismatches.append(Mismatch("extra", name, _form(value)))
+def _compare(
+    matches: Sequence[Match], values: Mapping[str, Array], extra: Iterable[str]
+) -> Compared:
+    """Compare the shapes and dtypes of variables with those of values; ``extra`` have no variable."""
+    fitting, mismatches = [], []
+    for match in matches:
+        value = values.get(match.key or "")
+        if value is None:
+            mismatches.append(Mismatch("missing", match.name, match.reason))
+            continue
+        dtype = keras.backend.standardize_dtype(match.variable.dtype)
+        shape = tuple(match.variable.shape)
+        if (shape, dtype) == (value.shape, value.dtype.name):
+            fitting.append((match, value))
+            continue
+        kind: MismatchKind = "other dtype" if shape == value.shape else "other shape"
+        seen = f"{dtype}{list(shape)}, and {_form(value)} in it ({match.key})"
+        mismatches.append(Mismatch(kind, match.name, seen))
+    mismatches += [Mismatch("extra", name, _form(values[name])) for name in extra]
+    return fitting, mismatches
 
 
 def _form(value: Array) -> str:
     return f"{value.dtype.name}{list(value.shape)}"
 
 
-def _compare_optimizer(
-    comparison: _Comparison, model: keras.Model, stored: StoredWeights, path: str
-) -> None:
+def _compare_optimizer(model: keras.Model, stored: StoredWeights, path: str) -> Compared:
     """Compare the optimizer's variables, by their order, without its learning rate."""
+    from sweeper.train.warmstart.files import Match
+
     optimizer = getattr(model, "optimizer", None)
     if optimizer is None or not optimizer.built:
         msg = (
@@ -155,19 +140,18 @@ def _compare_optimizer(
         msg = f"the warm start {path} has no optimizer state"
         raise WarmStartError(msg)
     rate = getattr(optimizer, "inner_optimizer", optimizer)._learning_rate
-    names = list(stored.optimizer)
-    for index, variable in enumerate(optimizer.variables):
+    names, own = list(stored.optimizer), optimizer.variables
+    matches = []
+    for index, (variable, name) in enumerate(zip_longest(own, names[: len(own)])):
         if variable is rate:
             continue
-        name = names[index] if index < len(names) else None
         reason = f"not in it; looked for optimizer variable {index}"
         if name is not None and _slot(name) != _slot(variable.path):
             # Adam's first moments and SGD's momentum have the same shapes.
-            name, reason = None, f"{reason}, which is {name} there"
-        value = None if name is None else stored.optimizer[name]
-        comparison.add(variable, variable.path, name, value, reason)
-    beyond = names[len(optimizer.variables) :]
-    comparison.add_extra({name: stored.optimizer[name] for name in beyond})
+            matches.append(Match(variable, None, f"{reason}, which is {name} there"))
+        else:
+            matches.append(Match(variable, name, reason))
+    return _compare(matches, stored.optimizer, names[len(own) :])
 
 
 def _slot(name: str) -> str:
@@ -176,11 +160,7 @@ def _slot(name: str) -> str:
 
 
 def _check_built(model: keras.Model) -> None:
-    """Refuse a model whose variables are created by the first batch.
-
-    Raises:
-        WarmStartError: Names layers without variables.
-    """
+    """Refuse a model whose variables are created by the first batch; name its layers without variables."""
     inner = model._flatten_layers(include_self=False)
     late = [layer.name for layer in inner if not layer.built]
     if not variables_of(model) or (model.run_eagerly and late):
@@ -212,16 +192,13 @@ class WarmInitialState:
 
     def match(self) -> WarmStartReport | None:
         """Find the values, and return the report; None without a warm start. See `match_warm_start`."""
-        if self._options is None:
-            return None
-        if self._values is None:
+        if self._options is not None and self._values is None:
             self._values = match_warm_start(self._options, self._model)
             self._notice(self._values.report.summary())
-        return self._values.report
+        return None if self._values is None else self._values.report
 
     def apply(self) -> None:
         """Copy the values into the model's variables."""
-        self.match()
-        if self._values is not None:
+        if self.match() and self._values is not None:
             self._values.assign()
             self._values = None

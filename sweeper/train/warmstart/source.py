@@ -7,18 +7,19 @@ digest is also part of a study's definition, so a changed file is reported like 
 from __future__ import annotations
 
 import glob
+import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import xxhash
 
-from sweeper.checkpoint.format import MANIFEST_FILE, decode_values
+from sweeper.checkpoint.format import MANIFEST_FILE
 from sweeper.checkpoint.identity import CheckpointName
-from sweeper.checkpoint.reading import read_kept, read_state
+from sweeper.checkpoint.reading import read_file, read_kept
 from sweeper.checkpoint.remote_objects import objects_at
 from sweeper.errors import CheckpointError, DefinitionError, WarmStartError
 from sweeper.records.printing import counted
@@ -44,7 +45,6 @@ EXPECTED = (
     "checkpoint of sweeper's, or a trial's directory"
 )
 
-_BLOCK = 1 << 22
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ZIP = b"PK\x03\x04"
 _DATA = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})")
@@ -54,12 +54,9 @@ _MOST_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class LocatedFile:
-    """File that a warm start reads.
+    """File that a warm start reads, prefix of a TensorFlow checkpoint, or place of sweeper's checkpoint.
 
-    Attributes:
-        format: Format of the file.
-        path: The file; the prefix of a TensorFlow checkpoint; the place of sweeper's checkpoint.
-        files: The local files whose content determines the digest.
+    The content of ``files`` on this machine determines the digest.
     """
 
     format: Format
@@ -67,21 +64,16 @@ class LocatedFile:
     files: tuple[Path, ...]
 
     def digest(self) -> str:
-        """Return the XXH3-128 (hex) of the files' content.
-
-        Raises:
-            CheckpointError: A file cannot be read.
-        """
+        """Return the XXH3-128 (hex) of the files' content."""
         hashed = xxhash.xxh3_128()
         try:
             if isinstance(self.path, RemotePath):
-                hashed.update(objects_at(self.path).read(self.path / MANIFEST_FILE))
+                hashed.update(read_file(self.path, MANIFEST_FILE))
             for file in self.files:
                 part = file.name.removeprefix(self.path.name)
                 hashed.update(f"{part}:{file.stat().st_size}:".encode())
                 with file.open("rb") as opened:
-                    while block := opened.read(_BLOCK):
-                        hashed.update(block)
+                    hashlib.file_digest(opened, lambda: hashed)
         except OSError as error:
             msg = f"the warm start {self.path} cannot be read: {error}; check the disk, then resume"
             raise CheckpointError(msg) from error
@@ -89,16 +81,10 @@ class LocatedFile:
 
 
 def locate(options: WarmStart) -> LocatedFile:
-    """Return the files that ``options`` names.
-
-    Raises:
-        WarmStartError: They do not exist, or have no known format.
-    """
+    """Return the files that ``options`` names; a `WarmStartError` if they do not exist or have no known format."""
     path = options.file
     try:
-        if isinstance(path, RemotePath):
-            return _of_sweeper(_at(path, _steps_in_store(path), options))
-        if path.is_dir():
+        if isinstance(path, RemotePath) or path.is_dir():
             return _in_directory(path, options)
         if path.is_file():
             return _of_file(path)
@@ -115,11 +101,7 @@ def locate(options: WarmStart) -> LocatedFile:
 
 
 def describe_warm_start(options: WarmStart) -> dict[str, Any]:
-    """Return the settings of a warm start of all trials, for the definition, with the file's digest.
-
-    Raises:
-        DefinitionError: The file does not exist, has no known format, or cannot be read.
-    """
+    """Return the settings of a warm start of all trials, for the definition, with the file's digest."""
     try:
         digest = locate(options).digest()
     except (WarmStartError, CheckpointError) as error:
@@ -158,12 +140,17 @@ def _of_file(path: Path) -> LocatedFile:
     raise WarmStartError(msg)
 
 
-def _in_directory(path: Path, options: WarmStart) -> LocatedFile:
-    if (path / MANIFEST_FILE).is_file():
-        return _of_sweeper(path)
-    steps = _in_order(_steps_below(path))
+def _in_directory(path: Location, options: WarmStart) -> LocatedFile:
+    steps = _steps(path)
     if steps:
-        return _of_sweeper(_at(path, steps, options))
+        chosen = _at(path, steps, options) if path not in steps else path
+        # The manifest has the digests of the other files, which are verified when they are read.
+        return LocatedFile(
+            "sweeper", chosen, (chosen / MANIFEST_FILE,) if isinstance(chosen, Path) else ()
+        )
+    if isinstance(path, RemotePath):
+        msg = f"the warm start {path} has no checkpoint of sweeper's; {EXPECTED}"
+        raise WarmStartError(msg)
     state = path / "checkpoint"
     if state.is_file():
         latest = _LATEST.search(state.read_text(encoding="utf-8", errors="replace"))
@@ -180,47 +167,28 @@ def _in_directory(path: Path, options: WarmStart) -> LocatedFile:
     raise WarmStartError(msg)
 
 
-_Step = tuple[CheckpointName, str, Location]
-"""A checkpoint's name, the directory of its attempt, and its path."""
+def _steps(path: Location) -> list[Location]:
+    """Return the checkpoints of a trial, an attempt or a directory, or ``path`` itself, the newest last."""
+    found: list[Location] = []
+    if isinstance(path, RemotePath):
+        for *directories, file in objects_at(path).list(path):
+            if file == MANIFEST_FILE:
+                found.append(RemotePath(path.protocol, (*path.parts, *directories)))
+    elif (path / MANIFEST_FILE).is_file():
+        return [path]
+    else:
+        for pattern in ("step-*", "checkpoints/step-*", "attempt-*/checkpoints/step-*"):
+            found += path.glob(pattern)
+    named = {each: name for each in found if (name := CheckpointName.parse(each.name))}
+    return sorted(named, key=lambda each: (named[each], str(each.parent)))
 
 
-def _in_order(steps: Iterable[_Step]) -> list[_Step]:
-    return sorted(steps, key=lambda found: found[:2])
-
-
-def _steps_in_store(path: RemotePath) -> list[_Step]:
-    """Return the checkpoints of a trial, an attempt or a directory in an object store, the newest last.
-
-    Raises:
-        WarmStartError: There is none.
-        OSError: The store cannot be listed.
-    """
-    found: list[_Step] = []
-    for names in objects_at(path).list(path):
-        *directories, file = (*path.parts, *names)
-        name = CheckpointName.parse(directories[-1]) if directories else None
-        if name is not None and file == MANIFEST_FILE:
-            found.append((name, directories[-3], RemotePath(path.protocol, tuple(directories))))
-    if not found:
-        msg = f"the warm start {path} has no checkpoint of sweeper's; {EXPECTED}"
-        raise WarmStartError(msg)
-    return _in_order(found)
-
-
-def _steps_below(path: Path) -> Iterator[_Step]:
-    """Yield the checkpoints in the directory of a trial, of an attempt or of checkpoints."""
-    for pattern in ("step-*", "checkpoints/step-*", "attempt-*/checkpoints/step-*"):
-        for found in path.glob(pattern):
-            name = CheckpointName.parse(found.name)
-            if name is not None:
-                yield name, found.parent.parent.name, found
-
-
-def _at(path: Location, steps: list[_Step], options: WarmStart) -> Location:
+def _at(path: Location, steps: list[Location], options: WarmStart) -> Location:
     if options.at == "last":
-        return steps[-1][2]
-    kept = read_kept((), [found for _, _, found in steps])
-    ends = [each for each in kept if each.good and _ends_an_epoch(each.path)]
+        return steps[-1]
+    kept = read_kept((), steps)
+    # Within an epoch, no metrics are known.
+    ends = [each for each in kept if each.good and (each.metrics or not each.step)]
     wanted = [each.path for each in ends if each.epoch == options.at]
     if not wanted:
         there = ", ".join(str(epoch) for epoch in sorted({each.epoch for each in ends}))
@@ -228,17 +196,6 @@ def _at(path: Location, steps: list[_Step], options: WarmStart) -> Location:
         msg = f"{path} has no checkpoint after {counted(int(options.at), 'epoch')}; {has}"
         raise WarmStartError(msg)
     return wanted[-1]
-
-
-def _ends_an_epoch(path: Location) -> bool:
-    position = decode_values(read_state(path))["position"]
-    return bool(position["step_in_epoch"] == 0)
-
-
-def _of_sweeper(path: Location) -> LocatedFile:
-    # The manifest has the digests of the other files, which are verified when they are read.
-    manifest = path / MANIFEST_FILE
-    return LocatedFile("sweeper", path, (manifest,) if isinstance(manifest, Path) else ())
 
 
 def _prefix(path: Path) -> LocatedFile | None:
