@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Event, Listener, Notice, Remark
 from sweeper.records.status import are
@@ -105,7 +105,7 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
 
     With ``request.study``, it is the stored study of that name, whose file must exist.
     """
-    options = request.options
+    options, listener = request.options, request.listener
     with ExitStack() as opened:
         repository = None
         if request.study is None:
@@ -119,16 +119,25 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         repository = repository or _open_existing_database(options.storage, opened)
         # A request to stop that is made while the study is imported is meant for this run.
         began = None if repository is None else repository.now()
-        code = load_code(source, server, request.definition, options.isolation, request.listener)
-        code = replace(code, loaded=_as_requested(repository, code.loaded, request))
+        code = load_code(
+            source, server, request.definition, options.isolation, listener, opened=opened
+        )
+        from sweeper.run.confirming import as_requested
+        from sweeper.run.stored_study import check_length, extend_study, store_study
+
+        loaded = as_requested(repository, code.loaded, request)
+        _check_grid(loaded.settings, request.trials)
+        check_length(loaded, request)
+        if loaded.code is not None and not loaded.code.has_text:
+            listener(Notice(_NO_TEXT.format(loaded.settings.name)))
         # Nothing is created before the study has been checked.
         repository = repository or _open_database(options.storage, opened, create=True)
-        stored = _store(repository, code.loaded, source, request)
+        stored = store_study(repository, loaded, source, request)
+        if request.extension is not None:
+            extend_study(repository, stored, request)
         if began is not None:
             repository.clear_stop(stored.name, began)
-        prepared = _complete(repository, source, code, stored)
-        opened.callback(prepared.close_runner)
-        yield prepared
+        yield _complete(repository, source, replace(code, loaded=loaded), stored)
 
 
 @contextmanager
@@ -139,15 +148,13 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
         repository = _open_database(spec.options.storage, opened, create=False)
         source = _source_on_host(spec, repository)
         server = _begin_server(source, isolation, None, opened)
-        code = load_code(source, server, None, isolation, listener)
+        code = load_code(source, server, None, isolation, listener, opened=opened)
         from sweeper.run.stored_study import as_stored, open_study
 
-        code = replace(code, loaded=as_stored(code.loaded, repository.study(spec.study)))
-        _check_grid(code.loaded.settings, None)
-        stored = open_study(repository, code.loaded, spec.options)
-        prepared = _complete(repository, source, code, stored)
-        opened.callback(prepared.close_runner)
-        yield prepared
+        loaded = as_stored(code.loaded, repository.study(spec.study))
+        _check_grid(loaded.settings, None)
+        stored = open_study(repository, loaded, spec.options)
+        yield _complete(repository, source, replace(code, loaded=loaded), stored)
 
 
 def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
@@ -160,61 +167,27 @@ def _source_to_resume(repository: Repository, study: str, request: RunRequest) -
     return recall_source(study, stored.source, code=stored.code)
 
 
-def _as_requested(repository: Repository | None, loaded: Loaded, request: RunRequest) -> Loaded:
-    """Return the loaded study, or the one that confirms it, after checks that need no database."""
-    from sweeper.run.confirming import as_requested
-    from sweeper.run.stored_study import check_length
-
-    loaded = as_requested(repository, loaded, request)
-    _check_grid(loaded.settings, request.trials)
-    check_length(loaded, request)
-    if loaded.code is not None and not loaded.code.has_text:
-        request.listener(Notice(_NO_TEXT.format(loaded.settings.name)))
-    return loaded
-
-
-def _store(
-    repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
-) -> StudyRow:
-    from sweeper.run.stored_study import extend_study, store_study
-
-    stored = store_study(repository, loaded, source, request)
-    if request.extension is not None:
-        extend_study(repository, stored, request)
-    return stored
-
-
 def _complete(
     repository: Repository, source: StudySource, code: LoadedCode, stored: StudyRow
 ) -> PreparedStudy:
     """Return the prepared study, with the settings that its file has now where they are no definition."""
+    from sweeper.search.spec import needs_definition, search_spec
+
     loaded = code.loaded.settings
-    settings = replace(
-        StudySettings.from_json({**stored.definition, "trials": stored.target}),
-        time_limit=loaded.time_limit,
-        study_time_limit=loaded.study_time_limit,
-        retries=loaded.retries,
-        audit=loaded.audit,
-        failing_alike=loaded.failing_alike,
-        tensorboard=loaded.tensorboard,
-    )
+    now = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
+    defined = StudySettings.from_json({**stored.definition, "trials": stored.target})
+    settings = replace(defined, **now)
     if settings.tensorboard:
         from sweeper.run.worker.tensorboard_files import check_tensorboard
 
         check_tensorboard()
-    from sweeper.search.spec import needs_definition, search_spec
-
     definition = code.definition
     if definition is None and needs_definition(settings):
         definition = load_source(source)
+    search = search_spec(settings, definition, stored.window)
     return PreparedStudy(
-        settings,
-        repository,
-        code.runner,
-        search_spec(settings, definition, stored.window),
-        source,
-        stored.fingerprint,
-        stored.changes,
+        *(settings, repository, code.runner, search, source),
+        *(stored.fingerprint, stored.changes),
     )
 
 
@@ -255,7 +228,10 @@ def load_code(
     definition: StudyDefinition | None,
     isolation: str,
     listener: Listener,
+    *,
+    opened: ExitStack,
 ) -> LoadedCode:
+    """Return the study's code, loaded by the server, or in this process for inline trials."""
     if server is not None:
         import sweeper.run.auditing
         import sweeper.run.worker.slot  # noqa: F401 - while the server imports the study
@@ -263,7 +239,19 @@ def load_code(
         loaded = server.loaded()
         if definition is not None:
             _check_alike(loaded.settings, definition.settings(), source)
-        return LoadedCode(loaded, _launcher(server, loaded, isolation, listener), definition)
+        launcher = choose_launcher(
+            server, loaded, isolation, lambda said: listener(Notice(said)), "trial"
+        )
+        opened.callback(launcher.close)
+        if launcher is server and loaded.imported_by_trials:
+            listener(
+                Remark(
+                    "every trial imports the study in its own process, because "
+                    f"{loaded.imported_by_trials}; the code at the top of the file runs again for "
+                    "each trial"
+                )
+            )
+        return LoadedCode(loaded, launcher, definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:
@@ -290,26 +278,6 @@ def _check_alike(imported: StudySettings, given: StudySettings, source: StudySou
             "it at the top level of the file, or use `sweeper run FILE`"
         )
         raise DefinitionError(msg)
-
-
-def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: Listener) -> Launcher:
-    launcher = choose_launcher(server, loaded, isolation)
-    if isolation == "auto" and loaded.cannot_fork:
-        listener(
-            Notice(
-                "every trial starts a new Python, which takes some seconds, because "
-                f"{loaded.cannot_fork}"
-            )
-        )
-    elif isolation != "spawn" and loaded.imported_by_trials:
-        listener(
-            Remark(
-                "every trial imports the study in its own process, because "
-                f"{loaded.imported_by_trials}; the code at the top of the file runs again for "
-                "each trial"
-            )
-        )
-    return launcher
 
 
 def _check_grid(settings: StudySettings, trials: int | None) -> None:

@@ -171,13 +171,6 @@ def import_study(source: StudySource) -> StudyDefinition:
     return load_source(source)
 
 
-def file_of(source: StudySource) -> str | None:
-    """Return the file that defines the study; None if there is none."""
-    location, _ = split_target(source.target)
-    file = _find_file(location, source.path)
-    return str(Path(file).resolve()) if file is not None and file == location else file
-
-
 def _load(source: StudySource) -> StudyDefinition:
     # Appended, so that files in the current directory do not shadow libraries.
     for entry in (*source.path, str(Path.cwd())):
