@@ -23,11 +23,13 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from sweeper.errors import UsageError
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_text, shown_url
+
+T = TypeVar("T")
 
 _PATIENCE = "15s"
 _HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker", "nanny")]
@@ -211,13 +213,7 @@ def _join(address: str | None, hosts: int) -> None:
 
 
 def _let_nobody_else_in(*, imported: bool) -> None:
-    """Make the cluster that this process starts, and its clients, require a token.
-
-    Ray reads these environment variables when it is imported.
-
-    Raises:
-        UsageError: Ray is already imported, with other variables.
-    """
+    """Require a token of all clients, by environment variables that Ray reads when it is imported."""
     if imported:
         if all(os.environ.get(name) == value for name, value in _CLOSED.items()):
             return
@@ -234,11 +230,7 @@ def _let_nobody_else_in(*, imported: bool) -> None:
 
 
 def _check_on_loopback() -> None:
-    """Shut down a cluster of this process that listens on other interfaces than the loopback.
-
-    Raises:
-        UsageError: It does, for example because another version of Ray uses another setting.
-    """
+    """Shut down a cluster of this process that listens elsewhere, as another version of Ray may."""
     import ray
 
     addresses = [str(node["NodeManagerAddress"]) for node in ray.nodes()]
@@ -300,20 +292,9 @@ def check_engine(name: str, *, isolation: str = "auto", address: str | None = No
         raise UsageError(msg)
 
 
-def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
-    """Connect to the cluster at ``address``, or start one on this machine.
-
-    Raises:
-        UsageError: There is no cluster at that address.
-    """
-    if name == "dask":
-        return DaskCluster(address, hosts)
-    return RayCluster(address, hosts)
-
-
 def run_tasks(
-    cluster: Cluster, task: Callable[[str], str], specs: Sequence[str], slots: int
-) -> list[str]:
+    cluster: Cluster, task: Callable[[str], T], specs: Sequence[str], slots: int
+) -> list[T]:
     """Run ``task`` for each spec in parallel on ``cluster``, and return the results.
 
     ``task`` must be a function of an importable module; each needs ``slots`` processors.

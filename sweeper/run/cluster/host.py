@@ -48,18 +48,8 @@ class HostEnd:
     log: str
     last_lines: str
 
-    def to_text(self) -> str:
-        """Return the text for `HostEnd.read`."""
-        return _ENDS.dump_json(self).decode()
-
-    @classmethod
-    def read(cls, text: str) -> HostEnd:
-        """Return the inverse of `to_text`."""
-        return _ENDS.validate_json(text)
-
 
 _SPECS: TypeAdapter[HostSpec] = TypeAdapter(HostSpec)
-_ENDS: TypeAdapter[HostEnd] = TypeAdapter(HostEnd)
 
 
 def write_spec(spec: HostSpec) -> str:
@@ -76,8 +66,8 @@ def read_spec(text: str) -> HostSpec:
     return _SPECS.validate_json(text)
 
 
-def run_host(text: str) -> str:
-    """Start the worker host of a `HostSpec` on this machine, wait for it, and return its `HostEnd` as text."""
+def run_host(text: str) -> HostEnd:
+    """Start the worker host of a `HostSpec` on this machine, wait for it, and return its end."""
     spec = read_spec(text)
     machine = socket.gethostname()
     log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")
@@ -88,33 +78,22 @@ def run_host(text: str) -> str:
         output.seek(begins)
         lines = output.read().decode(errors="replace").splitlines()
     last_lines = "\n".join(lines[-_LAST_LINES:])
-    return HostEnd(spec.number, machine, code, str(log), last_lines).to_text()
+    return HostEnd(spec.number, machine, code, str(log), last_lines)
 
 
 def _run_detached(words: list[str], text: str, log: Path) -> int:
     """Run Python with ``words`` and input ``text`` in a detached process; return its exit code."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ended:
-        try:
-            with log.open("ab") as output:
-                starter = subprocess.Popen(
-                    [
-                        *(
-                            sys.executable,
-                            "-P",
-                            "-m",
-                            "sweeper.run.cluster.detached",
-                            str(writing),
-                        ),
-                        *(sys.executable, *words),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=[writing],
-                )
-        finally:
-            os.close(writing)
+        starting = [sys.executable, "-P", "-m", "sweeper.run.cluster.detached", str(writing)]
+        with os.fdopen(writing, "wb"), log.open("ab") as output:
+            starter = subprocess.Popen(
+                [*starting, sys.executable, *words],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=[writing],
+            )
         starter.communicate(text.encode())
         code = ended.read()
     return int(code) if code else -1
@@ -171,12 +150,7 @@ def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
 
 
 def _check_machine(repository: Repository, spec: HostSpec) -> None:
-    """Check that only one machine uses a database file.
-
-    Raises:
-        ExecutionError: The run that placed this host is on another machine.
-        UsageError: Workers on other machines use the file, too.
-    """
+    """Check that only one machine uses a database file: not the one that placed this host, or workers."""
     if not repository.database.in_file:
         return
     here = socket.gethostname()

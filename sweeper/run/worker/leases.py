@@ -7,6 +7,7 @@ writes of an attempt that has lost its lease.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -53,14 +54,6 @@ class WorkerRow:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-class HeldLease:
-    """Lease of an attempt that this worker holds; the event ``lost`` is set when the lease is lost."""
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-        self.lost = threading.Event()
-
-
 class LeaseKeeper:
     """Keeper of a worker's leases: it adds the worker's row, renews the leases, and ends the row.
 
@@ -99,13 +92,13 @@ class LeaseKeeper:
         self._on_error = on_error
         self._entering = threading.Lock()
         self._inside = 0
-        self._held: dict[int, HeldLease] = {}
+        self._held: dict[int, threading.Event] = {}
         self._holding = threading.Lock()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._stop: StopRequest | None = None
         self._looking = threading.Lock()
-        self._looked: float | None = None
+        self._looked = -math.inf
         self.error: Exception | None = None
 
     def __enter__(self) -> Self:
@@ -146,22 +139,20 @@ class LeaseKeeper:
             lease_seconds=row.lease_seconds,
         )
 
-    def hold(self, token: int) -> HeldLease:
-        """Begin to renew the lease of the attempt ``token``."""
-        lease = HeldLease(token)
+    def hold(self, token: int) -> threading.Event:
+        """Begin to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
         with self._holding:
-            self._held[token] = lease
-        return lease
+            return self._held.setdefault(token, threading.Event())
 
-    def release(self, lease: HeldLease) -> None:
-        """Stop renewing a lease, because its attempt is closed."""
+    def release(self, token: int) -> None:
+        """Stop renewing the lease of the attempt ``token``, because it is closed."""
         with self._holding:
-            self._held.pop(lease.token, None)
+            self._held.pop(token, None)
 
     def release_lost(self) -> tuple[LostAttempt, ...]:
         """Close attempts of workers that are gone; do nothing if this process did so within a second."""
         with self._looking:
-            if self._looked is not None and _now() - self._looked < self._interval:
+            if _now() - self._looked < self._interval:
                 return ()
             lost = self._repository.release_lost(
                 self._study,
@@ -205,9 +196,9 @@ class LeaseKeeper:
         held = self._repository.renew(
             asked.keys(), self.worker_row.lease_seconds, worker_key=self.worker_row.key
         )
-        for token, lease in asked.items():
+        for token, lost in asked.items():
             if token not in held:
-                lease.lost.set()
+                lost.set()
 
 
 def _now() -> float:

@@ -16,7 +16,7 @@ from sweeper.db.repository import Claim
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.files.rules import FileFinding, TrialUses, in_a_run
 from sweeper.files.uses import uses_from_json
-from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
+from sweeper.records.events import CheckpointKept, EpochFinished, Notice, TrainingStarted
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import Isolation, progress_of
 from sweeper.run.protocol.channel import GarbledError
@@ -42,7 +42,7 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.worker.context import StudyAccess
+from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
@@ -174,12 +174,10 @@ class AttemptRecorder:
     """Recorder of one attempt's messages.
 
     Args:
-        study: The worker's study.
+        context: Of the worker's slots.
         claim: The attempt.
         queue: Write queue of the attempt.
         waiting: Called a few times a second while waiting for an answer; its error ends the wait.
-        tell: Receives events.
-        reported_files: Levels and paths of the findings about files that this worker has reported.
 
     Attributes:
         step: The last step that the trial reported.
@@ -188,15 +186,10 @@ class AttemptRecorder:
         trained_seconds: Seconds of training in the checkpoint from which it resumed.
     """
 
-    def __init__(  # noqa: PLR0917 - what an attempt consists of
-        self,
-        study: StudyAccess,
-        claim: Claim,
-        queue: WriteQueue,
-        waiting: Callable[[], None],
-        tell: Callable[[Event], None],
-        reported_files: set[tuple[str, str]],
+    def __init__(
+        self, context: SlotContext, claim: Claim, queue: WriteQueue, waiting: Callable[[], None]
     ) -> None:
+        study = context.study
         self.step: int | None = None
         self.kept: int | None = None
         self.last: LastMessage | None = None
@@ -206,13 +199,13 @@ class AttemptRecorder:
         self._claim = claim
         self._queue = queue
         self._waiting = waiting
-        self._tell = tell
+        self._tell = context.tell
         self._search = TrialSearch(study, claim, queue, waiting)
         self._unwritten: list[EpochRecord] = []
         self._unreported: Notice | None = None
         self._files: Mapping[str, Any] = {}
         self._file_findings: list[FileFinding] = []
-        self._reported_files = reported_files
+        self._reported_files = context.reported_files
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
     def record_process(self, pid: int, isolation: Isolation) -> None:

@@ -25,7 +25,6 @@ from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
     Isolation,
-    Launcher,
     TrialProcess,
     TrialSupervisor,
     converse,
@@ -149,12 +148,9 @@ class AttemptSupervisor(TrialSupervisor):
         self._study = context.study
         self._claim = claim
         self._device = device or SlotDevice()
-        self._lease = context.leases.hold(claim.token)
+        self._lease_lost = context.leases.hold(claim.token)
         self._queue = WriteQueue(f"sweeper-trial-{claim.number}", context.health)
-        self._recorder = AttemptRecorder(
-            *(context.study, claim, self._queue, self._check_waiting),
-            *(context.tell, context.reported_files),
-        )
+        self._recorder = AttemptRecorder(context, claim, self._queue, self._check_waiting)
         self.last: LastMessage | None = None
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
@@ -176,7 +172,7 @@ class AttemptSupervisor(TrialSupervisor):
             self._report_lost(error)
         finally:
             self._queue.close()
-            self._context.leases.release(self._lease)
+            self._context.leases.release(self._claim.token)
 
     def started(self, pid: int, isolation: Isolation) -> None:
         self._recorder.record_process(pid, isolation)
@@ -195,7 +191,7 @@ class AttemptSupervisor(TrialSupervisor):
             raise _CutShortError(_KILLED)
         return (
             self._context.stopping.is_set()
-            or self._lease.lost.is_set()
+            or self._lease_lost.is_set()
             or self._context.health.given_up
         )
 
@@ -225,7 +221,12 @@ class AttemptSupervisor(TrialSupervisor):
                 runner(assignment, self)
                 status = ExitStatus(0)
             else:
-                status = self._converse(runner, assignment)
+                status = converse(runner, assignment, self)
+                if self._recorder.last is None:
+                    self._queue.check()
+        except GarbledError as error:
+            self._recorder.last = Failed(f"{type(error).__name__}: {error}")
+            status = ExitStatus(None)
         except SupersededError:
             raise
         except _CutShortError as reason:
@@ -246,16 +247,6 @@ class AttemptSupervisor(TrialSupervisor):
             )
         )
 
-    def _converse(self, launcher: Launcher, assignment: Assignment) -> ExitStatus:
-        try:
-            status = converse(launcher, assignment, self)
-        except GarbledError as error:
-            self.handle(Failed(f"{type(error).__name__}: {error}"))
-            return ExitStatus(None)
-        if self._recorder.last is None:
-            self._queue.check()
-        return status
-
     def _check_waiting(self) -> None:
         """Raise an error if the trial should no longer wait for the database."""
         context = self._context
@@ -267,7 +258,7 @@ class AttemptSupervisor(TrialSupervisor):
             raise _CutShortError(msg)
 
     def _check_lease(self) -> None:
-        if self._lease.lost.is_set():
+        if self._lease_lost.is_set():
             msg = "its lease expired without renewal"
             raise SupersededError(msg)
 
