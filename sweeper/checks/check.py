@@ -52,7 +52,7 @@ from sweeper.run.compared_replays import (
 from sweeper.run.launch.launchers import WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished, PrunedHere
+from sweeper.run.protocol.messages import CheckpointCommitted, Failed, Finished
 from sweeper.run.replays import Kill, ReplayDiedError, Replayed, ReplayOrder, run_again
 from sweeper.search.sampling import SearchSession, open_search
 from sweeper.search.spaces import check_grid, grid_size
@@ -557,7 +557,7 @@ def judge(
 def _end(replayed: Replayed) -> tuple[int, str, str]:
     """Return the step, the value and the digest at a replay's end."""
     end = replayed.end
-    if not isinstance(end, Finished | PrunedHere):
+    if not isinstance(end, Finished):
         return 0, "", ""
     return end.step, repr(end.value), end.digest
 

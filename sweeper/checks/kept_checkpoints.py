@@ -188,7 +188,7 @@ def compare_end_models(
     if end is None:
         message = "the trial has no stored model at the end, so that was not compared"
         return [VerifyFinding("note", "checkpoint", message)]
-    if not isinstance(replayed.end, Finished):
+    if not isinstance(replayed.end, Finished) or replayed.end.outcome != "complete":
         return []
     ours = _model_of(end, kept)
     if ours is None:

@@ -51,7 +51,7 @@ from sweeper.run.compared_replays import ComparedCheckpoint, ComparedReplay, Rep
 from sweeper.run.launch.launchers import open_launcher
 from sweeper.run.launch.sources import recall_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.run.protocol.messages import Failed, Finished
 from sweeper.run.replays import Answers, Kill, Replayed, ReplayOrder
 from sweeper.run.signals import interrupting
 from sweeper.run.stored_study import begun_before_a_change, unchanged_settings
@@ -681,7 +681,7 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Ve
                 step=last.step,
                 stored=record.digest,
             )
-    if not isinstance(end, Finished | PrunedHere):
+    if not isinstance(end, Finished):
         return
     final = max(replayed.epochs, default=None)
     for name, was, now in _values(stored, end):
@@ -708,11 +708,9 @@ def _final(stored: StoredTrial, replayed: Replayed, level: Level) -> Iterator[Ve
         )
 
 
-def _values(
-    stored: StoredTrial, end: Finished | PrunedHere
-) -> Iterator[tuple[str, float | None, float | None]]:
+def _values(stored: StoredTrial, end: Finished) -> Iterator[tuple[str, float | None, float | None]]:
     """Return each objective with its stored value and the replay's."""
-    further = end.further_values if isinstance(end, Finished) else ()
+    further = end.further_values
     again = (end.value, *further)
     one = {stored.objectives[0]: stored.record.value}
     values: Mapping[str, float | None] = stored.record.values or one

@@ -411,11 +411,8 @@ def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | 
     """Return the fingerprint of all settings and code that affect a trial's result: 32 hex digits.
 
     Parameters and seed are not part of it, nor are `POLICY`, the search and the retention rules.
-    Trials with the same fingerprint can be compared.
-
-    Args:
-        settings: `StudySettings.to_json`, or the stored form.
-        code: Fingerprint of the factories' code, of which the part of the search does not count; None for a study of an old version without one.
+    Trials with the same fingerprint can be compared. ``settings`` are as `StudySettings.to_json` returns them;
+    ``code`` is None for a study of an old version without one.
     """
     values = {n: v for n, v in settings.items() if n not in (*POLICY, *_OF_THE_SEARCH)}
     return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)

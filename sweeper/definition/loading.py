@@ -70,11 +70,7 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 
 def split_data_target(target: str) -> tuple[str, str]:
-    """Split ``--data FILE:NAME`` into the file or module and the name, without importing it.
-
-    Raises:
-        UsageError: It has no name, or it names a file that does not exist or is not a Python file.
-    """
+    """Split ``--data FILE:NAME`` into the file or module and the name, without importing it."""
     location, name = split_target(target)
     if name is None or not location:
         msg = (
@@ -99,12 +95,7 @@ def loaded_from(definition: StudyDefinition) -> str | None:
 
 
 def load_definition(target: str, *, study_name: str | None = None) -> StudyDefinition:
-    """Import what ``target`` names and return the study in it.
-
-    Args:
-        target: ``path/to/file.py``, ``path/to/file.py:NAME``, ``package.module`` or
-            ``package.module:NAME``; NAME is the variable that holds the study.
-        study_name: The expected name of the study.
+    """Import what ``target`` names and return the study in it, whose name is ``study_name`` if given.
 
     Raises:
         StudyFileError: No such file or module, no study in it, or several and no NAME.
@@ -125,12 +116,7 @@ def no_such_file(path: Path) -> StudyFileError:
 
 
 def load_named(target: str) -> object:
-    """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name.
-
-    Raises:
-        StudyFileError: No such file or module, or no such name in it.
-        StudyImportError: The module raised; its ``traceback`` starts in the user's file.
-    """
+    """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name."""
     location, name = split_target(target)
     module = _import(location)
     found = None if name is None else getattr(module, name, None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sweeper.records.lengths import Extension
 from sweeper.run.protocol.messages import StudySource
@@ -55,31 +55,11 @@ class WorkerOptions:
     accept_inexact: bool = False
 
     @classmethod
-    def resolved(
-        cls,
-        settings: Settings,
-        *,
-        slots: int | None,
-        gpu_memory: int | None = None,
-        grace: float | None = None,
-        fail_fast: bool = False,
-        accept_inexact: bool = False,
-    ) -> Self:
-        """Return the options from ``settings`` and from the options of one command."""
-        return cls(
-            slots=slots,
-            storage=settings.storage,
-            runs_dir=settings.runs_dir,
-            checkpoints=settings.checkpoints_location,
-            isolation=settings.isolation,
-            gpus=settings.gpus,
-            trials_per_gpu=settings.trials_per_gpu,
-            gpu_memory=gpu_memory,
-            lease_seconds=settings.lease_seconds,
-            grace=grace,
-            fail_fast=fail_fast,
-            accept_inexact=accept_inexact,
-        )
+    def resolved(cls, settings: Settings, *, slots: int | None, **given: Any) -> Self:
+        """Return the options from ``settings``, and ``given`` ones of one command."""
+        names = ("storage", "runs_dir", "isolation", "gpus", "trials_per_gpu", "lease_seconds")
+        known = {name: getattr(settings, name) for name in names}
+        return cls(slots, checkpoints=settings.checkpoints_location, **known, **given)
 
     def paths(self, study: str) -> RunPaths:
         """Return the absolute paths of the files of ``study``."""

@@ -266,11 +266,7 @@ def load_code(
 
 
 def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
-    """Check that importing the file gives the definition of the study object, which cannot be sent.
-
-    Raises:
-        DefinitionError: It gives another definition.
-    """
+    """Check that importing the file gives the definition of the study object, which cannot be sent."""
     if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
         msg = (
             f"study {given.name!r} has another definition when {source.target} is imported than "

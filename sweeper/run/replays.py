@@ -46,9 +46,7 @@ from sweeper.run.protocol.messages import (
     Finished,
     Judge,
     Message,
-    PausedHere,
     Preparing,
-    PrunedHere,
     Replay,
     ReplayBuilt,
     Started,
@@ -217,7 +215,7 @@ class Replayed:
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
     processes: list[ReplayProcess] = field(default_factory=list)
-    end: Finished | PrunedHere | StoppedHere | Failed | None = None
+    end: Finished | StoppedHere | Failed | None = None
     reached: CheckpointCommitted | None = None
     steps_per_epoch: int = 0
     log: str = ""
@@ -325,10 +323,10 @@ class _Attempt(WithoutDatabase):
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
                 self.process.built = True
-            case PausedHere(step=step, epochs=epochs, value=value, digest=digest):
+            case Finished(outcome="paused"):
                 # The decision of this rung has ended the trial that is replayed.
-                replayed.end = PrunedHere(step, epochs - 1, value, digest)
-            case Finished() | PrunedHere() | StoppedHere() | Failed():
+                replayed.end = replace(message, outcome="pruned")
+            case Finished() | StoppedHere() | Failed():
                 replayed.end = message
             case _:
                 self._receive_progress(message)
@@ -405,9 +403,9 @@ class _Attempt(WithoutDatabase):
         elif isinstance(end, Failed):
             outcome, error = "failed", end.error
             self.replayed.log = self._log()
-        elif isinstance(end, PrunedHere):
-            outcome = "pruned"
-        value = end.value if isinstance(end, Finished | PrunedHere) else None
+        elif isinstance(end, Finished):
+            outcome = end.outcome
+        value = end.value if isinstance(end, Finished) else None
         self.tell(AttemptEnded(number, self.number, outcome, value, error))
         if self.replayed.reached is not None or (isinstance(end, Failed) and order.ends_at):
             return

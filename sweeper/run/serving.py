@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 
-from sweeper.db.repository import StopRequest, WorkerIdentity
+from sweeper.db.repository import WorkerIdentity
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
@@ -92,7 +91,7 @@ def serve_slots(
         if trial.state == "interrupted" and trial.checkpoints:
             context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
     with (
-        stop_signals(partial(_stop, context), context.tell, options.grace),
+        stop_signals(context.request_stop, context.tell, options.grace),
         _time_limit(context, settings.study_time_limit),
         _counting(context),
     ):
@@ -117,11 +116,7 @@ def serve_slots(
 
 
 def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
-    """Return the options with the number of slots that fit, and the devices of each slot.
-
-    Raises:
-        UsageError: The machine does not have the requested GPUs.
-    """
+    """Return the options with the number of slots that fit, and the devices of each slot."""
     wanted, gpus = options.slots, options.gpus
     if gpus is None:
         return replace(options, slots=wanted or 1), SlotDevices()
@@ -177,13 +172,6 @@ def say_unfinished(status: StudyStatus) -> str:
     )
 
 
-def _stop(context: SlotContext, how: StopRequest) -> None:
-    """Stop the slots of this process, not those of other workers."""
-    context.stopping.set()
-    if how == "kill":
-        context.killing.set()
-
-
 @contextmanager
 def _counting(context: SlotContext) -> Iterator[None]:
     """Context manager that reports counts of the study's trials at intervals."""
@@ -219,9 +207,6 @@ def _counting(context: SlotContext) -> Iterator[None]:
 @contextmanager
 def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
     """Stop as after SIGTERM when the study's time limit is over."""
-    if seconds is None:
-        yield
-        return
 
     def stop() -> None:
         context.stopping.set()
@@ -232,9 +217,10 @@ def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
             )
         )
 
-    timer = threading.Timer(seconds, stop)
+    timer = threading.Timer(seconds or 0.0, stop)
     timer.daemon = True
-    timer.start()
+    if seconds is not None:
+        timer.start()
     try:
         yield
     finally:

@@ -59,13 +59,7 @@ _ABOVE_A_CHECKPOINT = 3
 def study_directories(
     repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
 ) -> tuple[Path, ...]:
-    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        ForeignCheckpointError: A directory belongs to another study of the same name.
-        CheckpointError: A directory cannot be read.
-    """
+    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two."""
     study = paths.study
     found = set(paths.study_directories)
     for trial in trials:
@@ -84,7 +78,6 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     """Remove a study with its confirmation, rows and files; return the deleted directories.
 
     Raises:
-        UnknownStudyError: There is no such study.
         UsageError: Workers run its trials; nothing is removed.
         ForeignCheckpointError: A directory belongs to another study; nothing is removed.
         CheckpointError: A file cannot be deleted; the rows are already removed.
@@ -128,13 +121,9 @@ def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
 
 
 def set_aside(repository: Repository, paths: RunPaths) -> str:
-    """Rename a study, its confirmation and directories to ``study~1`` or the next free name.
-
-    Returns:
-        The new name.
+    """Rename a study, its confirmation and directories to ``study~1`` or the next free name; return it.
 
     Raises:
-        UnknownStudyError: There is no such study.
         UsageError: Workers run its trials, its checkpoints are in an object store, or the new name
             would be too long.
         ForeignCheckpointError: A directory belongs to another study; nothing is changed.
@@ -209,13 +198,9 @@ def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
 def unchanged_settings(
     repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
 ) -> StudySettings:
-    """Return the stored settings, if the study's file still has the same definition.
+    """Return the stored settings, if the study's file, from which it was ``loaded``, has the same definition.
 
-    ``loaded`` is the study from its file; ``purpose`` is what restoring the definition allows, for the
-    error.
-
-    Raises:
-        DefinitionChangedError: The definition has changed.
+    ``purpose`` is what restoring the definition allows, for the `DefinitionChangedError`.
     """
     given = as_stored(loaded, row).settings
     if not loaded.threads_given:
@@ -273,7 +258,6 @@ def store_study(
     Raises:
         DefinitionChangedError: It is stored with another definition, and trials have values.
         DefinitionError: More trials than the total have begun.
-        ForeignCheckpointError: Its directories belong to another study.
     """
     settings = loaded.settings
     paths = request.options.paths(settings.name)
@@ -316,13 +300,7 @@ def store_study(
 
 
 def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
-    """Return the stored study of a worker host, without changing it.
-
-    Raises:
-        UnknownStudyError: It is not stored.
-        DefinitionChangedError: It is stored with another definition.
-        ForeignCheckpointError: Its directories belong to another study.
-    """
+    """Return the stored study of a worker host, without changing it."""
     known = repository.study(loaded.settings.name)
     stored = repository.create_or_open(_row(loaded, known, known.target))
     claim_directories(options.paths(stored.name), stored, begun=repository.has_begun(stored.name))
@@ -346,11 +324,7 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
 
 
 def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
-    """Return the stored study, or None; with ``fresh``, rename a stored one first.
-
-    Raises:
-        ForeignCheckpointError: There is none, and its directories belong to another study.
-    """
+    """Return the stored study, or None; with ``fresh``, rename a stored one first."""
     try:
         known = repository.study(paths.study)
     except UnknownStudyError:
@@ -442,13 +416,10 @@ def extend_study(repository: Repository, stored: StudyRow, request: RunRequest) 
 def check_extension(
     repository: Repository, study: str, asked: Extension, options: WorkerOptions
 ) -> tuple[Extension, ExtensionPlan]:
-    """Check a requested extension against the stored study, without changing it.
-
-    Returns:
-        The extension with the numbers of its trials, and the plan of its changes.
+    """Check a requested extension against the stored study; return it with the numbers of its trials, and its plan.
 
     Raises:
-        UnknownStudyError, UsageError: The study cannot be extended in this way.
+        UsageError: The study cannot be extended in this way.
         CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
     """
     stored = repository.study(study)
@@ -461,11 +432,7 @@ def check_extension(
 
 
 def check_length(loaded: Loaded, request: RunRequest) -> None:
-    """Check that an extension is not to fewer epochs than the study's definition has.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Check that an extension is not to fewer epochs than the study's definition has."""
     asked, defined = request.extension, loaded.settings.epochs
     if asked is not None and asked.epochs < defined:
         msg = (

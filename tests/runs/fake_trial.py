@@ -144,7 +144,7 @@ class Trial:
             return
         if pause is not None:
             self.send(
-                "paused_here", step=pause * STEPS, epochs=pause, value=losses[-1],
+                "finished", outcome="paused", step=pause * STEPS, epochs=pause, value=losses[-1],
                 digest=digest[:32],
             )  # fmt: skip
             return

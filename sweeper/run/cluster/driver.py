@@ -61,8 +61,7 @@ def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
 
     Raises:
         Interrupted: The study was stopped; every trial can be resumed.
-        SweeperError: The cluster cannot be used, or its workers failed; with ``fail_fast``, also if a
-            trial failed.
+        SweeperError: The cluster cannot be used, its workers failed, or with ``fail_fast`` a trial.
     """
     prepared.close_runner()
     return _Drive(prepared, request).run()
@@ -233,12 +232,9 @@ class _Drive:
 def progress_between(
     before: TrialStatus | None, trial: TrialStatus, seconds: float
 ) -> Iterator[Event]:
-    """Yield the events of a trial between two looks; of several epochs, the last.
+    """Yield the events of a trial between two looks, ``seconds`` after its last change; of several epochs, the last.
 
-    Args:
-        before: Its status at the earlier look; None if it had not begun.
-        trial: Its present status.
-        seconds: Seconds since the last change.
+    ``before`` is its status at the earlier look; None if it had not begun.
     """
     number, state = trial.number, trial.state
     attempts, epoch = (0, 0) if before is None else (before.attempts, before.epoch)

@@ -264,12 +264,7 @@ class Cluster(Protocol):
 
 
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:
-    """Check that an engine can be used with the other options.
-
-    Raises:
-        UsageError: There is no engine of that name, its package is not installed, or it does not
-            support another option.
-    """
+    """Check that an engine exists, is installed, and can be used with the other options."""
     if name not in ("local", *CLUSTERS):
         msg = f"there is no engine {name!r}; use 'local', 'dask' or 'ray'"
         raise UsageError(msg)

@@ -105,8 +105,6 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
-        UsageError: There is no such study, or its file differs on this machine.
-        SweeperError: Something other than a trial failed.
     """
     check_checkpoints_location(spec.options.checkpoints, spec.options.isolation)
     prove_environment(lambda text: listener(Notice(text)), accept=spec.options.accept_inexact)

@@ -226,15 +226,8 @@ def choose_launcher(
 ) -> WarmServer:
     """Return ``server`` if trials can be forked from it as requested; otherwise a launcher that spawns them.
 
-    Args:
-        server: It has imported the study with the result ``loaded``.
-        loaded: That result.
-        isolation: ``"auto"``, ``"fork"`` or ``"spawn"``.
-        notice: Receives the reason if processes have to be spawned with ``"auto"``.
-        what: Purpose of the processes, for the notice.
-
-    Raises:
-        DefinitionError: ``isolation`` is ``"fork"`` and trials cannot be forked.
+    ``server`` has imported the study with the result ``loaded``. ``notice`` receives the reason if processes
+    have to be spawned with ``"auto"``, and ``what`` is their purpose.
     """
     if isolation == "fork" and loaded.cannot_fork:
         msg = f"processes cannot be forked: {loaded.cannot_fork}; use isolation='spawn' or 'auto'"
@@ -256,13 +249,7 @@ def open_launcher(
     notice: Callable[[str], None],
     what: str = "replay",
 ) -> Iterator[tuple[Launcher, Loaded]]:
-    """Context manager for a launcher and the loaded study; see `choose_launcher`.
-
-    Raises:
-        UsageError: ``isolation`` is ``"inline"``: a replay needs a separate process.
-        StudyFileError, StudyImportError, DefinitionError: The study cannot be loaded, or cannot be
-            forked although ``isolation`` is ``"fork"``.
-    """
+    """Context manager for a launcher and the loaded study; see `choose_launcher`."""
     if isolation == "inline":
         msg = (
             f"every {what} needs a fresh process, so isolation 'inline' cannot be used; use 'auto'"

@@ -38,9 +38,7 @@ def kill_orphans(but: Collection[int]) -> set[int]:
     """Kill this process's children, except for ``but``, with all their descendants.
 
     Python's resource tracker is spared: it frees the shared memory of ended processes, and exits.
-
-    Returns:
-        Ids of the children that still run: another user's after 2 seconds, this user's after 30.
+    Returned are the children that still run: another user's after 2 seconds, this user's after 30.
     """
     began = time.monotonic()
     while True:

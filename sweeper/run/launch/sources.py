@@ -38,11 +38,7 @@ _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 
 
 def target_source(target: str, study: str | None = None) -> StudySource:
-    """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
-
-    Raises:
-        StudyFileError: The path names a file that does not exist.
-    """
+    """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``."""
     location = Path(split_target(target)[0])
     if location.suffix == ".py" and not location.is_file():
         raise no_such_file(location)
@@ -53,9 +49,6 @@ def source_of(definition: StudyDefinition) -> StudySource:
     """Return the source of a study object: pickled by value if possible, otherwise its file.
 
     A `tf.data` dataset, for example, cannot be pickled, but importing the file creates it again.
-
-    Raises:
-        DefinitionError: The study can neither be pickled nor imported from a file.
     """
     try:
         pickled = pickle_by_value(definition)
@@ -105,9 +98,6 @@ def pickle_by_value(value: object) -> str:
 
     Code objects keep their ``co_filename``, by which their source text is found. cloudpickle 3.1.3 and
     later replaces it by ``<dynamic-code>``, so that a notebook's study would seem to be edited.
-
-    Raises:
-        Exception: A part of it cannot be pickled.
     """
     import cloudpickle
 
@@ -140,12 +130,7 @@ def code_of_file(
 
 
 def load_source(source: StudySource) -> StudyDefinition:
-    """Return the definition of ``source``, and check its code.
-
-    Raises:
-        StudyFileError, StudyImportError: See `load_definition`.
-        DefinitionChangedError: The code has changed since ``source`` was made.
-    """
+    """Return the definition of ``source``; raise `DefinitionChangedError` if its code has changed since."""
     for file, text in source.texts.items():
         # Notebooks register their cells in the same way.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -213,11 +198,8 @@ def check_unchanged(
 
     Differences in comments, docstrings and formatting are ignored. The check is also a safeguard: other
     users may write to the database, so only a file is run whose content was run before or which the
-    user names now. ``described`` is the stored form of the source, and ``source`` its location on this
-    machine. The stored ``code`` is used to name the functions that were edited.
-
-    Raises:
-        StudyFileError: The file differs, or the database has no digest of it.
+    user names now. ``described`` is the stored form of the source. The stored ``code`` is used to name the
+    functions that were edited.
     """
     expected = str((described or {}).get("sha256") or "")
     location, _ = split_target(source.target)
@@ -250,10 +232,9 @@ def recall_source(
     gone: str = _GONE,
     code: CodeFingerprint | None = None,
 ) -> StudySource:
-    """Return the source of a stored study.
+    """Return the source of a stored study, after `check_unchanged`.
 
-    ``described`` is its stored form, and ``gone`` the end of the message about a missing file. The
-    stored ``code`` is used to name the functions that were edited.
+    ``described`` is its stored form, and ``gone`` the end of the message about a missing file.
 
     Raises:
         StudyFileError: The study was defined in a notebook or was renamed by ``--fresh``, or its file

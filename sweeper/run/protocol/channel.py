@@ -93,12 +93,9 @@ class Channel:
         return cls(socket.socket(fileno=descriptor))
 
     def send(self, message: Message) -> None:
-        """Send ``message``, and wait until the socket has taken it.
+        """Send ``message``, and wait until the socket has taken it; raise `OSError` if an end is closed.
 
         A worker sends only answers and one request to stop, for which the socket always has room.
-
-        Raises:
-            OSError: The other end is gone, or this one is closed.
         """
         # Pydantic's JSON cannot contain text that is not UTF-8, as names of files may be.
         encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()

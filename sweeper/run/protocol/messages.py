@@ -494,36 +494,19 @@ class Warned:
 
 @sendable
 class Finished:
-    """Last report of a completed trial; ``value_of`` is as in `TrialRecord`."""
+    """Last report of a trial that is complete, or was pruned or paused at a rung after ``epochs``.
+
+    ``digest`` is of its checkpoint at ``step``; ``value_of`` is as in `TrialRecord`.
+    """
 
     step: Count
     value: float
     digest: str
+    outcome: Literal["complete", "pruned", "paused"] = "complete"
+    epochs: Count = 0
     further_values: tuple[float, ...] = ()
     value_of: str | None = None
     kind: Literal["finished"] = "finished"
-
-
-@sendable
-class PrunedHere:
-    """Last report of a pruned trial: it ended after ``epoch`` (from 0), with a checkpoint at ``step``."""
-
-    step: Count
-    epoch: Count
-    value: float
-    digest: str
-    kind: Literal["pruned_here"] = "pruned_here"
-
-
-@sendable
-class PausedHere:
-    """Last report of a paused trial: it reached a rung after ``epochs``, with a checkpoint at ``step``."""
-
-    step: Count
-    epochs: Count
-    value: float
-    digest: str
-    kind: Literal["paused_here"] = "paused_here"
 
 
 @sendable
@@ -557,7 +540,7 @@ class Failed:
     kind: Literal["failed"] = "failed"
 
 
-LastMessage = Finished | PrunedHere | PausedHere | StoppedHere | Failed
+LastMessage = Finished | StoppedHere | Failed
 """Last report of a trial."""
 
 Message = (
@@ -578,8 +561,6 @@ Message = (
     | CheckpointDeleted
     | Warned
     | Finished
-    | PrunedHere
-    | PausedHere
     | StoppedHere
     | Failed
     | CheckpointEvaluated

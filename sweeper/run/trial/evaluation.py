@@ -56,13 +56,7 @@ class _RefusedError(Exception):
 def evaluate(
     definition: StudyDefinition, assignment: Assignment, order: Evaluation, link: Link
 ) -> None:
-    """Evaluate checkpoints of the trial; the last message is `Evaluated`.
-
-    Raises:
-        RestoreError: A checkpoint does not fit the model.
-        SweeperError: The trial cannot be built any more.
-        Exception: Whatever the user's code raises.
-    """
+    """Evaluate checkpoints of the trial; the last message is `Evaluated`."""
 
     def notice(message: str) -> None:
         link.send(Warned(message))
@@ -161,11 +155,7 @@ def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -
 def export(
     definition: StudyDefinition, assignment: Assignment, order: ExportOrder, link: Link
 ) -> None:
-    """Write the trial's model; the last message is `ModelExported`.
-
-    Raises:
-        SweeperError: See `export_model`.
-    """
+    """Write the trial's model; the last message is `ModelExported`."""
     from sweeper.models.rebuilding import ModelBuilder, TrialIdentity
     from sweeper.models.writing import ExportJob, export_model
 

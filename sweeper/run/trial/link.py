@@ -31,15 +31,12 @@ from sweeper.run.protocol.channel import Channel, GarbledError
 from sweeper.run.protocol.messages import (
     Failed,
     FilesUsed,
-    Finished,
     Judge,
     Judged,
+    LastMessage,
     Message,
-    PausedHere,
-    PrunedHere,
     Started,
     Stop,
-    StoppedHere,
     Suggest,
     Suggested,
 )
@@ -71,9 +68,6 @@ _NO_REASON = re.compile(
 )
 
 
-_LAST = Finished | PrunedHere | PausedHere | StoppedHere | Failed
-
-
 class ChannelLink:
     """The trial's end of the channel; it ends the process if the worker is gone.
 
@@ -91,7 +85,7 @@ class ChannelLink:
 
     def send(self, message: Message) -> None:
         self.asked = self.asked or isinstance(message, Suggest | Started)
-        if isinstance(message, Started | _LAST):
+        if isinstance(message, Started | LastMessage):
             self.report_files(ended=not isinstance(message, Started))
         try:
             self._channel.send(message)
@@ -145,10 +139,8 @@ def failure_before_trial(error: BaseException) -> Failed:
 def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     """Return the message to the worker about ``error``, which ended a trial.
 
-    Args:
-        error: Any exception.
-        asked: Whether the trial had requested a parameter or begun to train. If not, every other trial
-            would fail in the same way.
+    ``asked`` is whether the trial had requested a parameter or begun to train. If not, every other trial
+    would fail in the same way.
     """
     return replace(_failure_of(error, asked=asked), line=line_of_error(error))
 
@@ -231,9 +223,7 @@ def error_text(error: BaseException) -> str:
 def error_line(error: BaseException, *, where: bool) -> str:
     """Return one line: the error's type, its reason, and the user's line that raised it.
 
-    Args:
-        error: Any exception.
-        where: Whether to add ``(in FUNCTION, FILE:LINE)``, if a line of the user's code is known.
+    With ``where``, ``(in FUNCTION, FILE:LINE)`` is added, if a line of the user's code is known.
     """
     kind, reason = type(error).__name__, _reason(printable(error_text(error), _LONGEST_TEXT))
     location = _location(error.__traceback__) if where else None

@@ -46,12 +46,7 @@ def strategy_scope(
     trial: Trial,
     seeds: TrialSeeds,
 ) -> Iterator[Any]:
-    """Context manager for the scope of the strategy that ``factory`` creates for ``trial``.
-
-    Without a factory there is no scope.
-
-    Yields:
-        The strategy, or None.
+    """Context manager for the scope of the strategy that ``factory`` creates for ``trial``; yields it, or None.
 
     Raises:
         FactoryError: The factory returned something else, or a strategy that is not supported.
@@ -77,12 +72,9 @@ def strategy_scope(
 
 
 def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
-    """Check that a model was made in the scope of the study's strategy.
+    """Check that a model was made in the scope of the study's strategy, which is None if there is none.
 
-    ``strategy`` is None if the study has none; ``factory`` is the model factory's name.
-
-    Raises:
-        FactoryError: The model would train on one device, or on those of another strategy.
+    Otherwise the model would train on one device, or on those of another strategy.
     """
     # The public `distribute_strategy` is that of the current scope.
     own = model._distribute_strategy
@@ -131,11 +123,7 @@ def seeds_of(assignment: Assignment) -> TrialSeeds:
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
-    """Return the `Trial` for the factories, and create its directory.
-
-    Raises:
-        CheckpointError: The directory cannot be created.
-    """
+    """Return the `Trial` for the factories, and create its directory."""
     directory = Path(assignment.files)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -181,10 +169,6 @@ def make_plan(
 
     ``warn`` receives warnings to the user, and ``tell`` the next activity. ``earlier`` has the objects
     of earlier trials of this process.
-
-    Raises:
-        SweeperError: The guard refused the result of a factory.
-        Exception: A factory raised it.
     """
     factories, settings = definition.makers(), assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)

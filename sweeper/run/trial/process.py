@@ -30,11 +30,8 @@ def serve_trial(
 ) -> None:
     """Run one trial in this process, which runs nothing else, and report how it ended.
 
-    Args:
-        channel: Channel to the worker.
-        assignment: The trial.
-        load: Returns the study's definition. Called after TensorFlow is configured, because importing
-            the study may run ops, and after the first op the configuration cannot be changed.
+    ``load`` returns the study's definition. It is called after TensorFlow is configured, because importing
+    the study may run ops, and after the first op the configuration cannot be changed.
     """
     link = ChannelLink(channel)
     adopt_orphans()

@@ -147,11 +147,15 @@ class SlotContext:
             self.leases.error = self.error
         self.stopping.set()
 
-    def stop(self, how: StopRequest) -> None:
-        """Stop every slot because a stop of the study was requested."""
+    def request_stop(self, how: StopRequest) -> None:
+        """Stop the slots of this process, not those of other workers."""
+        self.stopping.set()
         if how == "kill":
             self.killing.set()
-        self.stopping.set()
+
+    def stop(self, how: StopRequest) -> None:
+        """Stop every slot because a stop of the study was requested."""
+        self.request_stop(how)
         self.tell(
             RunStopping(
                 "the study was asked to stop at once: killing the trials"

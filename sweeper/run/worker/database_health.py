@@ -96,12 +96,7 @@ class DatabaseHealth:
         give_up: Callable[[], bool],
         sleep: Callable[[float], object] = time.sleep,
     ) -> T:
-        """Call until the database answers.
-
-        Args:
-            call: Function to call; an earlier call without an answer may have been carried out.
-            give_up: Returns whether to stop trying.
-            sleep: Waits up to a number of seconds.
+        """Call until the database answers; an earlier call without an answer may have been carried out.
 
         Raises:
             DatabaseUnavailableError: The fault is not temporary, or ``give_up`` returned True.
@@ -166,11 +161,7 @@ class WriteQueue:
             raise self._error
 
     def write(self, call: Write[T], waiting: Callable[[], None]) -> Future[T]:
-        """Queue ``call``; wait while the queue is full.
-
-        Raises:
-            Exception: An earlier write raised it.
-        """
+        """Queue ``call``; wait while the queue is full. The error of an earlier write is raised."""
         while not self._room.acquire(timeout=_LOOK_AROUND):
             waiting()
             self.check()
@@ -182,22 +173,14 @@ class WriteQueue:
             raise
 
     def ask(self, question: Write[T], waiting: Callable[[], None]) -> T:
-        """Call ``question`` in the order of the queue, and return its result.
-
-        Raises:
-            Exception: The question or an earlier write raised it.
-        """
+        """Call ``question`` in the order of the queue, and return its result or raise its error."""
         answer = self.write(question, waiting)
         while wait([answer], _LOOK_AROUND).not_done:
             waiting()
         return answer.result()
 
     def settle(self, waiting: Callable[[], None]) -> None:
-        """Wait until everything is written.
-
-        Raises:
-            Exception: A write raised it.
-        """
+        """Wait until everything is written; raise the error of a write."""
         self.ask(lambda: None, waiting)
 
     def close(self) -> None:

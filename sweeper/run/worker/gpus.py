@@ -78,16 +78,10 @@ class SlotDevices:
 
 
 def find_gpus(wanted: str) -> tuple[Gpu, ...]:
-    """Return the GPUs that ``--gpus`` names.
+    """Return the GPUs that ``--gpus`` names: ``"all"``, or comma-separated ids such as ``"0,1"``.
 
     If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
     loaded or the environment lists ids.
-
-    Args:
-        wanted: ``"all"``, or comma-separated ids such as ``"0,1"``.
-
-    Raises:
-        UsageError: There is no GPU, an id is empty or given twice, or there is no GPU of an id.
     """
     known = _known()
     given = next((os.environ[name] for name in _VARIABLES if name in os.environ), None)
@@ -128,9 +122,6 @@ def share_gpus(
     """Return one device for each slot; consecutive slots get different GPUs.
 
     Each trial gets ``memory`` megabytes, or an equal part of nine tenths of the GPU's memory.
-
-    Raises:
-        UsageError: Several trials share a GPU whose memory is unknown.
     """
     devices = []
     for gpu in gpus:

@@ -86,11 +86,7 @@ class _InlineLink:
         self._raised: BaseException | None = None
 
     def check(self) -> None:
-        """Raise the worker's error, if there is one.
-
-        Raises:
-            BaseException: The worker raised it while the trial ran.
-        """
+        """Raise the error that the worker raised while the trial ran, if there is one."""
         if self._raised is not None:
             raise self._raised
 

@@ -31,9 +31,7 @@ from sweeper.run.protocol.messages import (
     Judged,
     LastMessage,
     Message,
-    PausedHere,
     Preparing,
-    PrunedHere,
     Started,
     StepsReached,
     StoppedHere,
@@ -82,9 +80,7 @@ class TrialSearch:
 
     def answer(self, question: Suggest | Judge) -> Suggested | Judged:
         """Return the answer to a request."""
-        if isinstance(question, Suggest):
-            return self._suggest(question)
-        return self._judge(question)
+        return self._suggest(question) if isinstance(question, Suggest) else self._judge(question)
 
     def not_asked_for(self) -> str | None:
         """Return a warning about enqueued values that the built trial has not requested, or None."""
@@ -156,12 +152,9 @@ class TrialSearch:
         return of_configurations(found, self._repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Suggested:
+        record, token = self._study.impatient.record_parameter, self._claim.token
         try:
-            return Suggested(
-                self._study.impatient.record_parameter(
-                    self._claim.token, question.name, question.distribution, drawn
-                )
-            )
+            return Suggested(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
             return Suggested(None, error=str(error))
 
@@ -214,31 +207,27 @@ class AttemptRecorder:
         self._record_start(None)
 
     def record(self, message: Message) -> Suggested | Judged | None:
-        """Record one message of the trial; return the answer if it is a request.
-
-        Raises:
-            SupersededError: The attempt is no longer the trial's current one.
-            SweeperError: The database has a fault that is not temporary.
-            GarbledError: A trial does not send such a message.
-        """
+        """Record one message of the trial; return the answer if it is a request."""
         self._queue.check()
         self.report_findings()
         match message:
             case Suggest() | Judge():
                 return self._search.answer(message)
-            case Surroundings():
-                self._write(lambda: self._surroundings(message))
+            case Surroundings(fingerprint=fingerprint):
+                self._write(lambda: self._surroundings(fingerprint))
             case Started():
                 self._started(message)
             case Preparing() | StepsReached() | Warned():
                 self._progressed(message)
             case EpochsEnded():
                 self._epochs_ended(message)
-            case CheckpointCommitted() | CheckpointDeleted():
-                self._checkpoints_changed(message)
+            case CheckpointCommitted():
+                self._checkpoint_committed(message)
+            case CheckpointDeleted(path=path):
+                self._write(lambda: self._repository.forget_checkpoint(self._claim.token, path))
             case FilesUsed():
                 self._files_used(message)
-            case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
+            case Finished() | StoppedHere() | Failed():
                 self.last = message
             case _:
                 msg = f"trial {self._claim.number} sent {message!r}, which only a worker sends"
@@ -275,26 +264,12 @@ class AttemptRecorder:
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
-    def _checkpoints_changed(self, message: CheckpointCommitted | CheckpointDeleted) -> None:
-        token, repository = self._claim.token, self._repository
-        match message:
-            case CheckpointCommitted():
-                self.kept = message.step
-                record = CheckpointRecord(
-                    message.step, message.epoch, message.digest, message.bytes, message.path
-                )
-                self._write(lambda: repository.record_checkpoint(token, record))
-                self._tell(
-                    CheckpointKept(
-                        self._claim.number,
-                        message.step,
-                        message.bytes,
-                        message.seconds,
-                        message.stalled_seconds,
-                    )
-                )
-            case CheckpointDeleted():
-                self._write(lambda: repository.forget_checkpoint(token, message.path))
+    def _checkpoint_committed(self, made: CheckpointCommitted) -> None:
+        self.kept = made.step
+        record = CheckpointRecord(made.step, made.epoch, made.digest, made.bytes, made.path)
+        self._write(lambda: self._repository.record_checkpoint(self._claim.token, record))
+        times = (made.seconds, made.stalled_seconds)
+        self._tell(CheckpointKept(self._claim.number, made.step, made.bytes, *times))
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
@@ -360,17 +335,14 @@ class AttemptRecorder:
         if unused is not None:
             self._tell(Notice(unused))
 
-    def _surroundings(self, message: Surroundings) -> None:
+    def _surroundings(self, fingerprint: Mapping[str, Any]) -> None:
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
-        claim = self._claim
-        before = self._repository.record_fingerprint(claim.token, message.fingerprint)
-        self._compare_validation(message.fingerprint)
-        if before is None:
-            return
-        changed = differences(before, message.fingerprint)
+        before = self._repository.record_fingerprint(self._claim.token, fingerprint)
+        self._compare_validation(fingerprint)
+        changed = () if before is None else differences(before, fingerprint)
         if changed:
             self._unreported = Notice(
-                f"trial {claim.number} resumes in a different environment: {'; '.join(changed)}; "
+                f"trial {self._claim.number} resumes in a different environment: {'; '.join(changed)}; "
                 "its result may differ in the last bits from that of an uninterrupted trial"
             )
 
@@ -379,11 +351,9 @@ class AttemptRecorder:
         self._write(self._write_epochs)
         self.step = message.step
         if message.seconds is not None and message.epochs:
-            last = message.epochs[-1]
+            number, last = self._claim.number, message.epochs[-1]
             self._tell(
-                EpochFinished(
-                    self._claim.number, last.epoch, message.step, last.metrics, message.seconds
-                )
+                EpochFinished(number, last.epoch, message.step, last.metrics, message.seconds)
             )
 
     def _write_epochs(self) -> None:

@@ -39,7 +39,6 @@ from sweeper.run.protocol.messages import (
     Judged,
     LastMessage,
     Message,
-    PrunedHere,
     Stop,
     Suggested,
     assignment_of,
@@ -107,7 +106,8 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     supervisor.run()
                 finally:
                     context.attempt_is_over()
-                if audit is not None and isinstance(supervisor.last, Finished | PrunedHere):
+                last = supervisor.last
+                if audit and isinstance(last, Finished) and last.outcome != "paused":
                     audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
@@ -282,7 +282,8 @@ class AttemptSupervisor(TrialSupervisor):
             error = IndependenceError(dependence)
             self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
             raise error
-        if isinstance(self.last, Finished) and not self._study.settings.repeating.is_plain:
+        completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
+        if completed and not self._study.settings.repeating.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
                 lambda: repository.other_parameters(claim.study, claim.number), self._check_parting
@@ -408,12 +409,7 @@ class AttemptSupervisor(TrialSupervisor):
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """Return the present paths of the trial's stored checkpoints; none if it starts or restarts.
-
-        Raises:
-            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
-            CheckpointError: A directory cannot be read.
-        """
+        """Return the present paths of the trial's stored checkpoints; none if it starts or restarts."""
         context, study, claim = self._context, self._study, self._claim
         if claim.attempt == claim.anew_after + 1:
             return ()

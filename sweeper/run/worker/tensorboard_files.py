@@ -31,11 +31,7 @@ _EVERY = 10.0
 
 
 def check_tensorboard() -> None:
-    """Check that TensorBoard's modules are installed.
-
-    Raises:
-        DefinitionError: They are not; the message contains the command that installs them.
-    """
+    """Check that TensorBoard's modules are installed."""
     try:
         import tensorboard.compat.proto.event_pb2
         import tensorboard.summary.writer.record_writer  # noqa: F401
@@ -59,11 +55,7 @@ class TrialSummaries:
         return time.monotonic() - self._written >= _EVERY
 
     def write(self, trial: TrialRecord) -> None:
-        """Replace the files with the record's content.
-
-        Raises:
-            OSError: The new file cannot be written; the old ones remain.
-        """
+        """Replace the files with the record's content; if that fails, the old ones remain."""
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.directory.mkdir(parents=True, exist_ok=True)
