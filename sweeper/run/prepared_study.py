@@ -133,8 +133,7 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         # Nothing is created before the study has been checked.
         repository = repository or _open_database(options.storage, opened, create=True)
         stored = store_study(repository, loaded, source, request)
-        if request.extension is not None:
-            extend_study(repository, stored, request)
+        extend_study(repository, stored.name, request)
         if began is not None:
             repository.clear_stop(stored.name, began)
         yield _complete(repository, source, replace(code, loaded=loaded), stored)

@@ -22,7 +22,6 @@ from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
     DefinitionChangedError,
-    UnknownStudyError,
     UsageError,
 )
 from sweeper.records.code import short_code
@@ -325,13 +324,9 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
 
 def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
     """Return the stored study, or None; with ``fresh``, rename a stored one first."""
-    try:
-        known = repository.study(paths.study)
-    except UnknownStudyError:
-        known = None
-    if known is not None and not request.fresh:
-        return known
-    if known is not None:
+    if paths.study in repository.study_names():
+        if not request.fresh:
+            return repository.study(paths.study)
         new = set_aside(repository, paths)
         request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
@@ -367,18 +362,16 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
         )
     if changes:
         begun = f", and the {anew} trials that have begun start again" if anew else ""
-        text = (
-            f"the definition of {row.name!r} has changed: {'; '.join(changes)}. No trial has a "
-            f"value yet, so nothing is mixed{begun}"
+        text = f"No trial has a value yet, so nothing is mixed{begun}"
+        listener(
+            Notice(f"the definition of {row.name!r} has changed: {'; '.join(changes)}. {text}")
         )
-        listener(Notice(text))
     elif (changes := repository.accept_search(row)) and not repeating.confirmed:
-        begun = f"the {len(repository.trial_numbers(row.name))} trials that have begun"
         text = (
-            f"the search of {row.name!r} has changed: {'; '.join(changes)}. No trial's result depends on "
-            f"it: {begun} keep their parameters, and all trials are ranked together"
+            f"No trial's result depends on it: the {len(repository.trial_numbers(row.name))} trials "
+            "that have begun keep their parameters, and all trials are ranked together"
         )
-        listener(Notice(text))
+        listener(Notice(f"the search of {row.name!r} has changed: {'; '.join(changes)}. {text}"))
     return repository.create_or_open(row)
 
 
@@ -392,31 +385,24 @@ def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
     return known.window if same and settings.repeats == 1 else window
 
 
-def extend_study(repository: Repository, stored: StudyRow, request: RunRequest) -> ExtensionPlan:
-    """Carry out the extension of ``request``; do nothing if it was already carried out.
+def extend_study(repository: Repository, study: str, request: RunRequest) -> None:
+    """Carry out the extension of ``request``, if there is one; nothing is changed if it was already done.
 
     All checks come first: the trials can be extended, and the last checkpoint of each finished trial
     exists, from which the trial resumes. Then one transaction changes the database.
-
-    Raises:
-        UnknownStudyError, UsageError: The study cannot be extended in this way.
-        CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
     """
-    asked = request.extension
-    if asked is None:
-        return ExtensionPlan({}, {}, raised=False)
-    study = stored.name
-    extension, plan = check_extension(repository, study, asked, request.options)
+    if request.extension is None:
+        return
+    extension = check_extension(repository, study, request.extension, request.options)
     plan = repository.extend(study, extension)
     if plan:
         request.listener(Notice(_extension_text(study, extension.epochs, plan)))
-    return plan
 
 
 def check_extension(
     repository: Repository, study: str, asked: Extension, options: WorkerOptions
-) -> tuple[Extension, ExtensionPlan]:
-    """Check a requested extension against the stored study; return it with the numbers of its trials, and its plan.
+) -> Extension:
+    """Check a requested extension against the stored study; return it with the numbers of its trials.
 
     Raises:
         UsageError: The study cannot be extended in this way.
@@ -425,10 +411,9 @@ def check_extension(
     stored = repository.study(study)
     repository.release_lost(study)
     extension = _with_numbers(repository, stored, asked)
-    plan = repository.plan_extension(study, extension)
-    for number in plan.reopened:
+    for number in repository.plan_extension(study, extension).reopened:
         _check_last_checkpoint(repository.trial(study, number), options.paths(study))
-    return extension, plan
+    return extension
 
 
 def check_length(loaded: Loaded, request: RunRequest) -> None:
@@ -460,14 +445,10 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
             f"extend; `sweeper resume {stored.name}` continues the study"
         )
         raise UsageError(msg)
-    numbers = [leader.number for leader in leaders]
-    configurations = repository.status(stored.name).configurations
-    if configurations:
-        # All repeats, so that a configuration's mean is of trainings of one length.
-        numbers = [
-            n for configuration in configurations[: asked.best] for n in configuration.trials
-        ]
-    return replace(asked, trials=tuple(numbers), best=None)
+    # All repeats, so that a configuration's mean is of trainings of one length.
+    configurations = repository.status(stored.name).configurations[: asked.best]
+    numbers = [number for each in configurations for number in each.trials]
+    return replace(asked, trials=tuple(numbers or (leader.number for leader in leaders)), best=None)
 
 
 def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:

@@ -48,7 +48,7 @@ def extend(repository, extension, row=ROW):
     events = []
     options = WorkerOptions(1, "", Path(str(repository.database.url.database)).parent)
     request = RunRequest(options, events.append, study=row.name, extension=extension)
-    extend_study(repository, repository.study(row.name), request)
+    extend_study(repository, row.name, request)
     return events
 
 
