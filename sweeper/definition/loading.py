@@ -148,21 +148,16 @@ def _find(target: str, study_name: str | None) -> StudyDefinition:
             )
             raise StudyFileError(msg)
         return found
-    studies = _studies(module)
-    if study_name is not None:
-        studies = {n: s for n, s in studies.items() if s.name == study_name}
-        if not studies:
-            msg = f"{location} has no study called {study_name!r}; {_studies_in(module)}"
-            raise StudyFileError(msg)
+    studies = {n: s for n, s in _studies(module).items() if study_name in (None, s.name)}
     if len({id(s) for s in studies.values()}) == 1:
         return next(iter(studies.values()))
-    if not studies:
+    if studies:
+        names = " or ".join(f"{location}:{n}" for n in studies)
+        msg = f"{location} holds {len(studies)} studies; name one: {names}"
+    elif study_name is not None:
+        msg = f"{location} has no study called {study_name!r}; {_studies_in(module)}"
+    else:
         msg = f"{location} holds no study; write `study = sweeper.Study(…)` at its top level"
-        raise StudyFileError(msg)
-    msg = (
-        f"{location} holds {len(studies)} studies; name one: "
-        f"{' or '.join(f'{location}:{n}' for n in studies)}"
-    )
     raise StudyFileError(msg)
 
 
@@ -192,21 +187,23 @@ def _import(location: str) -> ModuleType:
     if "/" in location or "\\" in location:
         msg = f"there is no file {location}; give the Python file that defines the study"
         raise StudyFileError(msg)
-    with _marked_as_loading(), _here_importable():
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    with _marked_as_loading():
         try:
             return importlib.import_module(location)
-        except ModuleNotFoundError as error:
-            if error.name is not None and (location + ".").startswith(error.name + "."):
-                msg = (
-                    f"there is neither a file nor a module called {location!r}; give the Python "
-                    "file that defines the study, or FILE:NAME"
-                )
-                raise StudyFileError(msg) from None
-            raise _import_error(location, error) from error
         except SweeperError:
             raise
         except (Exception, SystemExit) as error:
-            raise _import_error(location, error) from error
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is None or not f"{location}.".startswith(f"{missing}."):
+                raise _import_error(location, error) from error
+            msg = (
+                f"there is neither a file nor a module called {location!r}; give the Python "
+                "file that defines the study, or FILE:NAME"
+            )
+            raise StudyFileError(msg) from None
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -348,11 +345,3 @@ def _marked_as_loading() -> Iterator[None]:
         yield
     finally:
         _loading_depth -= 1
-
-
-@contextmanager
-def _here_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    yield

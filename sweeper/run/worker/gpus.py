@@ -8,7 +8,6 @@ lists GPUs (``CUDA_VISIBLE_DEVICES``, as set by Slurm and Kubernetes), ``all`` m
 
 from __future__ import annotations
 
-import json
 import os
 import queue
 import subprocess
@@ -25,7 +24,6 @@ _SHARED = 0.9
 """Fraction of a GPU's memory that its trials share; contexts of processes use a part of the rest."""
 
 _NVIDIA = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-_ROCM = ("rocm-smi", "--showmeminfo", "vram", "--json")
 
 _DEVICES = Path("/dev")
 """Directory of the drivers' device files."""
@@ -90,7 +88,7 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
         # The tools list each GPU a second time, by its uuid.
         ids = [i for i in ids if not i.startswith("GPU-")] if given is None else ids
         if not ids:
-            seen = "nvidia-smi and rocm-smi name none" if given is None else f"it is {given!r}"
+            seen = "nvidia-smi names none" if given is None else f"it is {given!r}"
             msg = (
                 f"--gpus all: no GPU was found here ({seen}); check CUDA_VISIBLE_DEVICES, name "
                 "the GPUs with --gpus 0,1, or leave --gpus out"
@@ -103,8 +101,8 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
             raise UsageError(msg)
         if not known and not _ids(given or "") and not _has_driver():
             msg = (
-                f"--gpus {wanted}: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-                f"one, CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
+                f"--gpus {wanted}: no GPU was found here (nvidia-smi names none, "
+                f"CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
                 "kfd); leave --gpus out to train on the CPU, or use a machine with a GPU"
             )
             raise UsageError(msg)
@@ -129,7 +127,7 @@ def share_gpus(
         if limit is None and trials_per_gpu > 1:
             if gpu.memory is None:
                 msg = (
-                    f"--trials-per-gpu {trials_per_gpu}: neither nvidia-smi nor rocm-smi reports "
+                    f"--trials-per-gpu {trials_per_gpu}: nvidia-smi does not report "
                     f"the memory of GPU {gpu.id}; set the memory of a trial with --gpu-memory MB"
                 )
                 raise UsageError(msg)
@@ -149,31 +147,20 @@ def _ids(text: str) -> list[str]:
 
 
 def _known() -> dict[str, int | None]:
-    """Return the memory in megabytes of each GPU, by its number and, if it has one, also by its uuid."""
-    said = _printed(_NVIDIA)
+    """Return the memory in megabytes of each GPU, by its number and its uuid, as nvidia-smi lists them."""
     found: dict[str, int | None] = {}
-    for line in (said or "").splitlines():
+    for line in _listed().splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and parts[0].isdigit():
             memory = int(parts[2]) if parts[2].isdigit() else None
             found[parts[0]] = found[parts[1]] = memory
-    if found:
-        return found
-    try:
-        cards = json.loads(_printed(_ROCM) or "{}")
-        for name, values in cards.items():
-            number = str(name).removeprefix("card")
-            if number.isdigit():
-                found[number] = int(values["VRAM Total Memory (B)"]) // 2**20
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return found
     return found
 
 
-def _printed(words: Sequence[str]) -> str | None:
-    """Return the output of a program; None if there is no such program, or it fails."""
+def _listed() -> str:
+    """Return the output of nvidia-smi; nothing if there is none, or it fails."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        done = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout
