@@ -28,23 +28,14 @@ def run_sweep(request: RunRequest) -> StudyResults:
     request = replace(request, listener=OneAtATime(request.listener))
     prove_environment(lambda text: request.listener(Notice(text)), accept=options.accept_inexact)
     with early_termination(), prepare(request) as prepared:
-        from sweeper.run.auditing import refuse_inexact
-
-        study, repository = prepared.settings.name, prepared.repository
-        refuse_inexact(repository, study, accept=options.accept_inexact)
         if request.engine in CLUSTERS:
             from sweeper.run.cluster.driver import drive
 
             status = drive(prepared, request)
         else:
-            from sweeper.run.serving import bind_slots, serve_slots
+            from sweeper.run.serving import serve_slots
 
-            options, devices = bind_slots(options, request.listener)
             status = serve_slots(
-                prepared,
-                options,
-                devices,
-                request.listener,
-                resume_command=request.resume_command,
+                prepared, options, request.listener, resume_command=request.resume_command
             )
-        return StudyResults(status, repository.trials(study))
+        return StudyResults(status, prepared.repository.trials(prepared.settings.name))

@@ -31,7 +31,6 @@ from sweeper.run.launch.trial_process import ExitStatus, kill_tree
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import Finished, Started
 from sweeper.run.serving import run_slots, serve_slots
-from sweeper.run.worker.gpus import SlotDevices
 from sweeper.run.worker.outcomes import Death, TrialClock, end_of
 from sweeper.run.worker.slot import serve_slot
 
@@ -209,7 +208,7 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(tmp_path):
         )
         options = WorkerOptions(1, "sqlite:///x", tmp_path)
         with pytest.raises(Interrupted, match="0 of 3 trials finished and 1 to be resumed"):
-            serve_slots(prepared, options, SlotDevices(), sweep.events.append)
+            serve_slots(prepared, options, sweep.events.append)
         assert any("time limit of 0.5 s is over" in t for t in sweep.notices)
 
 

@@ -79,6 +79,7 @@ class _Drive:
 
     def run(self) -> StudyStatus:
         request = self._request
+        refuse_inexact(self._repository, self._study, accept=request.options.accept_inexact)
         slots = self._prepared.slots(request.options.slots or 1, self._tell)
         status = self._repository.status(self._study)
         self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))

@@ -21,8 +21,8 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from sweeper.errors import UsageError
@@ -74,13 +74,11 @@ class DaskCluster:
     def nodes(self) -> int:
         return len(self._client.nthreads())
 
-    @contextmanager
-    def backend(self, tasks: int, slots: int) -> Iterator[None]:
+    def backend(self, tasks: int, slots: int) -> Any:
         import joblib
 
         del tasks, slots
-        with joblib.parallel_config(backend="dask", client=self._client):
-            yield
+        return joblib.parallel_config(backend="dask", client=self._client)
 
     def close(self) -> None:
         for held in (self._client, self._made):
@@ -171,8 +169,7 @@ class RayCluster:
 
         return int(ray.cluster_resources().get("CPU", 0))
 
-    @contextmanager
-    def backend(self, tasks: int, slots: int) -> Iterator[None]:
+    def backend(self, tasks: int, slots: int) -> Any:
         import joblib
         from ray.util.joblib import register_ray
 
@@ -180,8 +177,7 @@ class RayCluster:
         # Without room for every actor, joblib would wait forever for the ones that do not fit.
         room = tasks > 1 and tasks * slots <= self.nodes
         arguments = {"num_cpus": slots if room else 0, "scheduling_strategy": "SPREAD"}
-        with joblib.parallel_config(backend="ray", ray_remote_args=arguments):
-            yield
+        return joblib.parallel_config(backend="ray", ray_remote_args=arguments)
 
     def close(self) -> None:
         import ray

@@ -114,14 +114,12 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
             if stopped is not None:
                 return stopped
         with prepare_host(spec, listener) as prepared:
-            from sweeper.run.serving import bind_slots, serve_slots
+            from sweeper.run.serving import serve_slots
 
             _check_machine(prepared.repository, spec)
-            options, devices = bind_slots(spec.options, listener)
             return serve_slots(
                 prepared,
-                options,
-                devices,
+                spec.options,
                 listener,
                 engine=spec.engine,
                 resume_command=spec.resume_command,

@@ -41,7 +41,7 @@ class StudyAccess:
     settings: StudySettings
     search: SamplerSpec
     paths: RunPaths
-    worker: WorkerIdentity
+    worker: WorkerIdentity = field(default_factory=WorkerIdentity.here)
     fingerprint: str | None = None
     changes: int | None = None
     replayed_attributes: ReplayedAttributes = field(default_factory=ReplayedAttributes)
@@ -93,16 +93,15 @@ class SlotContext:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        study = self.study
         self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
         self.leases = LeaseKeeper(
-            study.repository,
-            study.settings.name,
-            study.worker,
-            self.worker_row,
-            self.health,
+            repository=self.study.impatient,
+            study=self.study.settings.name,
+            worker=self.study.worker,
+            worker_row=self.worker_row,
+            health=self.health,
             on_stop=self.stop,
-            on_error=self._give_up,
+            on_error=self.give_up,
         )
 
     def tell(self, event: Event) -> None:
@@ -165,11 +164,11 @@ class SlotContext:
             )
         )
 
-    def _give_up(self, error: Exception) -> None:
-        if isinstance(error, SweeperError):
-            self.abort(error)
-            return
-        self.abort(ExecutionError(f"the worker's leases could not be renewed: {error!r}"))
+    def give_up(self, error: Exception) -> None:
+        """Stop every slot because leases cannot be renewed any more."""
+        if not isinstance(error, SweeperError):
+            error = ExecutionError(f"the worker's leases could not be renewed: {error!r}")
+        self.abort(error)
 
     def attempt_is_over(self) -> None:
         """Wake the slots that wait for a trial to finish."""

@@ -7,6 +7,7 @@ writes of an attempt that has lost its lease.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
@@ -57,16 +58,9 @@ class WorkerRow:
 class LeaseKeeper:
     """Keeper of a worker's leases: it adds the worker's row, renews the leases, and ends the row.
 
-    A context manager that every slot enters: the first adds the row, and the last ends it.
-
-    Args:
-        repository: The database.
-        study: The study's name.
-        worker: Identity of this process.
-        worker_row: The worker's row.
-        health: Health of the database.
-        on_stop: Called when a stop of the study is requested, and again when the request changes.
-        on_error: Called with errors that are no temporary faults of the database.
+    A context manager that every slot enters: the first adds the row, and the last ends it. ``on_stop`` is
+    called when a stop of the study is requested, and again when the request changes; ``on_error`` with
+    errors that are no temporary faults of the database.
 
     Attributes:
         error: Error because of which the worker leaves early; None without an error.
@@ -74,19 +68,20 @@ class LeaseKeeper:
 
     def __init__(
         self,
+        *,
         repository: Repository,
         study: str,
         worker: WorkerIdentity,
         worker_row: WorkerRow,
         health: DatabaseHealth,
-        *,
         on_stop: Callable[[StopRequest], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        self.worker_row = worker_row
-        self._repository = repository.with_patience(CALL_PATIENCE)
+        self.error: Exception | None = None
+        self._repository = repository
         self._study = study
         self._worker = worker
+        self._row = worker_row
         self._health = health
         self._on_stop = on_stop
         self._on_error = on_error
@@ -95,11 +90,10 @@ class LeaseKeeper:
         self._held: dict[int, threading.Event] = {}
         self._holding = threading.Lock()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread()
         self._stop: StopRequest | None = None
         self._looking = threading.Lock()
         self._looked = -math.inf
-        self.error: Exception | None = None
 
     def __enter__(self) -> Self:
         with self._entering:
@@ -119,17 +113,15 @@ class LeaseKeeper:
             if self._inside:
                 return
             self._ended.set()
-            if self._thread is not None:
-                self._thread.join()
-            why = None if self.error is None else str(self.error)
-            try:
-                self._repository.leave(self.worker_row.key, why)
-            except DatabaseUnavailableError:
-                # The worker then counts as gone when its lease ends.
-                return
+            self._thread.join()
+            # If the database cannot be reached, the worker counts as gone when its lease ends.
+            with contextlib.suppress(DatabaseUnavailableError):
+                self._repository.leave(
+                    self._row.key, None if self.error is None else str(self.error)
+                )
 
     def _join(self) -> None:
-        row = self.worker_row
+        row = self._row
         self._repository.join(
             self._study,
             self._worker,
@@ -156,15 +148,15 @@ class LeaseKeeper:
                 return ()
             lost = self._repository.release_lost(
                 self._study,
-                observer=self.worker_row.key,
-                lease_seconds=self.worker_row.lease_seconds,
+                observer=self._row.key,
+                lease_seconds=self._row.lease_seconds,
             )
             self._looked = _now()
             return lost
 
     @property
     def _interval(self) -> float:
-        return min(_LONGEST_POLL, self.worker_row.lease_seconds / _RENEWALS)
+        return min(_LONGEST_POLL, self._row.lease_seconds / _RENEWALS)
 
     def _keep(self) -> None:
         due = _now()
@@ -173,7 +165,7 @@ class LeaseKeeper:
             try:
                 if _now() >= due:
                     self._renew()
-                    due = _now() + self.worker_row.lease_seconds / _RENEWALS - self._interval / 2
+                    due = _now() + self._row.lease_seconds / _RENEWALS - self._interval / 2
                 how = self._repository.stop_requested(self._study)
                 if how is not None and how != self._stop:
                     self._on_stop(how)
@@ -194,7 +186,7 @@ class LeaseKeeper:
         with self._holding:
             asked = dict(self._held)
         held = self._repository.renew(
-            asked.keys(), self.worker_row.lease_seconds, worker_key=self.worker_row.key
+            asked.keys(), self._row.lease_seconds, worker_key=self._row.key
         )
         for token, lost in asked.items():
             if token not in held:
