@@ -183,7 +183,6 @@ def describe_source(source: StudySource) -> dict[str, Any]:
         "location": location,
         "name": name,
         "directory": str(Path.cwd()),
-        "sha256": _digest(location),
         "meaning": _meaning(location),
     }
 
@@ -201,16 +200,18 @@ def check_unchanged(
     user names now. ``described`` is the stored form of the source. The stored ``code`` is used to name the
     functions that were edited.
     """
-    expected = str((described or {}).get("sha256") or "")
+    expected = str((described or {}).get("meaning") or "")
     location, _ = split_target(source.target)
-    seen = _digest(location, source.path) or ""
+    seen = _meaning(location, source.path) or ""
     if expected and seen == expected:
         return
-    said = (described or {}).get("meaning")
-    if said and said == _meaning(location, source.path):
-        return
-    changed = _changed(location, source.path, code)
-    if expected and seen and changed:
+    file = _find_file(location, source.path)
+    if expected and file is not None and code is not None:
+        from sweeper.inspection.sources import changed_definitions
+
+        changed = changed_definitions(Path(file), code) or (
+            "no function or class that the study uses has, so it is a constant or other code",
+        )
         msg = (
             f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
             f"Restore it, or type `sweeper run {source.target}`, which compares the code that the "
@@ -219,8 +220,8 @@ def check_unchanged(
         raise StudyFileError(msg)
     was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
-        f"{location} on this machine differs from the file of study {study!r} (its SHA-256 begins "
-        f"with {seen[:12] or 'nothing'}, and {was}). If it is newer, type: sweeper run "
+        f"{location} on this machine differs from the file of study {study!r} (the digest of its code "
+        f"begins with {seen[:12] or 'nothing'}, and {was}). If it is newer, type: sweeper run "
         f"{source.target}. Otherwise copy the study's file to this machine"
     )
     raise StudyFileError(msg)
@@ -270,31 +271,16 @@ def recall_source(
     return source
 
 
-def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
-    """Return the differences between the file's text and the stored code, without running it."""
-    file = _find_file(location, path)
-    if file is None or code is None:
-        return ()
-    from sweeper.inspection.sources import changed_definitions
-
-    return changed_definitions(Path(file), code) or (
-        "no function or class that the study uses has, so it is a constant or other code",
-    )
-
-
-def _digest(location: str, path: Sequence[str] = ()) -> str | None:
-    """Return the SHA-256 of the file at ``location`` or of the module of that name, or None."""
-    file = _find_file(location, path)
-    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
-
-
 def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
-    """Return the digest of the file's code without comments and formatting; None if unknown."""
+    """Return the digest of the file's code without comments and formatting; None without a file."""
     file = _find_file(location, path)
-    try:
-        return None if file is None else digest_of(meaning_of_text(Path(file).read_bytes()))
-    except (SyntaxError, ValueError, RecursionError):
+    if file is None:
         return None
+    content = Path(file).read_bytes()
+    try:
+        return digest_of(meaning_of_text(content))
+    except (SyntaxError, ValueError, RecursionError):
+        return hashlib.sha256(content).hexdigest()
 
 
 def _find_file(location: str, path: Sequence[str]) -> str | None:
