@@ -60,10 +60,7 @@ class PreparedStudy:
 
     Attributes:
         settings: The study's settings, with its stored total.
-        repository: The open database.
         runner: Launcher of trial processes; for inline trials, a function that runs one here.
-        search: How parameters are drawn.
-        source: Location of the study's code.
         fingerprint: Stored fingerprint of the definition and its code.
         changes: Number of changes of the stored definition.
     """

@@ -36,16 +36,7 @@ _HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "wor
 
 
 class DaskCluster:
-    """Connection to a Dask scheduler.
-
-    Args:
-        address: Address of the scheduler, such as ``tcp://10.0.0.1:8786``; None to start a cluster on
-            this machine.
-        hosts: Number of processes of a cluster that is started here; each runs one worker host.
-
-    Raises:
-        UsageError: There is no scheduler at the address, or it has no workers.
-    """
+    """Connection to a Dask scheduler; without an address, to one that is started here with ``hosts`` processes."""
 
     def __init__(self, address: str | None, hosts: int) -> None:
         import distributed
@@ -129,16 +120,7 @@ _CLOSED = {
 
 
 class RayCluster:
-    """Connection to a Ray cluster.
-
-    Args:
-        address: Address of the cluster, such as ``auto`` or ``ray://10.0.0.1:10001``; None to start a
-            cluster on this machine.
-        hosts: Number of processors that a cluster started here reports; each runs one worker host.
-
-    Raises:
-        UsageError: There is no cluster at the address, or one started here would be open to others.
-    """
+    """Connection to a Ray cluster; without an address, to one that is started here and runs ``hosts`` hosts."""
 
     def __init__(self, address: str | None, hosts: int) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

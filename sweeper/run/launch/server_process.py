@@ -64,16 +64,9 @@ _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
 
 
 class ServerProcess:
-    """Process of a fork server, and the socket to it; as a context manager, it ends the process.
+    """Process of a fork server, and the socket ``control`` to it; as a context manager, it ends the process.
 
-    Args:
-        imports: Whether the server imports TensorFlow before the first request.
-
-    Attributes:
-        control: This end of the socket.
-
-    Raises:
-        ExecutionError: The system gives no process.
+    ``imports`` is whether the server imports TensorFlow before the first request.
     """
 
     def __init__(self, *, imports: bool = True) -> None:

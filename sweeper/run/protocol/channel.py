@@ -66,11 +66,9 @@ class Link(Protocol):
 
 
 class Channel:
-    """One end of the pipe. Any thread may send; one thread receives.
+    """One end of the pipe, whose socket `close` closes. Any thread may send; one thread receives.
 
-    Args:
-        end: The socket; `close` closes it.
-        most: Maximum size of a received message in bytes; None for no limit.
+    ``most`` is the maximum size of a received message in bytes; None for no limit.
     """
 
     def __init__(self, end: socket.socket, most: int | None = None) -> None:

@@ -154,11 +154,11 @@ class Judged:
 
 @sendable
 class HeldOutData:
-    """Source of the data on which checkpoints are evaluated.
+    """Source of the data on which checkpoints are evaluated; the study's own without ``target`` and ``pickled``.
 
     Attributes:
-        target: ``FILE:NAME`` or ``package.module:NAME``; None for the study's own data or ``pickled``.
-        pickled: A function ``trial -> Data``, or a `Data`, by cloudpickle in base64; None otherwise.
+        target: ``FILE:NAME`` or ``package.module:NAME``.
+        pickled: A function ``trial -> Data``, or a `Data`, by cloudpickle in base64.
         path: Entries to add to ``sys.path``, for modules that ``pickled`` refers to.
         shown: Name of the data in messages; None for the study's own.
     """
@@ -201,9 +201,8 @@ class CheckpointPassedOver:
 class Evaluated:
     """Last report of an evaluation: all checkpoints were evaluated or passed over, or the data are unusable.
 
-    Attributes:
-        refused: The reason for which the data cannot be used for any trial; None if they can.
-        traceback: The user's traceback if importing the file of the data raised an error.
+    ``refused`` is the reason for which no trial can use the data, with the user's ``traceback`` if importing
+    their file raised an error.
     """
 
     refused: str | None = None
@@ -389,10 +388,7 @@ class Surroundings:
 class ReplayBuilt:
     """Report of a replay whose parts are made, and whose training is next.
 
-    Attributes:
-        authors: The user's code.
-        weights: Digest of the weights that the model factory returned.
-        lengths: Lengths of epochs and validations; None for the study's own.
+    ``weights`` is the digest of what the model factory returned; ``lengths`` are None for the study's own.
     """
 
     authors: StudyAuthors
@@ -461,9 +457,8 @@ class EpochsEnded:
 class CheckpointCommitted:
     """Report of a checkpoint that is complete on disk.
 
-    Attributes:
-        seconds: Duration of writing it in the background; None if it existed before.
-        stalled_seconds: Duration for which training was blocked by it; None if it existed before.
+    ``seconds`` is the duration of writing it in the background, and ``stalled_seconds`` that for which it
+    blocked training; None if it existed before.
     """
 
     step: Count

@@ -20,7 +20,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
 from sweeper.files.recorder import RECORDER
@@ -78,8 +78,8 @@ class ChannelLink:
     def __init__(self, channel: Channel) -> None:
         self.asked = False
         self._channel = channel
-        self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
-        self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        self._answers: queue.SimpleQueue[Suggested | Judged] = queue.SimpleQueue()
         self._stop = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
@@ -98,12 +98,15 @@ class ChannelLink:
             self.send(FilesUsed(uses_to_json(uses), ended))
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        self.send(Suggest(name, distribution))
-        return self._answers.get().accepted()
+        return cast("Suggested", self._ask(Suggest(name, distribution))).accepted()
 
     def judge(self, question: Judge) -> Judged:
-        self.send(question)
-        return self._verdicts.get()
+        return cast("Judged", self._ask(question))
+
+    def _ask(self, question: Suggest | Judge) -> Suggested | Judged:
+        with self._asking:
+            self.send(question)
+            return self._answers.get()
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()
@@ -122,10 +125,8 @@ class ChannelLink:
                 # No request to stop would arrive any more.
                 self.send(failure_of(error))
                 os._exit(1)
-            if isinstance(message, Suggested):
+            if isinstance(message, Suggested | Judged):
                 self._answers.put(message)
-            elif isinstance(message, Judged):
-                self._verdicts.put(message)
             elif isinstance(message, Stop):
                 self.request_stop()
 

@@ -373,10 +373,6 @@ def final_values(
     """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
 
     ``warn`` is called where the value is not of the delivered weights.
-
-    Raises:
-        ObjectiveError: An objective was never reported.
-        NonFiniteError: An objective is NaN or infinite.
     """
     found, value_of = _final_values(loop, settings, warn)
     for objective, value in zip(settings.objectives, found, strict=True):
@@ -443,13 +439,8 @@ class TrialObserver(Observer):
     """Observer that reports the training's progress to the worker and keeps its snapshots.
 
     Args:
-        link: Link to the worker.
-        every: Interval of checkpoints.
         replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
         best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
-
-    Attributes:
-        committed: The newest committed checkpoint; None before the first.
     """
 
     def __init__(

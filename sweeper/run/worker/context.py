@@ -30,8 +30,6 @@ class StudyAccess:
     """Study of one worker, and its access to the database.
 
     Attributes:
-        search: Sampler and pruner of the study.
-        worker: Identity of this process.
         fingerprint: Fingerprint of the definition with which trials run; None for the stored one.
         changes: Number of changes of the definition that this worker knows; None for all.
         replayed_attributes: Attributes of finished trials that the search has computed again.
@@ -64,13 +62,8 @@ class SlotContext:
             messages to the attempt's supervisor (`sweeper.run.worker.inline`).
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
-        worker_row: The worker's row in the table of workers, with the length of its leases.
-        devices: GPUs of the slots.
-        fail_fast: Whether the first failed trial stops the others.
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
-        health: Health of the database.
-        leases: Keeper of the worker's leases; each slot enters it as a context.
         error: The first error that ends the run and does not concern one trial only.
         idle_seconds: Time in which slots waited for trials of other slots.
         reported_files: Levels and paths of the findings about files that were reported.

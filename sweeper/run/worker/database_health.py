@@ -32,9 +32,8 @@ _LONGEST_PAUSE = 1.0
 class DatabaseHealth:
     """Health of the database, shared by all callers in a worker.
 
-    Args:
-        tell: Receives a notice when the database becomes unreachable and when it answers again.
-        limit: Seconds after which waiting callers give up.
+    ``tell`` receives a notice when it becomes unreachable and when it answers again; after ``limit`` seconds
+    waiting callers give up.
     """
 
     def __init__(self, tell: Callable[[Event], None], limit: float = LONGEST_ABSENCE) -> None:

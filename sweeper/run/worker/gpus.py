@@ -39,12 +39,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class SlotDevice:
-    """GPU of one slot's trials.
-
-    Attributes:
-        visible: ``CUDA_VISIBLE_DEVICES``; None to leave it unchanged.
-        memory: Megabytes of the GPU that a trial may use; None for no limit.
-    """
+    """GPU of one slot: ``CUDA_VISIBLE_DEVICES`` (None: unchanged), and a trial's megabytes (None: no limit)."""
 
     visible: str | None = None
     memory: int | None = None

@@ -40,14 +40,7 @@ _JOIN_PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """Row of a worker in the table of workers.
-
-    Attributes:
-        engine: Engine that placed the worker: "local", "dask" or "ray".
-        slots: Number of parallel trials.
-        lease_seconds: Length of its leases in seconds.
-        key: Unique key, 32 characters.
-    """
+    """Row of a worker in the table of workers; ``key`` is unique, and has 32 characters."""
 
     engine: str = "local"
     slots: int = 1

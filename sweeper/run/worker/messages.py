@@ -52,14 +52,8 @@ from sweeper.train.fingerprint import differences
 class TrialSearch:
     """Search of one attempt, which answers its requests.
 
-    Args:
-        study: The worker's study.
-        claim: The attempt.
-        queue: Queue of the attempt's calls to the database.
-        waiting: Called a few times a second while waiting for an answer; its error ends the wait.
-
-    Attributes:
-        params: The trial's parameters so far, including those of earlier attempts.
+    ``waiting`` is called a few times a second while waiting for an answer; its error ends the wait. ``params``
+    are the trial's parameters so far, including those of earlier attempts.
     """
 
     def __init__(
@@ -164,13 +158,7 @@ _MOST_EPOCHS = 100
 
 
 class AttemptRecorder:
-    """Recorder of one attempt's messages.
-
-    Args:
-        context: Of the worker's slots.
-        claim: The attempt.
-        queue: Write queue of the attempt.
-        waiting: Called a few times a second while waiting for an answer; its error ends the wait.
+    """Recorder of one attempt's messages; ``waiting`` is as in `TrialSearch`.
 
     Attributes:
         step: The last step that the trial reported.

@@ -74,7 +74,6 @@ class Death:
     """End of a trial's process.
 
     Attributes:
-        status: Its exit status.
         requested: Whether the worker killed it on request.
         ran_out: Whether the kernel killed it because memory ran out.
         overran: The trial's seconds if the worker killed it because of the time limit; None otherwise.
@@ -91,13 +90,9 @@ class Death:
 
 
 class TrialClock:
-    """Clock of a trial's time in this attempt and earlier ones.
+    """Clock of a trial's time, in seconds, in this attempt and earlier ones.
 
     Time in which the worker was suspended (a stopped process, a closed laptop) does not count.
-
-    Args:
-        limit: Time limit in seconds; None for no limit.
-        clock: Function that returns seconds from any origin.
     """
 
     def __init__(self, limit: float | None, clock: Callable[[], float] = time.monotonic) -> None:

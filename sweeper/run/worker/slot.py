@@ -160,12 +160,7 @@ class AttemptSupervisor(TrialSupervisor):
             self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
 
     def run(self) -> None:
-        """Run the attempt and close it.
-
-        Raises:
-            BaseException: Something other than the trial failed: the database, the disk or the
-                listener. The attempt is closed as interrupted if that is still possible.
-        """
+        """Run the attempt and close it, as interrupted if something other than the trial failed."""
         try:
             self._run()
         except SupersededError as error:
@@ -320,9 +315,7 @@ class AttemptSupervisor(TrialSupervisor):
     def _close(self, end: AttemptEnd) -> None:
         """Write all queued entries and the attempt's end, and wait until they are written.
 
-        Raises:
-            DatabaseUnavailableError: The database was unreachable for too long; the attempt stays
-                open until its lease ends.
+        If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
         claim, repository = self._claim, self._study.impatient
         if end.end_step is None:
