@@ -20,7 +20,6 @@ def run_sweep(request: RunRequest) -> StudyResults:
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial is
             checkpointed and can be resumed.
-        SweeperError: The study cannot be loaded or run, or something other than a trial failed.
     """
     options = request.options
     check_engine(request.engine, isolation=options.isolation, address=request.engine_address)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from sweeper.errors import Interrupted, SweeperError
-from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
+from sweeper.records.events import Listener, Notice, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
 from sweeper.run.auditing import audit_trial, refuse_inexact
 from sweeper.run.options import WorkerOptions
@@ -85,16 +85,7 @@ def serve_slots(
         _time_limit(context, settings.study_time_limit),
         _counting(context),
     ):
-        began = time.monotonic()
         run_slots(lambda: serve_slot(context, audit_trial), slots)
-        if settings.budget is not None:
-            idle, available = context.idle_seconds, slots * (time.monotonic() - began)
-            context.tell(
-                Remark(
-                    f"workers waited for other trials {idle / (available or 1.0):.0%} of the time "
-                    f"({idle:.1f} s of {available:.1f} s, {slots} in parallel)"
-                )
-            )
     if context.error is not None:
         raise context.error
     # An audit on another machine may have stopped this worker.

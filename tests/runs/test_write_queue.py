@@ -79,7 +79,7 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     assert health.away_for > 0
     assert database.written == []
     database.away = False
-    queue.settle(patiently)
+    queue.ask(lambda: None, patiently)
     assert database.written == list(range(50))
     assert health.away_for == 0
     away, back = notices_of(events)
@@ -149,7 +149,7 @@ def test_only_so_much_waits_and_then_the_trial_waits_too(database, health, monke
     assert not written.wait(0.2)
     database.away = False
     thread.join(10)
-    queue.settle(patiently)
+    queue.ask(lambda: None, patiently)
     assert database.written == list(range(6))
     queue.close()
 
@@ -172,7 +172,7 @@ def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_i
     for epoch in range(250):
         recorder.record(EpochsEnded((EpochRecord(epoch, {"loss": 1.0}),), epoch + 1, 0.1))
     database.away = False
-    queue.settle(patiently)
+    queue.ask(lambda: None, patiently)
     written = [epoch for each in database.written for epoch in each]
     assert written == list(range(250))
     assert len(database.written) <= 4, "one that was on its way, and hundred at a time"

@@ -58,11 +58,7 @@ def write_spec(spec: HostSpec) -> str:
 
 
 def read_spec(text: str) -> HostSpec:
-    """Return the inverse of `write_spec`.
-
-    Raises:
-        ValueError: The text is not a spec.
-    """
+    """Return the inverse of `write_spec`."""
     return _SPECS.validate_json(text)
 
 

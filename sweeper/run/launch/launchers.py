@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from sweeper import errors
@@ -100,12 +101,9 @@ class WarmServer:
             ExecutionError: The server died.
         """
         # The main thread handles signals only when it wakes.
-        while self._said is None and not wait([self._control], _WAKES_EVERY):
+        while self._said is None and not self._connection.poll(_WAKES_EVERY):
             pass
-        if self._said is None:
-            with contextlib.suppress(ConnectionError), self._control.makefile("rb") as lines:
-                self._said = json.loads(lines.readline() or "null")
-        said = self._said
+        said = self._said = self._said or _received(self._connection)
         if said is None:
             status = ExitStatus(self._process.wait())
             msg = f"the process that imports the study {status.describe()}; see its output above"
@@ -126,11 +124,7 @@ class WarmServer:
         )
 
     def launch(self, assignment: Assignment) -> TrialProcess:
-        """Start a process for ``assignment``.
-
-        Raises:
-            ExecutionError: The system gives no process, or the server dies again and again.
-        """
+        """Start a process for ``assignment``, from a new server if this one is dead."""
         for _ in range(_MOST_SERVERS):
             with self._asking:
                 trial = self._start(assignment)
@@ -151,11 +145,13 @@ class WarmServer:
         with contextlib.suppress(OSError):
             self._control.shutdown(socket.SHUT_RDWR)
         self._process.end(patience=2)
+        self._connection.close()
         self._control.close()
 
     def _begin(self, process: ServerProcess) -> None:
         self._process, self._control, self._said = process, process.control, None
-        self._say({"source": asdict(self.source) if self._imports else None}, ())
+        self._connection = Connection(os.dup(process.control.fileno()))
+        self._say({"source": asdict(self.source) if self._imports else None})
 
     def _start(self, assignment: Assignment) -> _ServedTrial | None:
         """Return a new trial process, or None if the server is dead."""
@@ -164,8 +160,8 @@ class WarmServer:
         channel, theirs = Channel.pair()
         reports, writer = Pipe(duplex=False)
         with theirs, writer:
-            self._say({"assignment": asdict(assignment)}, (theirs.fileno(), writer.fileno()))
-        started = _report(reports)
+            self._say({"assignment": asdict(assignment)}, theirs.fileno(), writer.fileno())
+        started = _received(reports)
         if started is not None and "pid" in started:
             return _ServedTrial(channel, reports, started["pid"])
         channel.close()
@@ -178,19 +174,18 @@ class WarmServer:
         )
         raise ExecutionError(msg)
 
-    def _say(self, said: dict[str, Any], descriptors: tuple[int, ...]) -> None:
-        """Send a line to the server; if it is dead, its reports end."""
-        data = json.dumps(said).encode() + b"\n"
+    def _say(self, said: dict[str, Any], *descriptors: int) -> None:
+        """Send a request to the server; if it is dead, its reports end."""
         with contextlib.suppress(OSError):
+            self._connection.send_bytes(json.dumps(said).encode())
             if descriptors:
-                data = data[socket.send_fds(self._control, [data], list(descriptors)) :]
-            self._control.sendall(data)
+                socket.send_fds(self._control, [b"."], descriptors)
 
 
-def _report(reports: Connection) -> dict[str, Any] | None:
-    """Return the server's next report on a trial; None if the server is dead."""
+def _received(connection: Connection) -> dict[str, Any] | None:
+    """Return what the server says next; None if it is dead."""
     try:
-        said: dict[str, Any] = json.loads(reports.recv_bytes())
+        said: dict[str, Any] = json.loads(connection.recv_bytes())
     except (EOFError, OSError):
         return None
     return said
@@ -206,7 +201,7 @@ class _ServedTrial:
 
     def wait(self, timeout: float) -> ExitStatus | None:
         if self._status is None and self._reports.poll(timeout):
-            ended = _report(self._reports)
+            ended = _received(self._reports)
             self._status = ExitStatus(None if ended is None else ended["code"])
             self._reports.close()
         return self._status

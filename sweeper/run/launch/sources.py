@@ -195,10 +195,9 @@ def check_unchanged(
 ) -> None:
     """Check that a study's file on this machine equals the one from which the study was run.
 
-    Differences in comments, docstrings and formatting are ignored. The check is also a safeguard: other
-    users may write to the database, so only a file is run whose content was run before or which the
-    user names now. ``described`` is the stored form of the source. The stored ``code`` is used to name the
-    functions that were edited.
+    Comments, docstrings and formatting are ignored. The check is also a safeguard: other users may write to
+    the database, so only a file is run whose content was run before or which the user names now.
+    ``described`` is the stored form of the source; ``code`` names the functions that were edited.
     """
     expected = str((described or {}).get("meaning") or "")
     location, _ = split_target(source.target)

@@ -89,11 +89,7 @@ class Launcher(Protocol):
     def isolation(self) -> Isolation: ...
 
     def launch(self, assignment: Assignment) -> TrialProcess:
-        """Start a process for ``assignment``.
-
-        Raises:
-            ExecutionError: It could not be started.
-        """
+        """Start a process for ``assignment``."""
 
     def close(self) -> None: ...
 
@@ -169,9 +165,7 @@ class Stopping(Protocol):
 class WithoutDatabase(TrialSupervisor):
     """Supervisor of a trial process without a worker: a replay, an evaluation or an export.
 
-    Attributes:
-        stopping: Event that ends the conversation when it is set.
-        when_stopped: Message of the `Interrupted` that is then raised.
+    When ``stopping`` is set, it raises `Interrupted` with the message ``when_stopped``.
     """
 
     stopping: Stopping
@@ -198,11 +192,7 @@ class WithoutDatabase(TrialSupervisor):
 
     @abstractmethod
     def value_of(self, question: Suggest) -> CategoricalChoice:
-        """Return the value of a parameter.
-
-        Raises:
-            LookupError, ParameterError: There is none; the message is sent to the trial.
-        """
+        """Return the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial."""
 
     @abstractmethod
     def receive(self, message: Message) -> None:

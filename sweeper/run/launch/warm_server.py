@@ -10,7 +10,7 @@ trial then imports the study in its own process.
 The server has one thread, runs no factory, and ends when its worker ends, with all processes that its
 trials started. If trials cannot be forked, it imports nothing and starts a new Python for each trial.
 
-Requests are lines of JSON over one socket. A request to fork carries two file descriptors: the trial's end
+Requests are JSON over one socket. A request to fork is followed by two file descriptors: the trial's end
 of the channel, and a pipe to which the server reports the trial's pid and, later, its exit code.
 """
 
@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> None:
     server = _Server(control, watcher, spawns=not imports)
     if imports:
         _import_everything()
-    request = server.read_line()
+    request = server.receive()
     if request is None:
         return
     if request["source"] is not None:
@@ -85,12 +85,11 @@ class _Server:
     def __init__(
         self, control: socket.socket, watcher: int | None = None, *, spawns: bool = False
     ) -> None:
-        self._control = control
+        self._socket = control
+        self._control = Connection(os.dup(control.fileno()))
         self._spawns = spawns
         self._not_orphans: set[int] = set() if watcher is None else {watcher}
         self._trials: dict[int, Connection] = {}
-        self._buffer = b""
-        self._descriptors: list[int] = []
         self._definition: Any = None
 
     def load(self, source: StudySource) -> None:
@@ -149,11 +148,7 @@ class _Server:
         self._not_orphans |= kill_orphans(but=self._not_orphans)
 
     def _import(self, source: StudySource, cannot_fork: str = "") -> str:
-        """Import the study in this process, and report the result to the worker.
-
-        Returns:
-            The reason for which trials cannot be forked from this process; empty if they can.
-        """
+        """Import the study in this process, report the result, and return the reason for which it cannot be forked."""
         # Imported here because it imports NumPy and Keras, which a server that spawns trials does not.
         from sweeper.files.recorder import install
 
@@ -186,23 +181,26 @@ class _Server:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write.fileno(), warn_on_full_buffer=False)
         selector = selectors.DefaultSelector()
-        selector.register(self._control, selectors.EVENT_READ)
+        selector.register(self._socket, selectors.EVENT_READ)
         selector.register(wake_read, selectors.EVENT_READ)
         while True:
-            # A line that was received together with the previous one does not make the socket readable.
-            ready = () if b"\n" in self._buffer else selector.select()
-            if any(key.fileobj is wake_read for key, _ in ready):
+            ready = {key.fileobj for key, _ in selector.select()}
+            if wake_read in ready:
                 with contextlib.suppress(BlockingIOError):
                     wake_read.recv(4096)
                 self._reap()
-            if not ready or any(key.fileobj is self._control for key, _ in ready):
-                request = self.read_line()
-                if request is None:
+            if self._socket in ready:
+                request = self.receive()
+                received = [] if request is None else socket.recv_fds(self._socket, 1, 2)[1]
+                if request is None or not received:
                     return
-                self._fork(request, (wake_read, wake_write, selector))
+                for each in received:
+                    # A program that a trial starts must not inherit the trial's pipe and hold it open.
+                    os.set_inheritable(each, False)
+                self._fork(request, received, (wake_read, wake_write, selector))
 
-    def _fork(self, request: dict[str, Any], own: tuple[Any, ...]) -> None:
-        descriptor, reports = self._descriptors.pop(0), Connection(self._descriptors.pop(0))
+    def _fork(self, request: dict[str, Any], received: list[int], own: tuple[Any, ...]) -> None:
+        descriptor, reports = received[0], Connection(received[1])
         # The trial unblocks the signals when it can handle them.
         held = signal.pthread_sigmask(signal.SIG_BLOCK, signals_to_stop())
         try:
@@ -225,9 +223,8 @@ class _Server:
             # If this process held another trial's pipes open, that trial's worker would not see their end.
             for each in (*own, reports, *self._trials.values()):
                 each.close()
-            for other in self._descriptors:
-                os.close(other)
             self._control.close()
+            self._socket.close()
             die_with_parent()
             channel = Channel.on(descriptor)
             try:
@@ -261,27 +258,17 @@ class _Server:
             _report(reports, code=os.waitstatus_to_exitcode(status))
             reports.close()
 
-    def read_line(self) -> dict[str, Any] | None:
-        """Return the next request, or None if the worker is gone; queue the received descriptors."""
-        while b"\n" not in self._buffer:
-            try:
-                data, descriptors, _, _ = socket.recv_fds(self._control, 1 << 16, 16)
-            except ConnectionError:
-                return None
-            for descriptor in descriptors:
-                # A program that a trial starts must not inherit the trial's pipe and hold it open.
-                os.set_inheritable(descriptor, False)
-            self._descriptors += descriptors
-            if not data:
-                return None
-            self._buffer += data
-        line, self._buffer = self._buffer.split(b"\n", 1)
-        request: dict[str, Any] = json.loads(line)
+    def receive(self) -> dict[str, Any] | None:
+        """Return the next request, or None if the worker is gone."""
+        try:
+            request: dict[str, Any] = json.loads(self._control.recv_bytes())
+        except (EOFError, OSError):
+            return None
         return request
 
     def _tell(self, **said: Any) -> None:
         try:
-            self._control.sendall(json.dumps(said).encode() + b"\n")
+            self._control.send_bytes(json.dumps(said).encode())
         except OSError:
             os._exit(0)
 
@@ -315,11 +302,7 @@ def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:
 
 
 def _why_not_fork(importing: str = "") -> str:
-    """Return the reason for which children of this process could hang, or an empty string.
-
-    Args:
-        importing: What has been imported, as the subject of the reason.
-    """
+    """Return the reason for which children could hang after ``importing`` something, or an empty string."""
     from tensorflow.python.eager import context
 
     if context.context()._context_handle is not None:

@@ -16,12 +16,12 @@ import queue
 import socket
 import threading
 from multiprocessing.connection import Connection
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sweeper.errors import ExecutionError
-from sweeper.run.protocol.messages import Judge, Judged, Message
+from sweeper.run.protocol.messages import Judge, Judged, Message, SentMessage
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
@@ -41,7 +41,7 @@ _WHAT_TO_DO = (
     "that it did not open"
 )
 _adapter: TypeAdapter[Message] = TypeAdapter(
-    Annotated[Message, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants")
+    SentMessage, config=ConfigDict(ser_json_inf_nan="constants")
 )
 
 
@@ -52,11 +52,7 @@ class Link(Protocol):
         """Send a message to the worker."""
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Ask the worker for a parameter's value and wait for it.
-
-        Raises:
-            ParameterError: The worker has none, for the reason that it sent.
-        """
+        """Ask the worker for a parameter's value and wait for it; raise its `ParameterError` if it has none."""
 
     def judge(self, question: Judge) -> Judged:
         """Ask the worker whether to prune, and wait for its answer."""

@@ -2,17 +2,10 @@
 
 A trial process requests parameters, reports its progress, and receives requests to stop. It has no
 access to the database, so training continues while the database is unreachable, and tests can drive a
-trial with a fake worker. Messages are frozen dataclasses: receiving one never executes code.
+trial with a fake worker. Receiving a message never executes code.
 
-A replay takes checkpoints exactly where the finished trial has kept some, and deletes none: the process
-that compares them deletes them. Checkpoints do not change a trial's result, so a replay ignores the
-study's own interval, which may depend on the clock.
-
-A replay that is to be killed sends itself SIGKILL at an exact step, because a signal from outside would
-arrive at a different moment each time.
-
-An evaluation runs in a process like a trial's, started by the same launcher, and requests the trial's
-stored parameters in the same way.
+A replay ignores the study's own interval of checkpoints, which may depend on the clock, and deletes none:
+the process that compares them does. One that is to be killed sends itself SIGKILL at an exact step.
 """
 
 from __future__ import annotations
@@ -21,7 +14,9 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -82,20 +77,18 @@ class StudySource:
     code: Mapping[str, Any] | None = None
 
 
-def _kind_of(distribution: Any) -> str:
-    if isinstance(distribution, dict):
-        return str(distribution.get("kind"))
-    return type(distribution).__name__
+def _kind_of(sent: Any) -> str:
+    return str(sent.get("kind")) if isinstance(sent, dict) else type(sent).__name__
 
 
-def _with_kind(distribution: Any, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    return {"kind": type(distribution).__name__, **handler(distribution)}
+def _with_kind(sent: Any, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return {"kind": type(sent).__name__, **handler(sent)}
 
 
-def _without_kind(distribution: Any) -> Any:
-    if isinstance(distribution, dict):
-        return {name: value for name, value in distribution.items() if name != "kind"}
-    return distribution
+def _without_kind(sent: Any) -> Any:
+    if isinstance(sent, dict):
+        return {name: value for name, value in sent.items() if name != "kind"}
+    return sent
 
 
 _writes, _reads = WrapSerializer(_with_kind), BeforeValidator(_without_kind)
@@ -113,7 +106,6 @@ class Suggest:
 
     name: str
     distribution: SentDistribution
-    kind: Literal["suggest"] = "suggest"
 
 
 @sendable
@@ -122,14 +114,9 @@ class Suggested:
 
     value: CategoricalChoice
     error: str | None = None
-    kind: Literal["suggested"] = "suggested"
 
     def accepted(self) -> CategoricalChoice:
-        """Return the value.
-
-        Raises:
-            ParameterError: There is none.
-        """
+        """Return the value, or raise the `ParameterError` that says why there is none."""
         if self.error is not None:
             raise ParameterError(self.error)
         return self.value
@@ -140,7 +127,6 @@ class Judge:
     """Request for the pruner's decision, with the objective by epoch; answered by `Judged`."""
 
     values: tuple[tuple[int, float], ...]
-    kind: Literal["judge"] = "judge"
 
 
 @sendable
@@ -149,7 +135,6 @@ class Judged:
 
     prune: bool
     error: str | None = None
-    kind: Literal["judged"] = "judged"
 
 
 @sendable
@@ -185,7 +170,6 @@ class CheckpointEvaluated:
     data: str
     data_digest: str
     metrics: dict[str, float]
-    kind: Literal["checkpoint_evaluated"] = "checkpoint_evaluated"
 
 
 @sendable
@@ -194,7 +178,6 @@ class CheckpointPassedOver:
 
     checkpoint: CheckpointRecord
     reason: str
-    kind: Literal["checkpoint_passed_over"] = "checkpoint_passed_over"
 
 
 @sendable
@@ -207,7 +190,6 @@ class Evaluated:
 
     refused: str | None = None
     traceback: str = ""
-    kind: Literal["evaluated"] = "evaluated"
 
 
 @sendable
@@ -239,7 +221,6 @@ class ModelExported:
     """Last report of an export, with the description of the written model."""
 
     card: dict[str, Any]
-    kind: Literal["model_exported"] = "model_exported"
 
 
 KEEP_ALL = Keep(last=1 << 40)
@@ -341,7 +322,6 @@ class Assignment:
     source: StudySource | None = None
     origin: Origin | None = None
     order: Replay | Evaluation | ExportOrder | None = None
-    kind: Literal["assignment"] = "assignment"
 
     @property
     def replay(self) -> Replay | None:
@@ -373,15 +353,12 @@ def assignment_of(
 class Stop:
     """Request to finish the step, write a checkpoint, and stop."""
 
-    kind: Literal["stop"] = "stop"
-
 
 @sendable
 class Surroundings:
     """Report of the environment on which the trial's result depends, as `Fingerprint.to_json`; sent once."""
 
     fingerprint: dict[str, Any]
-    kind: Literal["surroundings"] = "surroundings"
 
 
 @sendable
@@ -394,7 +371,6 @@ class ReplayBuilt:
     authors: StudyAuthors
     weights: str
     lengths: Lengths | None = None
-    kind: Literal["replay_built"] = "replay_built"
 
 
 @sendable
@@ -406,7 +382,6 @@ class FilesUsed:
 
     files: dict[str, Any]
     ended: bool = False
-    kind: Literal["files_used"] = "files_used"
 
 
 @sendable
@@ -414,7 +389,6 @@ class Preparing:
     """Report of the trial's next activity before its first step, such as "building the model"."""
 
     stage: str
-    kind: Literal["preparing"] = "preparing"
 
 
 @sendable
@@ -428,7 +402,6 @@ class Started:
     start_epoch: Count
     steps_per_epoch: Count
     trained_seconds: float = 0.0
-    kind: Literal["started"] = "started"
 
 
 @sendable
@@ -437,7 +410,6 @@ class StepsReached:
 
     epoch: Count
     step: Count
-    kind: Literal["steps_reached"] = "steps_reached"
 
 
 @sendable
@@ -450,7 +422,6 @@ class EpochsEnded:
     epochs: tuple[EpochRecord, ...]
     step: Count
     seconds: float | None = None
-    kind: Literal["epochs_ended"] = "epochs_ended"
 
 
 @sendable
@@ -468,7 +439,6 @@ class CheckpointCommitted:
     path: str
     seconds: float | None = None
     stalled_seconds: float | None = None
-    kind: Literal["checkpoint_committed"] = "checkpoint_committed"
 
 
 @sendable
@@ -476,7 +446,6 @@ class CheckpointDeleted:
     """Report of a checkpoint that retention has removed."""
 
     path: str
-    kind: Literal["checkpoint_deleted"] = "checkpoint_deleted"
 
 
 @sendable
@@ -484,7 +453,6 @@ class Warned:
     """Warning to the user."""
 
     message: str
-    kind: Literal["warned"] = "warned"
 
 
 @sendable
@@ -501,7 +469,6 @@ class Finished:
     epochs: Count = 0
     further_values: tuple[float, ...] = ()
     value_of: str | None = None
-    kind: Literal["finished"] = "finished"
 
 
 @sendable
@@ -509,7 +476,6 @@ class StoppedHere:
     """Last report of a trial that was stopped on request, with a checkpoint at ``step``."""
 
     step: Count
-    kind: Literal["stopped_here"] = "stopped_here"
 
 
 @sendable
@@ -532,7 +498,6 @@ class Failed:
     of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     line: Line | None = None
-    kind: Literal["failed"] = "failed"
 
 
 LastMessage = Finished | StoppedHere | Failed
@@ -564,3 +529,7 @@ Message = (
     | ModelExported
 )
 """Message from or to one trial."""
+
+_sent = (Annotated[kind, _writes, _reads, Tag(kind.__name__)] for kind in get_args(Message))
+SentMessage: Any = Annotated[reduce(or_, _sent), Discriminator(_kind_of)]
+"""`Message` as it travels, with the name of its class."""

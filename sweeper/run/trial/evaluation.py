@@ -66,11 +66,8 @@ def evaluate(
     plan = make_plan(definition, assignment, trial, seeds, warn=notice)
     try:
         data, held_out = _held_out(order.data, plan, trial, seeds, notice)
-    except _RefusedError as error:
-        link.send(Evaluated(refused=str(error)))
-        return
-    except StudyImportError as error:
-        link.send(Evaluated(refused=str(error), traceback=error.traceback))
+    except (_RefusedError, StudyImportError) as error:
+        link.send(Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
         return
     shown = order.data.shown or held_out.name
     digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
@@ -128,10 +125,7 @@ def _held_out(
         raise _RefusedError(msg)
     held_out = open_held_out(data, notice)
     if held_out is None:
-        msg = (
-            f"{given.shown} returned a Data with neither test nor validation; expected "
-            "Data(test=(x, y))"
-        )
+        msg = f"{given.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
         raise _RefusedError(msg)
     return data, held_out
 

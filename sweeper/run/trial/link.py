@@ -71,8 +71,7 @@ _NO_REASON = re.compile(
 class ChannelLink:
     """The trial's end of the channel; it ends the process if the worker is gone.
 
-    Attributes:
-        asked: Whether the trial has requested a parameter or begun to train.
+    ``asked`` is whether the trial has requested a parameter or begun to train.
     """
 
     def __init__(self, channel: Channel) -> None:

@@ -3,9 +3,8 @@
 After its parts are made, training resumes from the newest checkpoint of any earlier attempt that
 verifies.
 
-A replay has its own directory, so its callbacks do not write to files in the trial's directory. A
-callback of Keras with a file at a fixed path would overwrite the trial's file while the trial runs, so
-it gets a copy of the file. Files that the user's own code opens are written again, as by every resume.
+A replay has its own directory. A callback of Keras with a file at a fixed path would overwrite the
+trial's, so it gets a copy. Files that the user's own code opens are written again, as by every resume.
 
 Callbacks may leave other weights at the end of a training than those of its last epoch:
 ``EarlyStopping`` restores the best epoch's, others put averages in. The trial's model is what is
@@ -381,11 +380,7 @@ def final_values(
 
 
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
-    """Return the value of a trial that is pruned or pauses.
-
-    Raises:
-        ObjectiveError: The objective was never reported.
-    """
+    """Return the value of a trial that is pruned or pauses."""
     values = [value for _, value in _reported(loop, settings.objective)]
     return value_at(values, settings.at, settings.direction)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,8 +64,7 @@ class SlotContext:
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
         error: The first error that ends the run and does not concern one trial only.
-        idle_seconds: Time in which slots waited for trials of other slots.
-        reported_files: Levels and paths of the findings about files that were reported.
+            reported_files: Levels and paths of the findings about files that were reported.
     """
 
     study: StudyAccess
@@ -78,7 +76,6 @@ class SlotContext:
     stopping: threading.Event = field(default_factory=threading.Event)
     killing: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
-    idle_seconds: float = 0.0
     reported_files: set[tuple[str, str]] = field(default_factory=set)
     _listening: bool = True
     _reported: set[int] = field(default_factory=set)
@@ -118,11 +115,7 @@ class SlotContext:
             self.tell(Notice(notice))
 
     def ask(self, call: Callable[[], T]) -> T:
-        """Call the database until it answers.
-
-        Raises:
-            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
-        """
+        """Call the database until it answers, is unreachable for too long, or until a stop is requested."""
         try:
             return self.health.retrying(
                 call, lambda: self.stopping.is_set() or self.health.given_up
@@ -168,11 +161,7 @@ class SlotContext:
         with self._changed:
             self._changed.notify_all()
 
-    def wait_for_others(self, seconds: float) -> float:
-        """Wait up to ``seconds`` until a trial ends; add the time to `idle_seconds` and return it."""
-        began = time.monotonic()
+    def wait_for_others(self, seconds: float) -> None:
+        """Wait up to ``seconds`` until a trial ends."""
         with self._changed:
             self._changed.wait(seconds)
-            took = time.monotonic() - began
-            self.idle_seconds += took
-        return took

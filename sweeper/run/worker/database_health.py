@@ -149,13 +149,7 @@ class WriteQueue:
         return self._error is not None
 
     def check(self) -> None:
-        """Raise the error of a write, if there is one.
-
-        Raises:
-            SupersededError: The attempt is no longer the trial's current one.
-            DatabaseUnavailableError: The database has a fault that is not temporary.
-            Exception: The write raised it.
-        """
+        """Raise the error of a write, if there is one: `SupersededError` if the attempt is no longer current."""
         if self._error is not None:
             raise self._error
 
@@ -177,10 +171,6 @@ class WriteQueue:
         while wait([answer], _LOOK_AROUND).not_done:
             waiting()
         return answer.result()
-
-    def settle(self, waiting: Callable[[], None]) -> None:
-        """Wait until everything is written; raise the error of a write."""
-        self.ask(lambda: None, waiting)
 
     def close(self) -> None:
         """Stop writing, even if writes are queued. Idempotent."""

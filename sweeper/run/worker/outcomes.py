@@ -60,9 +60,8 @@ _LONGEST_LOOK = 2.0
 class AttemptEnd(Ending):
     """End of an attempt, as it is stored, with the worker's next actions.
 
-    Attributes:
-        notice: Notice to report after the end is stored; None for none.
-        stops: Error that stops the whole worker, because its cause is not the trial; None for none.
+    ``notice`` is reported after the end is stored. ``stops`` stops the whole worker, because its cause is not
+    the trial.
     """
 
     notice: str | None = None
@@ -101,19 +100,16 @@ class TrialClock:
         self._looked = clock()
         self._seconds = 0.0
 
-    def is_over(self, trained_before: float) -> bool:
-        """Add the time since the last call, and return whether the limit is exceeded.
+    def overran(self, trained_before: float) -> float | None:
+        """Add the time since the last call, and return the trial's seconds if they exceed the limit.
 
         ``trained_before`` are the seconds of training in the checkpoint from which the trial resumed.
         """
         now = self._clock()
         self._seconds += min(now - self._looked, _LONGEST_LOOK)
         self._looked = now
-        return self.limit is not None and self._seconds + trained_before > self.limit
-
-    def seconds(self, trained_before: float) -> float:
-        """Return the seconds so far."""
-        return self._seconds + trained_before
+        seconds = self._seconds + trained_before
+        return seconds if self.limit is not None and seconds > self.limit else None
 
 
 def end_of(

@@ -6,6 +6,7 @@ and reports, and the repository, which refuses the writes of an attempt that is 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -86,7 +87,7 @@ def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
 
 def _serve(context: SlotContext, audit: Audit | None) -> None:
     with context.leases, context.devices.taken() as device:
-        said, waited = "", 0.0
+        said, began_to_wait = "", None
         while not context.stopping.is_set():
             # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
@@ -95,12 +96,13 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                 if claim is None:
                     return
                 if isinstance(claim, Waiting):
-                    waited += context.wait_for_others(0.5)
-                    if waited > _SILENT and claim.reason != said:
+                    began_to_wait = began_to_wait or time.monotonic()
+                    context.wait_for_others(0.5)
+                    if time.monotonic() - began_to_wait > _SILENT and claim.reason != said:
                         said = claim.reason
                         context.tell(Remark(f"a worker waits: {claim.reason}"))
                     continue
-                waited = 0.0
+                began_to_wait = None
                 supervisor = AttemptSupervisor(context, claim, device)
                 try:
                     supervisor.run()
@@ -137,8 +139,7 @@ class _CutShortError(Exception):
 class AttemptSupervisor(TrialSupervisor):
     """Supervisor of one attempt, from its claim to its end in the database.
 
-    Attributes:
-        last: The trial's last message as it was judged at the end; None before that.
+    ``last`` is the trial's last message as it was judged at the end; None before that.
     """
 
     def __init__(
@@ -194,8 +195,7 @@ class AttemptSupervisor(TrialSupervisor):
         """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
-        if self._clock.is_over(self._recorder.trained_seconds):
-            self._overran = self._clock.seconds(self._recorder.trained_seconds)
+        self._overran = self._overran or self._clock.overran(self._recorder.trained_seconds)
         if self._context.killing.is_set() or self._overran is not None:
             process.kill()
         elif self.stop_requested() and not self._stop_sent:
@@ -321,25 +321,19 @@ class AttemptSupervisor(TrialSupervisor):
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
-        decided: list[DecidedRung] = []
         tried = False
 
-        def finish() -> None:
+        def finish() -> tuple[DecidedRung, ...]:
             nonlocal tried
             again, tried = tried, True
-            decided.extend(repository.finish(claim.token, end, again=again))
+            return repository.finish(claim.token, end, again=again)
 
-        if self._queue.broken:
-            finish()
-        else:
-            self._queue.write(finish, self._check_parting)
-            self._queue.settle(self._check_parting)
+        broken = self._queue.broken
+        decided = finish() if broken else self._queue.ask(finish, self._check_parting)
         self._recorder.report_findings()
         self._summarize()
         line = None
-        if (
-            end.error is not None and end.stops is None
-        ):  # an error that stops the run is reported once
+        if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
         self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
         for rung in decided:
