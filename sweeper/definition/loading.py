@@ -229,7 +229,10 @@ def _import_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
         except SweeperError as error:
             del sys.modules[name]
-            _add_line(error, str(file))
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+            if isinstance(error, DefinitionError) and lines:
+                error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
             raise
         except (Exception, SystemExit) as error:
             del sys.modules[name]
@@ -300,13 +303,6 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
         f"({type(error).__name__}: {error}); define it in its own file, and use `sweeper run FILE`"
     )
     return StudyImportError(msg, text)
-
-
-def _add_line(error: SweeperError, file: str) -> None:
-    """Add the line of the user's file to a definition's error."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    if isinstance(error, DefinitionError) and lines:
-        error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
 
 
 def _import_error(location: str, error: BaseException) -> StudyImportError:

@@ -50,10 +50,16 @@ def source_of(definition: StudyDefinition) -> StudySource:
 
     A `tf.data` dataset, for example, cannot be pickled, but importing the file creates it again.
     """
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if not Path(main).is_file():
+        # The name is "<stdin>" if the script was piped into Python.
+        main = ""
     try:
         pickled = pickle_by_value(definition)
     except Exception as error:
-        target = _imported_from(definition)
+        # A script's arguments may change what it defines, and other processes do not have them.
+        script = main if main.endswith(".py") and not sys.argv[1:] else None
+        target = loaded_from(definition) or script
         if target is not None:
             return StudySource(
                 how="target",
@@ -70,10 +76,6 @@ def source_of(definition: StudyDefinition) -> StudySource:
         raise DefinitionError(msg) from error
     from sweeper.inspection.fingerprint import texts_of_cells
 
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    if not Path(main).is_file():
-        # The name is "<stdin>" if the script was piped into Python.
-        main = ""
     return StudySource(
         how="pickled",
         target=loaded_from(definition) or main,
@@ -83,14 +85,6 @@ def source_of(definition: StudyDefinition) -> StudySource:
         texts=texts_of_cells(definition.factories()),
         defined_code=definition.code().to_json(),
     )
-
-
-def _imported_from(definition: StudyDefinition) -> str | None:
-    """Return the file or module from which another process can import the definition, or None."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    # A script's arguments may change what it defines, and other processes do not have them.
-    script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
-    return loaded_from(definition) or script
 
 
 def pickle_by_value(value: object) -> str:

@@ -66,7 +66,9 @@ def strategy_scope(
         )
         raise FactoryError(msg)
     check_strategy(strategy)
-    strategy = _of_this_process(strategy)
+    adding = getattr(strategy.extended, "_cross_device_ops", None)
+    if strategy.num_replicas_in_sync > 1 and type(adding).__name__ == "CollectiveAllReduce":
+        strategy = _MADE.setdefault(tuple(strategy.extended.worker_devices), strategy)
     with strategy.scope():
         yield strategy
 
@@ -106,14 +108,6 @@ def _without_tf_config() -> Iterator[None]:
     finally:
         if given is not None:
             os.environ["TF_CONFIG"] = given
-
-
-def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Return the strategy, or this process's earlier one with collective ops on the same devices."""
-    adding = getattr(strategy.extended, "_cross_device_ops", None)
-    if strategy.num_replicas_in_sync == 1 or type(adding).__name__ != "CollectiveAllReduce":
-        return strategy
-    return _MADE.setdefault(tuple(strategy.extended.worker_devices), strategy)
 
 
 def seeds_of(assignment: Assignment) -> TrialSeeds:

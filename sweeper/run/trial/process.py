@@ -45,7 +45,9 @@ def serve_trial(
         settings = assignment.settings
         configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         install()
-        RECORDER.begin(_own_directories(assignment))
+        # The directory of a trial has one for each attempt; that of a replay is a temporary one.
+        own = [str(Path(each).parent) for each in (assignment.log, assignment.files)]
+        RECORDER.begin([*own, *(each for each in assignment.checkpoints if "://" not in each)])
         order = assignment.order
         if isinstance(order, Evaluation | ExportOrder):
             RECORDER.stop()
@@ -74,10 +76,3 @@ def serve_trial(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-
-
-def _own_directories(assignment: Assignment) -> list[str]:
-    """Return the directories whose files belong to this trial, its attempts and its checkpoints."""
-    # The directory of a trial has one for each attempt; that of a replay is a temporary one.
-    own = [str(Path(assignment.log).parent), str(Path(assignment.files).parent)]
-    return [*own, *(each for each in assignment.checkpoints if "://" not in each)]

@@ -76,12 +76,22 @@ from sweeper.train.state.variables import Variables, weights_digest
 from sweeper.train.warmstart.source import digest_now
 
 
-def keep_end(model: keras.Model, last: Committed, store: Store) -> None:
+def keep_end(
+    model: keras.Model,
+    assignment: Assignment,
+    last: Committed | None,
+    store_at: Callable[[Location], Store],
+) -> None:
     """Write the model's variables after ``on_train_end``, or a note that the ``last`` checkpoint contains them."""
+    if assignment.end is None or last is None:
+        return
+    location = parse_location(assignment.end)
+    if len(assignment.checkpoints) > 1:
+        sweep_leftovers(location)
     tensors: Tensors = {}
     paths = Variables("model", lambda: model.variables).capture(tensors)
     taken = Snapshot(last.step, last.epoch, tensors, {}, {}, tuple(tensors))
-    write_end(store, last, taken.tensors, {"model": paths})
+    write_end(store_at(location), last, taken.tensors, {"model": paths})
 
 
 _FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -192,7 +202,7 @@ def run_trial(
                 link.send(StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
-        _keep_end(plan.model, assignment, observer.committed, store_at)
+        keep_end(plan.model, assignment, observer.committed, store_at)
     link.send(_last_message(loop, settings, observer, warn))
 
 
@@ -201,21 +211,6 @@ def _relocated(loaded: LoadedCheckpoint | None, directory: Path) -> LoadedCheckp
     if loaded is None or loaded.origin is None or loaded.origin.directory == str(directory):
         return loaded
     return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, str(directory)))
-
-
-def _keep_end(
-    model: keras.Model,
-    assignment: Assignment,
-    last: Committed | None,
-    store_at: Callable[[Location], Store],
-) -> None:
-    """Write the model as it is after training, if the assignment has a path for it."""
-    if assignment.end is None or last is None:
-        return
-    location = parse_location(assignment.end)
-    if len(assignment.checkpoints) > 1:
-        sweep_leftovers(location)
-    keep_end(model, last, store_at(location))
 
 
 def _last_message(

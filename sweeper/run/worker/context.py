@@ -64,7 +64,8 @@ class SlotContext:
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
         error: The first error that ends the run and does not concern one trial only.
-            reported_files: Levels and paths of the findings about files that were reported.
+            attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
+        reported_files: Levels and paths of the findings about files that were reported.
     """
 
     study: StudyAccess
@@ -80,7 +81,7 @@ class SlotContext:
     _listening: bool = True
     _reported: set[int] = field(default_factory=set)
     _reporting: threading.Lock = field(default_factory=threading.Lock)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    attempt_ended: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
         self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
@@ -155,13 +156,3 @@ class SlotContext:
         if not isinstance(error, SweeperError):
             error = ExecutionError(f"the worker's leases could not be renewed: {error!r}")
         self.abort(error)
-
-    def attempt_is_over(self) -> None:
-        """Wake the slots that wait for a trial to finish."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait_for_others(self, seconds: float) -> None:
-        """Wait up to ``seconds`` until a trial ends."""
-        with self._changed:
-            self._changed.wait(seconds)

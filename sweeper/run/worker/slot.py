@@ -97,7 +97,8 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                     return
                 if isinstance(claim, Waiting):
                     began_to_wait = began_to_wait or time.monotonic()
-                    context.wait_for_others(0.5)
+                    with context.attempt_ended:
+                        context.attempt_ended.wait(0.5)
                     if time.monotonic() - began_to_wait > _SILENT and claim.reason != said:
                         said = claim.reason
                         context.tell(Remark(f"a worker waits: {claim.reason}"))
@@ -107,7 +108,8 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                 try:
                     supervisor.run()
                 finally:
-                    context.attempt_is_over()
+                    with context.attempt_ended:
+                        context.attempt_ended.notify_all()
                 last = supervisor.last
                 if audit and isinstance(last, Finished) and last.outcome != "paused":
                     audit(context, claim, device)
