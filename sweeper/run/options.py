@@ -108,8 +108,6 @@ class HostSpec:
     """Worker host for a study in a shared database.
 
     Attributes:
-        study: The study's name.
-        options: Options of its worker.
         engine: Engine that placed it: ``"dask"`` or ``"ray"``; ``"local"`` if the user started it.
         number: Number of the host in one placement, from 0.
         placed_from: Host name of the machine that placed it; None if the user started it.
@@ -117,7 +115,6 @@ class HostSpec:
         source: Location of the study's file on this machine if it differs from the stored one.
         unless_stopped: Whether to run no trials if the study was asked to stop; otherwise a host that
             the user started clears that request.
-        resume_command: Command by which the user resumes the study.
     """
 
     study: str

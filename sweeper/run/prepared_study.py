@@ -56,13 +56,9 @@ _OTHER_HASHES = (
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """Study with loaded code and an open database.
+    """Study with loaded code and an open database, which has its settings and total.
 
-    Attributes:
-        settings: The study's settings, with its stored total.
-        runner: Launcher of trial processes; for inline trials, a function that runs one here.
-        fingerprint: Stored fingerprint of the definition and its code.
-        changes: Number of changes of the stored definition.
+    ``runner`` is the launcher of trial processes; for inline trials, a function that runs one here.
     """
 
     settings: StudySettings

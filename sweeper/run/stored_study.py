@@ -252,12 +252,7 @@ def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
 def store_study(
     repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
 ) -> StudyRow:
-    """Create or open the study of a run, and set its total.
-
-    Raises:
-        DefinitionChangedError: It is stored with another definition, and trials have values.
-        DefinitionError: More trials than the total have begun.
-    """
+    """Create or open the study of a run, unless its definition differs and trials have values; set its total."""
     settings = loaded.settings
     paths = request.options.paths(settings.name)
     known = _known(repository, paths, request)

@@ -56,16 +56,10 @@ def kill_orphans(but: Collection[int]) -> set[int]:
 
 
 def start_watcher(driver: int, close: Callable[[], None]) -> int | None:
-    """Start a watcher that kills this process and its descendants when the process ``driver`` ends.
+    """Start the process that kills this one, which has one thread and no child, once its parent ``driver`` ends.
 
-    This process must have one thread and no child.
-
-    Args:
-        driver: Id of this process's parent.
-        close: Called in the watcher, to close descriptors that it must not hold open.
-
-    Returns:
-        The watcher's id; None if the kernel kills this process alone instead.
+    ``close`` is called in the watcher, to close descriptors that it must not hold open. Returned is its id;
+    None if the kernel kills this process alone instead.
     """
     adopt_orphans()
     try:

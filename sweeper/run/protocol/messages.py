@@ -49,21 +49,18 @@ def sendable(cls: type[T]) -> type[T]:
 
 @sendable
 class StudySource:
-    """Location of a study's definition.
+    """Location of a study's definition; what is ``pickled`` travels through a pipe and is never stored.
 
     Attributes:
         how: ``"target"``: import ``target``. ``"pickled"``: ``pickled`` is the definition itself,
-            by cloudpickle in base64. The process that started this one made it and sent it through a
-            pipe; it is never stored.
+            by cloudpickle in base64.
         target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, the file that contains
             the definition's code, if there is one.
         study: The study's name, for a module that defines several.
         path: With ``"pickled"``, ``sys.path`` of the process that defined the study.
-        texts: With ``"pickled"``, the notebook cells that define its functions, by the file names of
-            their code.
-        defined_code: With ``"pickled"``, the code as `CodeFingerprint.to_json`, as read by the process
-            that defined it. A pickled function contains only the variables that it names itself, so
-            the process that loads it cannot see all of the code.
+        texts: With ``"pickled"``, the notebook cells of its functions, by the file names of their code.
+        defined_code: With ``"pickled"``, the code as read by the process that defined it. A pickled function
+            has only the variables that it names itself, so who loads it cannot see all of the code.
         code: Expected fingerprint of the loaded code; None to accept any.
     """
 
@@ -194,17 +191,10 @@ class Evaluated:
 
 @sendable
 class ExportOrder:
-    """Order to write a model: its format and its path.
+    """Order to write a model in a format of `sweeper.models.formats.SUFFIXES`, as ``ExportJob`` does.
 
-    Attributes:
-        format: A name of `sweeper.models.formats.SUFFIXES`.
-        path: Absolute path to write.
-        checkpoint: Path of the checkpoint with the model's variables.
-        training: Paths of checkpoints that contain the optimizer, too, oldest first; the last one
-            belongs to ``checkpoint``.
-        card: Fields of the model's description that are known before the export.
-        force: Whether to replace an existing file.
-        name: Name of TensorFlow's checkpoints.
+    ``training`` are checkpoints that contain the optimizer, too, oldest first; the last one belongs to
+    ``checkpoint``. ``card`` has the fields of the model's description that are known before.
     """
 
     format: str
@@ -237,10 +227,8 @@ class Replay:
         checkpoints: Step and number of finished epochs of each checkpoint to take; None for those after
             the first step and at each epoch's end.
         also_after: Step from which on one more checkpoint is taken; None for no other.
-        die_after: Step from which on the process kills itself with SIGKILL, after writing its
-            checkpoints to disk; None to complete the trial.
-        aside: Whether the replayed trial may still be running: then callbacks of Keras write files
-            outside of the trial's directory to other paths.
+        die_after: Step from which on the process kills itself, after writing its checkpoints.
+        aside: Whether callbacks of Keras write files outside of the trial's directory to other paths.
         short: Whether long epochs and validations are shortened.
     """
 
@@ -485,10 +473,8 @@ class Failed:
     Attributes:
         error: One line: the error's type and message.
         traceback: The user's traceback; empty for an error that explains itself.
-        fault: ``"trial"``: its own code or data. ``"memory"``: an allocation failed.
-            ``"environment"``: the disk, or a checkpoint that does not fit; the trial can be resumed
-            once the cause is fixed. ``"definition"``: the study's code has changed, so nothing was
-            run.
+        fault: Its own code or data (``"trial"``); an allocation; the disk, or a checkpoint that does not fit
+            (``"environment"``, the trial can be resumed); or the study's code has changed, so nothing was run.
         of_study: Whether every other trial would fail with the same error.
         line: The innermost line of the user's code that raised it; None if there is none.
     """

@@ -129,10 +129,6 @@ def run_trial(
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`.
 
     ``earlier`` has the objects of earlier trials of this process; it is None if there are none.
-
-    Raises:
-        SweeperError: The trial cannot be built or trained, or its checkpoints cannot be written.
-        Exception: The user's code raised it.
     """
 
     def warn(message: str) -> None:

@@ -28,10 +28,8 @@ from sweeper.support.paths import RunPaths
 class StudyAccess:
     """Study of one worker, and its access to the database.
 
-    Attributes:
-        fingerprint: Fingerprint of the definition with which trials run; None for the stored one.
-        changes: Number of changes of the definition that this worker knows; None for all.
-        replayed_attributes: Attributes of finished trials that the search has computed again.
+    ``fingerprint`` is of the definition with which trials run, and ``changes`` the number of its changes that
+    this worker knows; None for what is stored.
     """
 
     repository: Repository

@@ -53,10 +53,7 @@ class LeaseKeeper:
 
     A context manager that every slot enters: the first adds the row, and the last ends it. ``on_stop`` is
     called when a stop of the study is requested, and again when the request changes; ``on_error`` with
-    errors that are no temporary faults of the database.
-
-    Attributes:
-        error: Error because of which the worker leaves early; None without an error.
+    errors that are no temporary faults of the database. The row ends with the worker's ``error``.
     """
 
     def __init__(
