@@ -171,17 +171,12 @@ class RayCluster:
 def _join(address: str | None, hosts: int) -> None:
     import ray
 
+    own: dict[str, Any] = {"num_cpus": max(_FEWEST, hosts), "include_dashboard": False}
+    where = own if address is None else {"address": address}
     try:
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
         if address is None:
-            ray.init(
-                num_cpus=max(_FEWEST, hosts),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
             _check_on_loopback()
-        else:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, OSError, ValueError) as error:
         msg = (
             f"there is no Ray cluster at {shown_url(address)} ({shown_text(str(error))}); give the "

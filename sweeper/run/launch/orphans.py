@@ -56,9 +56,9 @@ def kill_orphans(but: Collection[int]) -> set[int]:
 
 
 def start_watcher(driver: int, close: Callable[[], None]) -> int | None:
-    """Start the process that kills this one, which has one thread and no child, once its parent ``driver`` ends.
+    """Start the process that kills this one and its descendants once its parent ``driver`` ends.
 
-    ``close`` is called in the watcher, to close descriptors that it must not hold open. Returned is its id;
+    This process must have one thread and no child. ``close`` is called in the watcher, to close descriptors that it must not hold open. Returned is its id;
     None if the kernel kills this process alone instead.
     """
     adopt_orphans()

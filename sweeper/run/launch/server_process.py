@@ -71,17 +71,11 @@ class ServerProcess:
 
     def __init__(self, *, imports: bool = True) -> None:
         ours, theirs = socket.socketpair()
-        words = [
-            sys.executable,
-            *_SERVER,
-            str(theirs.fileno()),
-            str(os.getpid()),
-            str(int(imports)),
-        ]
+        arguments = map(str, (theirs.fileno(), os.getpid(), int(imports)))
         try:
             with signals_held():
                 self._process = subprocess.Popen(
-                    words,
+                    [sys.executable, *_SERVER, *arguments],
                     pass_fds=[theirs.fileno()],
                     env=trial_environment(),
                     stdin=subprocess.DEVNULL,

@@ -144,13 +144,11 @@ class AttemptSupervisor(TrialSupervisor):
     ``last`` is the trial's last message as it was judged at the end; None before that.
     """
 
-    def __init__(
-        self, context: SlotContext, claim: Claim, device: SlotDevice | None = None
-    ) -> None:
+    def __init__(self, context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         self._context = context
         self._study = context.study
         self._claim = claim
-        self._device = device or SlotDevice()
+        self._device = device
         self._lease_lost = context.leases.hold(claim.token)
         self._queue = WriteQueue(f"sweeper-trial-{claim.number}", context.health)
         self._recorder = AttemptRecorder(context, claim, self._queue, self._check_waiting)
