@@ -27,8 +27,6 @@ class WorkerOptions:
 
     Attributes:
         slots: Number of parallel trials; None for one, or for as many as fit on the GPUs.
-        storage: URL of the database.
-        runs_dir: Directory of the files.
         checkpoints: Location of the checkpoints; None for ``runs_dir``.
         isolation: How trial processes are started: ``"auto"``, ``"fork"``, ``"spawn"`` or
             ``"inline"``.
@@ -72,9 +70,7 @@ class RunRequest:
 
     Attributes:
         options: Options of the workers; ``slots`` is the number on all machines together.
-        listener: Receives every event.
         source: ``FILE[:NAME]`` or ``package.module[:NAME]``.
-        definition: A study object of this process.
         study: The name of a stored study to resume.
         trials: A new total; None to keep the study's.
         engine: Where slots run: ``"local"``, ``"dask"`` or ``"ray"``.

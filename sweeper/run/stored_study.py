@@ -275,7 +275,14 @@ def store_study(
         target = known.target
     row = replace(_row(loaded, known, target), source=describe_source(source))
     if known is not None and request.accept_changes:
-        _accept(repository, row, request.listener)
+        changes = repository.accept_definition(row)
+        text = (
+            f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
+            "finished before belong to the old one, and exactness is not promised for a "
+            "trial that resumes from a checkpoint"
+        )
+        if changes:
+            request.listener(Notice(text))
     stored = _create_or_open(repository, row, request.listener)
     claim_directories(paths, stored, begun=repository.has_begun(row.name))
     if settings.confirm is not None:
@@ -326,18 +333,6 @@ def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> Stud
         request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
     return None
-
-
-def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
-    changes = repository.accept_definition(row)
-    if changes:
-        listener(
-            Notice(
-                f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
-                "finished before belong to the old one, and exactness is not promised for a "
-                "trial that resumes from a checkpoint"
-            )
-        )
 
 
 def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:

@@ -524,16 +524,9 @@ class TrialObserver(Observer):
 
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
     """Return the user's factories and the callbacks of a trial."""
-    return StudyAuthors(
-        model=_factory(definition.model),
-        data=_factory(definition.data),
-        callbacks=tuple(_callback(type(callback)) for callback in plan.callbacks),
+    model, data = (
+        Authored(name_of(each), line_of(each)) for each in (definition.model, definition.data)
     )
-
-
-def _factory(factory: Any) -> Authored:
-    return Authored(name_of(factory), line_of(factory))
-
-
-def _callback(kind: type) -> Authored:
-    return Authored(kind.__qualname__, line_of(kind), measured_names(kind))
+    kinds = [type(callback) for callback in plan.callbacks]
+    callbacks = (Authored(each.__qualname__, line_of(each), measured_names(each)) for each in kinds)
+    return StudyAuthors(model, data, tuple(callbacks))

@@ -13,7 +13,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from sweeper.errors import DatabaseUnavailableError
@@ -88,7 +89,9 @@ class LeaseKeeper:
     def __enter__(self) -> Self:
         with self._entering:
             if self._inside == 0:
-                self._health.retrying(self._join, lambda: self._health.away_for > _JOIN_PATIENCE)
+                row = asdict(self._row)
+                join = partial(self._repository.join, self._study, self._worker, **row)
+                self._health.retrying(join, lambda: self._health.away_for > _JOIN_PATIENCE)
                 self._ended.clear()
                 self._thread = threading.Thread(
                     target=self._keep, name="sweeper-leases", daemon=True
@@ -109,17 +112,6 @@ class LeaseKeeper:
                 self._repository.leave(
                     self._row.key, None if self.error is None else str(self.error)
                 )
-
-    def _join(self) -> None:
-        row = self._row
-        self._repository.join(
-            self._study,
-            self._worker,
-            key=row.key,
-            engine=row.engine,
-            slots=row.slots,
-            lease_seconds=row.lease_seconds,
-        )
 
     def hold(self, token: int) -> threading.Event:
         """Begin to renew the lease of the attempt ``token``; return an event that is set when it is lost."""

@@ -165,7 +165,15 @@ class AttemptSupervisor(TrialSupervisor):
         try:
             self._run()
         except SupersededError as error:
-            self._report_lost(error)
+            number, tell = self._claim.number, self._context.tell
+            tell(AttemptEnded(number, self._claim.attempt, "lost"))
+            seconds = self._context.worker_row.lease_seconds
+            tell(
+                Notice(
+                    f"another worker has taken trial {number}, because this one did not renew its "
+                    f"lease for {seconds:g} s; its process is stopped ({error})"
+                )
+            )
         finally:
             self._queue.close()
             self._context.leases.release(self._claim.token)
@@ -256,16 +264,6 @@ class AttemptSupervisor(TrialSupervisor):
         if self._lease_lost.is_set():
             msg = "its lease expired without renewal"
             raise SupersededError(msg)
-
-    def _report_lost(self, error: SupersededError) -> None:
-        number, seconds = self._claim.number, self._context.worker_row.lease_seconds
-        self._context.tell(AttemptEnded(number, self._claim.attempt, "lost"))
-        self._context.tell(
-            Notice(
-                f"another worker has taken trial {number}, because this one did not renew its "
-                f"lease for {seconds:g} s; its process is stopped ({error})"
-            )
-        )
 
     def _conclude(self, death: Death) -> None:
         context, claim = self._context, self._claim
