@@ -9,7 +9,7 @@ from sweeps import python
 from sweeper.errors import UsageError
 from sweeper.run.serving import run_slots
 from sweeper.run.worker import gpus
-from sweeper.run.worker.gpus import Gpu, SlotDevice, SlotDevices, find_gpus, share_gpus
+from sweeper.run.worker.gpus import SlotDevice, SlotDevices, find_gpus, share_gpus
 from sweeper.run.worker.slot import serve_slot
 
 NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
@@ -43,7 +43,7 @@ def test_gpus_are_found_as_the_environment_and_nvidia_smi_name_them(
     wanted, environment, found, machine
 ):
     machine(environment, NVIDIA)
-    assert [(gpu.id, gpu.memory) for gpu in find_gpus(wanted)] == found
+    assert list(find_gpus(wanted).items()) == found
 
 
 @pytest.mark.parametrize(
@@ -70,18 +70,18 @@ def test_an_id_is_taken_on_trust_where_a_driver_or_the_environment_has_it(tmp_pa
     machine({} if file else {"CUDA_VISIBLE_DEVICES": "MIG-1"})
     if file:
         (tmp_path / file).touch()
-    assert find_gpus("MIG-1") == (Gpu("MIG-1", None),)
+    assert find_gpus("MIG-1") == {"MIG-1": None}
 
 
 def test_trials_share_a_gpus_memory_and_neighbours_have_different_gpus():
-    two = (Gpu("0", 40000), Gpu("1", 20000))
+    two = {"0": 40000, "1": 20000}
     assert share_gpus(two, 1) == (SlotDevice("0"), SlotDevice("1"))
     halves = (SlotDevice("0", 18000), SlotDevice("1", 9000))
     assert share_gpus(two, 2) == halves * 2
-    assert share_gpus(two[:1], 1, memory=512) == (SlotDevice("0", 512),)
+    assert share_gpus({"0": 40000}, 1, memory=512) == (SlotDevice("0", 512),)
     with pytest.raises(UsageError, match="--gpu-memory MB"):
-        share_gpus((Gpu("0", None),), 2)
-    assert share_gpus((Gpu("0", None),), 2, memory=512) == (SlotDevice("0", 512),) * 2
+        share_gpus({"0": None}, 2)
+    assert share_gpus({"0": None}, 2, memory=512) == (SlotDevice("0", 512),) * 2
 
 
 def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import queue
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +27,6 @@ _NVIDIA = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,no
 
 _DEVICES = Path("/dev")
 """Directory of the drivers' device files."""
-
-
-@dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU: its id for ``CUDA_VISIBLE_DEVICES``, and its memory in megabytes, or None if unknown."""
-
-    id: str
-    memory: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +62,10 @@ class SlotDevices:
             self._free.put(device)
 
 
-def find_gpus(wanted: str) -> tuple[Gpu, ...]:
+def find_gpus(wanted: str) -> dict[str, int | None]:
     """Return the GPUs that ``--gpus`` names: ``"all"``, or comma-separated ids such as ``"0,1"``.
 
-    If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
+    Their values are their memory in megabytes, or None if unknown. If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
     loaded or the environment lists ids.
     """
     known = _known()
@@ -106,28 +98,28 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
             there = ", ".join(i for i in known if not i.startswith("GPU-"))
             msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {there}"
             raise UsageError(msg)
-    return tuple(Gpu(i, known.get(i)) for i in ids)
+    return {i: known.get(i) for i in ids}
 
 
 def share_gpus(
-    gpus: Sequence[Gpu], trials_per_gpu: int, memory: int | None = None
+    gpus: Mapping[str, int | None], trials_per_gpu: int, memory: int | None = None
 ) -> tuple[SlotDevice, ...]:
     """Return one device for each slot; consecutive slots get different GPUs.
 
     Each trial gets ``memory`` megabytes, or an equal part of nine tenths of the GPU's memory.
     """
     devices = []
-    for gpu in gpus:
+    for gpu, whole in gpus.items():
         limit = memory
         if limit is None and trials_per_gpu > 1:
-            if gpu.memory is None:
+            if whole is None:
                 msg = (
                     f"--trials-per-gpu {trials_per_gpu}: nvidia-smi does not report "
-                    f"the memory of GPU {gpu.id}; set the memory of a trial with --gpu-memory MB"
+                    f"the memory of GPU {gpu}; set the memory of a trial with --gpu-memory MB"
                 )
                 raise UsageError(msg)
-            limit = int(gpu.memory * _SHARED / trials_per_gpu)
-        devices.append(SlotDevice(gpu.id, limit))
+            limit = int(whole * _SHARED / trials_per_gpu)
+        devices.append(SlotDevice(gpu, limit))
     return tuple(devices) * trials_per_gpu
 
 
