@@ -1,9 +1,8 @@
 """Loading of a `StudyDefinition` from ``FILE[:NAME]`` or ``package.module[:NAME]``.
 
-A file is imported as a module, as ``python FILE`` would see it (its directory comes first on
-``sys.path``) but under its own name, so the block below ``if __name__ == "__main__"`` does not run.
-A file that calls ``study.run()`` at its top level is executed up to that call: the definition is
-complete there, and the call would start a sweep in every process that imports the file.
+A file is imported as a module, as ``python FILE`` would see it but under its own name, so the block below
+``if __name__ == "__main__"`` does not run. A file that calls ``study.run()`` at its top level is executed
+up to that call: the call would start a sweep in every process that imports the file.
 
 The user's modules are always compiled from their source, without Python's cache: the cache does not
 notice a file of equal length that is written within the same second, so an edited study could run

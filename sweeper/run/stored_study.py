@@ -3,9 +3,8 @@
 The database does not keep the code of earlier definitions. So finished trials are verified, exported
 and extended only under the definition with which they ran.
 
-Removal deletes the rows first, and only while no worker runs the study: files without rows only take
-space, but rows without files would refer to missing checkpoints. Renaming begins with the directories,
-because that can be undone. Symbolic links are removed, never their targets.
+Removal deletes the rows first, and only while no worker runs the study: rows without files would refer
+to missing checkpoints. Renaming begins with the directories, because that can be undone.
 """
 
 from __future__ import annotations

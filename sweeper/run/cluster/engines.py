@@ -1,15 +1,13 @@
 """Clusters on which joblib starts worker hosts: Dask and Ray.
 
 A task only starts a worker host on its node and waits for it (`sweeper.run.cluster.host`). So a
-cluster's restrictions on tasks, and its way of starting Python, do not reach trials. Results are read
-from the database, so nothing is lost if the engine loses a task's return value.
+cluster's restrictions on tasks, and its way of starting Python, do not reach trials.
 
 Anyone who can connect to a Dask scheduler or to Ray's servers can run code as the user who started
 them, and all users of a machine can connect to its loopback interface. So a Dask cluster that is
 started here requires TLS with a key that is in no file and ends with the cluster, and its HTTP
 servers, which require no key, are closed. A Ray cluster that is started here requires a token that only
-the processes of this run have, and listens on the loopback interface alone, which Ray does by default
-only on macOS and Windows.
+the processes of this run have, and listens on the loopback interface alone.
 """
 
 from __future__ import annotations

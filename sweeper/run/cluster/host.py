@@ -1,13 +1,11 @@
 """Worker host: the slots of one machine for a study in a shared database, and its placement on a cluster.
 
-A host does not change the study: the definition, the total and the path of the study's file are those
-that the first run stored. The study's file on this machine must equal the stored one byte for byte,
-because otherwise the machines would run trials of different studies.
+A host does not change the study. The study's file on this machine must equal the stored one, because
+otherwise the machines would run trials of different studies.
 
-A task of a cluster starts a host on its node as a detached process, so that it survives the driver, and
-the end of the cluster's own processes when the driver is lost. Its `HostSpec` goes through standard
-input and not onto the command line, because it contains the database's URL and, for a study from a
-notebook, the definition.
+A task of a cluster starts a host on its node as a detached process, so that it survives the driver and
+the cluster's own processes. Its `HostSpec` goes through standard input and not onto the command line,
+because it contains the database's URL and, for a study from a notebook, the definition.
 """
 
 from __future__ import annotations

@@ -1,14 +1,12 @@
 """Orphans: processes that a trial started, adopted and killed when the trial ends.
 
-A trial's process adopts the orphans of its children, and the fork server adopts the orphans of trials.
-So the server's children are the running trials and the orphans of ended trials. The orphans are killed
-before the worker learns that the trial has ended, because the worker could then begin the next attempt
-while they still run.
+The fork server adopts the orphans of trials, so its children are the running trials and these. The
+orphans are killed before the worker learns that the trial has ended, because the worker could then begin
+the next attempt while they still run.
 
 The server must end when its driver ends, which may be killed at any moment. If the kernel killed the
-server then, the server could kill no orphans. So the server has a watcher instead, a process outside of
-the terminal's process group: it kills the server with all descendants once the driver is gone, even if
-that whole process group is suspended.
+server then, it could kill no orphans. So a watcher, a process outside of the terminal's process group,
+kills the server with all descendants once the driver is gone, even if that whole group is suspended.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Process that becomes a fork server: its environment, its hash seed and its start.
 
-Importing TensorFlow takes seconds. A command starts this process first, so that the import runs while
-the command reads its settings, imports SQLAlchemy and finds the study. So this module imports little.
+A command starts this process first, so that it imports TensorFlow while the command reads its settings,
+imports SQLAlchemy and finds the study. So this module imports little.
 
 Credentials of the database and the cluster are removed from the environment, because trials need
-neither and their code could print or send them. Credentials of object stores stay, because trial
-processes write checkpoints there.
+neither. Those of object stores stay, because trial processes write checkpoints there.
 
 Python draws a new hash seed for each process unless the environment sets it. A split by ``hash(name)``,
-or the order of a set, would then differ between processes, and a resumed trial would differ from an
-undisturbed one.
+or the order of a set, would then differ between processes, and so would a resumed trial.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Evaluation and export of a trained model, each in a trial process.
 
-For an evaluation, the trial's model is built once, by the same factories and from the same seeds as in
-the trial. Nothing is trained, and no callback is called. A checkpoint that cannot be read is passed over
-and reported; a checkpoint that does not fit the model ends the evaluation of its trial, because the
-trial's other checkpoints would not fit either.
+For an evaluation, the trial's model is built once, from the same seeds as in the trial; no callback is
+called. A checkpoint that cannot be read is passed over; one that does not fit the model ends the
+evaluation of its trial, because the others would not fit either.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Link of a trial to its worker, and the message that reports a failure.
 
-The thread that listens to the worker keeps running while TensorFlow works, because TensorFlow
-releases Python's lock.
-
 An exception may come from the user's code: its text may be missing, huge, of many lines, or contain
 characters that neither a pipe nor a database can store. TensorFlow's texts contain the reason among
 pages of frames and names of nodes. Formatting must never fail, because the trial would then seem to

@@ -1,8 +1,7 @@
 """Main function of a trial process: its signals, its settings of TensorFlow and its work.
 
-A trial process ends in one of four ways that the worker can distinguish: it reports the trial's end and
-exits with 0; it exits because its worker is gone; it is killed; or it crashes, and the worker receives
-the signal or exit code.
+It reports the trial's end and exits with 0; exits because its worker is gone; is killed; or crashes, and
+the worker receives the signal or exit code.
 """
 
 from __future__ import annotations

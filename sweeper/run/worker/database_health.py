@@ -2,10 +2,7 @@
 
 The queue writes in its own thread, so that the trial's supervisor can always react to a stop, a lost
 lease or a death. Writes must be idempotent: if a connection breaks during a commit, it is unknown
-whether the commit succeeded.
-
-Training continues while the database is unreachable for some minutes. One notice is sent when it
-becomes unreachable and one when it answers again; after the limit, waiting callers give up.
+whether the commit succeeded. After a limit of some minutes waiting callers give up.
 """
 
 from __future__ import annotations

@@ -2,9 +2,6 @@
 
 All reports go through the attempt's write queue, so the trial continues to train while the database is
 unreachable. Requests must wait for the database, because the trial needs the answers.
-
-The search session of an attempt is opened at the first request and kept, because a study with a pruner
-makes a request after each epoch.
 """
 
 from __future__ import annotations

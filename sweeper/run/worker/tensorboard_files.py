@@ -1,14 +1,12 @@
 """Files of a trial for TensorBoard, rewritten from the database's records.
 
-The database contains each epoch of a trial once, even if an attempt trained it again. So the whole file
-is rewritten, and nothing is appended to the file of a killed attempt: the new file is written under a
-temporary name and renamed, and then the old one is removed. It has a few hundred bytes per epoch. A kill
-at any moment leaves one complete file, or two.
+The database contains each epoch once, even if an attempt trained it again. So the whole file is
+rewritten: the new one is written under a temporary name and renamed, and then the old one is removed. It
+has a few hundred bytes per epoch. A kill at any moment leaves one complete file, or two.
 
 Readers that are open meanwhile, and readers of two files, show no point twice either: each file begins
-with ``SessionLog.START`` at step 0, at which readers drop earlier points.
-
-TensorBoard's own modules write the format. A worker must not import TensorFlow, and they do not.
+with ``SessionLog.START`` at step 0, at which readers drop earlier points. TensorBoard's own modules write
+the format, because a worker must not import TensorFlow.
 """
 
 from __future__ import annotations
