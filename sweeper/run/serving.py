@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import cycle
 
 from sweeper.errors import Interrupted, SweeperError
 from sweeper.records.events import Listener, Notice, RunStopping, StudyCounted, StudyOpened
@@ -17,7 +18,7 @@ from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import stop_signals
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext, StudyAccess
-from sweeper.run.worker.gpus import SlotDevice, SlotDevices, find_gpus, share_gpus
+from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
 from sweeper.run.worker.leases import CALL_PATIENCE, WorkerRow
 from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import wait_for_all
@@ -64,7 +65,7 @@ def serve_slots(
         runner=prepared.runner,
         listener=listener,
         worker_row=WorkerRow(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
-        devices=SlotDevices(devices),
+        devices=cycle(devices or [SlotDevice()]),
         fail_fast=options.fail_fast,
     )
     inline = callable(prepared.runner)

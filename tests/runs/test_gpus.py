@@ -9,7 +9,7 @@ from sweeps import python
 from sweeper.errors import UsageError
 from sweeper.run.serving import run_slots
 from sweeper.run.worker import gpus
-from sweeper.run.worker.gpus import SlotDevice, SlotDevices, find_gpus, share_gpus
+from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
 from sweeper.run.worker.slot import serve_slot
 
 NVIDIA = "0, GPU-aa, 40960\n1, GPU-bb, 40960\n2, GPU-cc, [N/A]\n"
@@ -95,7 +95,7 @@ def test_no_two_trials_are_on_one_device_at_a_time(tmp_path):
         both.wait()
         return finish(trial)
 
-    devices = SlotDevices((SlotDevice("0", 100), SlotDevice("3", 200)))
+    devices = iter((SlotDevice("0", 100), SlotDevice("3", 200)))
     with scripted_sweep(tmp_path, {None: look}, trials=6, context={"devices": devices}) as sweep:
         run_slots(lambda: serve_slot(sweep.context), 2)
         pairs = [set(using[n : n + 2]) for n in range(0, 6, 2)]

@@ -20,8 +20,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from sweeper.errors import UsageError
 from sweeper.support.installation import install_command
@@ -220,18 +219,9 @@ CLUSTERS = {"dask": "distributed", "ray": "ray"}
 """Modules that the cluster engines need, by engine."""
 
 
-class Cluster(Protocol):
-    """A connection to an existing cluster, or to one started here."""
-
-    @property
-    def nodes(self) -> int:
-        """Return the known maximum number of parallel tasks."""
-
-    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-        """Context manager in which joblib runs tasks on the cluster, each with ``slots`` processors."""
-
-    def close(self) -> None:
-        """Close the connection, and end a cluster that was started here."""
+Cluster = DaskCluster | RayCluster
+"""Connection to a cluster; ``nodes`` is the known maximum number of parallel tasks, and in ``backend`` joblib
+runs them there, each with ``slots`` processors."""
 
 
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:

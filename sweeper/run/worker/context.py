@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any, TypeVar
 
 from sweeper.db.repository import Repository, StopRequest, WorkerIdentity
@@ -17,7 +18,7 @@ from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.worker.checkpoints import Located
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
-from sweeper.run.worker.gpus import SlotDevices
+from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, WorkerRow
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.spec import SamplerSpec
@@ -59,6 +60,7 @@ class SlotContext:
             messages to the attempt's supervisor (`sweeper.run.worker.inline`).
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
+        devices: The device of each slot that begins; at least as many as slots.
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
         error: The first error that ends the run and does not concern one trial only.
@@ -70,7 +72,7 @@ class SlotContext:
     runner: Launcher | Callable[[Assignment, Any], None]
     listener: Callable[[Event], None]
     worker_row: WorkerRow = field(default_factory=WorkerRow)
-    devices: SlotDevices = field(default_factory=SlotDevices)
+    devices: Iterator[SlotDevice] = field(default_factory=lambda: repeat(SlotDevice()))
     fail_fast: bool = False
     stopping: threading.Event = field(default_factory=threading.Event)
     killing: threading.Event = field(default_factory=threading.Event)

@@ -9,10 +9,8 @@ lists GPUs (``CUDA_VISIBLE_DEVICES``, as set by Slurm and Kubernetes), ``all`` m
 from __future__ import annotations
 
 import os
-import queue
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,31 +33,6 @@ class SlotDevice:
 
     visible: str | None = None
     memory: int | None = None
-
-
-class SlotDevices:
-    """Devices of a worker, each assigned to one slot while the slot runs trials.
-
-    Without devices, none is bound.
-    """
-
-    def __init__(self, devices: Sequence[SlotDevice] = ()) -> None:
-        self._bound = bool(devices)
-        self._free: queue.SimpleQueue[SlotDevice] = queue.SimpleQueue()
-        for device in devices:
-            self._free.put(device)
-
-    @contextmanager
-    def taken(self) -> Iterator[SlotDevice]:
-        """Context manager for a device that no other slot uses meanwhile."""
-        if not self._bound:
-            yield SlotDevice()
-            return
-        device = self._free.get()
-        try:
-            yield device
-        finally:
-            self._free.put(device)
 
 
 def find_gpus(wanted: str) -> dict[str, int | None]:

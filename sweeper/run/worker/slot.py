@@ -86,7 +86,8 @@ def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
 
 
 def _serve(context: SlotContext, audit: Audit | None) -> None:
-    with context.leases, context.devices.taken() as device:
+    device = next(context.devices)
+    with context.leases:
         said, began_to_wait = "", None
         while not context.stopping.is_set():
             # All tries use one key, so that a claim whose answer was lost is found again.
