@@ -77,13 +77,13 @@ def split_data_target(target: str) -> tuple[str, str]:
             "`trial -> Data`, or a Data, in that file"
         )
         raise UsageError(msg)
-    path = Path(location)
+    path, wrong = Path(location), None
     if path.suffix == ".py" and not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
-        msg = f"{location} {what}; expected --data FILE:NAME with a Python file"
-        raise UsageError(msg)
-    if path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
-        msg = f"{location} is not a Python file; expected --data FILE:NAME with a Python file"
+        wrong = "is a directory" if path.is_dir() else "does not exist"
+    elif path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
+        wrong = "is not a Python file"
+    if wrong is not None:
+        msg = f"{location} {wrong}; expected --data FILE:NAME with a Python file"
         raise UsageError(msg)
     return location, name
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import random
 import shutil
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -39,7 +40,7 @@ from sweeper.records.exactness import AuditOutcome
 from sweeper.records.results import TrialRecord
 from sweeper.replay.findings import Difference, errors
 from sweeper.run.compared_replays import ComparedReplay, Reference, ReplayComparison
-from sweeper.run.launch.trial_process import Launcher, Stopping
+from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.replays import Answers, Replayed, ReplayOrder
 from sweeper.run.worker.checkpoints import locate, origin_of
@@ -112,7 +113,7 @@ class IntervalReplay:
     settings: StudySettings
     files: Path
     launcher: Launcher
-    stopping: Stopping
+    stopping: threading.Event
     devices: str | None = None
 
     def outcome(self) -> Outcome:

@@ -10,6 +10,7 @@ repeats at all.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from sweeper.checkpoint.reading import read_manifest
 from sweeper.records.events import Event
 from sweeper.replay.comparison import compare_checkpoints, compare_epochs, tensor_entries
 from sweeper.replay.findings import Difference, errors, judge, ranked
-from sweeper.run.launch.trial_process import Launcher, Stopping
+from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import CheckpointCommitted
 from sweeper.run.replays import Replayed, ReplayOrder, run_again
 from sweeper.support.paths import Location, RunPaths
@@ -106,7 +107,7 @@ class ComparedReplay:
     directory: Path
     references: Mapping[Position, Reference | None]
     launchers: Sequence[Launcher]
-    stopping: Stopping
+    stopping: threading.Event
     objectives: Sequence[str]
     epochs: Epochs | None = None
     sides: tuple[str, str] = ("undisturbed", "resumed")

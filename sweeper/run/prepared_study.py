@@ -7,7 +7,7 @@ imports the study itself only for inline trials and for a sampler that the user 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Event, Listener, Notice, Remark
 from sweeper.records.status import are
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
-from sweeper.run.launch.server_process import ServerProcess, hashes_differ
+from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (
     check_unchanged,
     import_study,
@@ -107,7 +107,9 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         else:
             repository = _open_database(options.storage, opened, create=False)
             source = _source_to_resume(repository, request.study, request)
-        server = _begin_server(source, options.isolation, request.server, opened)
+        server = None
+        if options.isolation != "inline":
+            server = opened.enter_context(closing(WarmServer(source, request.server)))
         # While the server imports TensorFlow.
         repository = repository or _open_existing_database(options.storage, opened)
         # A request to stop that is made while the study is imported is meant for this run.
@@ -139,7 +141,9 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
     with ExitStack() as opened:
         repository = _open_database(spec.options.storage, opened, create=False)
         source = _source_on_host(spec, repository)
-        server = _begin_server(source, isolation, None, opened)
+        server = None
+        if isolation != "inline":
+            server = opened.enter_context(closing(WarmServer(source)))
         code = load_code(source, server, None, isolation, listener, opened=opened)
         from sweeper.run.stored_study import as_stored, open_study
 
@@ -201,17 +205,6 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
     source = target_source(spec.source, spec.study.removesuffix(CONFIRMING))
     check_unchanged(spec.study, described, source)
     return source
-
-
-def _begin_server(
-    source: StudySource, isolation: str, process: ServerProcess | None, opened: ExitStack
-) -> WarmServer | None:
-    """Start a fork server that imports the study; return None for inline trials."""
-    if isolation == "inline":
-        return None
-    server = WarmServer(source, process)
-    opened.callback(server.close)
-    return server
 
 
 def load_code(

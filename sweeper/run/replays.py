@@ -9,6 +9,7 @@ several times; the next process then resumes it as any trial is resumed.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,7 +33,6 @@ from sweeper.replay.reports import Lengths, StudyAuthors
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
-    Stopping,
     WithoutDatabase,
     converse,
     progress_of,
@@ -241,7 +241,7 @@ def run_again(
     launchers: Sequence[Launcher],
     directory: Path,
     tell: Callable[[Event], None],
-    stopping: Stopping,
+    stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
 

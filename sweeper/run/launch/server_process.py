@@ -89,10 +89,6 @@ class ServerProcess:
             theirs.close()
         self.control = ours
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def wait(self) -> int:
         """Wait for the process, and return its exit code as `subprocess` does."""
         return self._process.wait()

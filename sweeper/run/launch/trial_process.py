@@ -155,12 +155,6 @@ class TrialSupervisor(ABC):
         """Handle one message; return the answer if it is a request."""
 
 
-class Stopping(Protocol):
-    """Interface of a request to end, such as a `threading.Event`."""
-
-    def is_set(self) -> bool: ...
-
-
 @dataclass
 class WithoutDatabase(TrialSupervisor):
     """Supervisor of a trial process without a worker: a replay, an evaluation or an export.
@@ -168,7 +162,7 @@ class WithoutDatabase(TrialSupervisor):
     When ``stopping`` is set, it raises `Interrupted` with the message ``when_stopped``.
     """
 
-    stopping: Stopping
+    stopping: threading.Event
     when_stopped: str
 
     def poll(self, process: TrialProcess) -> float | None:
@@ -293,7 +287,7 @@ def carry_out(
     answer: Callable[[Suggest], CategoricalChoice],
     receive: Callable[[Message], None],
     *,
-    stopping: Stopping | None = None,
+    stopping: threading.Event | None = None,
     when_stopped: str = "",
 ) -> Evaluated | ModelExported | Failed | ExitStatus:
     """Carry out the order in an assignment, whose directories exist, in a separate process.

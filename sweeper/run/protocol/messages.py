@@ -311,11 +311,6 @@ class Assignment:
     origin: Origin | None = None
     order: Replay | Evaluation | ExportOrder | None = None
 
-    @property
-    def replay(self) -> Replay | None:
-        """Return the order if the trial is replayed."""
-        return self.order if isinstance(self.order, Replay) else None
-
 
 def assignment_of(
     settings: StudySettings, paths: RunPaths, number: int, attempt: int, *, anew_after: int = 0

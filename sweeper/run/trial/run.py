@@ -134,7 +134,8 @@ def run_trial(
     def warn(message: str) -> None:
         link.send(Warned(message))
 
-    settings, order = assignment.settings, assignment.replay
+    settings = assignment.settings
+    order = assignment.order if isinstance(assignment.order, Replay) else None
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
     plan = make_plan(

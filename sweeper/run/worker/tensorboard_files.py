@@ -15,7 +15,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -117,11 +116,6 @@ def _span(trial: TrialRecord) -> tuple[float, float]:
     """Return the start of the first attempt and the latest known time of the trial, in seconds."""
     if not trial.attempts:
         return 0.0, 0.0
-    moments: list[datetime] = [
-        moment
-        for a in trial.attempts
-        for moment in (a.started_at, a.ended_at)
-        if moment is not None
-    ]
+    moments = [m for a in trial.attempts for m in (a.started_at, a.ended_at) if m is not None]
     latest = max(moments).timestamp()
     return moments[0].timestamp(), max(latest, time.time()) if trial.state == "running" else latest
