@@ -291,8 +291,9 @@ def _report(reports: Connection, **said: Any) -> None:
 
 def _become_trial(descriptor: int, assignment: dict[str, Any]) -> NoReturn:
     """Reset this process to the state of a new Python, and run one trial."""
-    # In a file, because a pickled study may be larger than a pipe.
-    order = tempfile.TemporaryFile()  # noqa: SIM115 - the new Python closes it
+    # A pickled study may be larger than a pipe, and no pickle is read from a disk where memory has files.
+    in_memory = hasattr(os, "memfd_create")
+    order = open(os.memfd_create("order"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: PTH123, SIM115
     order.write(json.dumps(assignment).encode())
     order.seek(0)
     for inherited in (descriptor, order.fileno()):
