@@ -19,7 +19,7 @@ from sweeper.run.signals import stop_signals
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
-from sweeper.run.worker.leases import CALL_PATIENCE, WorkerRow
+from sweeper.run.worker.leases import WorkerRow
 from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import wait_for_all
 from sweeper.support.shown import shown_url
@@ -157,8 +157,7 @@ def say_unfinished(status: StudyStatus) -> str:
 def _counting(context: SlotContext) -> Iterator[None]:
     """Context manager that reports counts of the study's trials at intervals."""
     over = threading.Event()
-    repository = context.study.repository.with_patience(CALL_PATIENCE)
-    name = context.study.settings.name
+    repository, name = context.study.impatient, context.study.settings.name
 
     def count() -> None:
         said: StudyCounted | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sweeper.db.repository import Claim, DecidedRung, Ending
@@ -229,14 +229,11 @@ def rung_event(rung: DecidedRung) -> RungDecided:
     trials = ", ".join(map(str, rung.promoted))
     which = f"trial{'s' * (len(rung.promoted) > 1)} {trials}" if trials else "no trial"
     compared = len(rung.promoted) + len(rung.ended)
-    return RungDecided(
+    said = (
         f"rung of bracket {rung.bracket} after {rung.epochs} epochs: promoted {which} "
-        f"({len(rung.promoted)} of {compared})",
-        epochs=rung.epochs,
-        bracket=rung.bracket,
-        promoted=rung.promoted,
-        ended=rung.ended,
+        f"({len(rung.promoted)} of {compared})"
     )
+    return RungDecided(said, **asdict(rung))
 
 
 def all_fail_alike(study: str, count: int, line: str) -> TrialError:
