@@ -78,7 +78,7 @@ def test_it_serves_the_study_that_it_is_given_later(tmp_path, monkeypatch):
 
 def test_one_that_is_not_used_ends_with_the_block_and_inline_trials_need_none():
     with begin_server("auto") as begun:
-        process = psutil.Process(begun._process.pid)
+        process = psutil.Process(begun.pid)
         assert process.is_running()
     assert not process.is_running()
     with begin_server("inline") as begun:

@@ -87,7 +87,7 @@ class ServerProcess:
             raise ExecutionError(msg) from error
         finally:
             theirs.close()
-        self.control = ours
+        self.control, self.pid = ours, self._process.pid
 
     def wait(self) -> int:
         """Wait for the process, and return its exit code as `subprocess` does."""

@@ -193,6 +193,7 @@ class _Server:
                 request = self.receive()
                 received = [] if request is None else socket.recv_fds(self._socket, 1, 2)[1]
                 if request is None or not received:
+                    signal.set_wakeup_fd(-1)
                     return
                 for each in received:
                     # A program that a trial starts must not inherit the trial's pipe and hold it open.
