@@ -64,7 +64,7 @@ class SlotContext:
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
         error: The first error that ends the run and does not concern one trial only.
-            attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
+        attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
         reported_files: Levels and paths of the findings about files that were reported.
     """
 

@@ -122,6 +122,7 @@ class TrialSearch:
             return Judged(prune=False, error=msg)
 
     def _session(self) -> SearchSession:
+        """Return the session, which is kept, because a pruner is asked after each epoch."""
         if self._opened is None:
             study = self._study
             self._opened = open_search(
