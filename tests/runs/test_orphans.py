@@ -300,3 +300,20 @@ def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_u
     monkeypatch.setattr(orphans, "_PATIENCE_WITH_OURS", 0.05)
     children[:] = [SlowToDie(9, 1000, time.monotonic() + 0.5)]
     assert orphans.kill_orphans(but=()) == {9}
+
+
+def test_the_children_of_an_orphan_that_has_just_ended_are_killed_too(monkeypatch):
+    """They are this process's only after the look in which their parent was seen to have ended."""
+    ended, below = SlowToDie(7, 1000, 0.0), SlowToDie(8, 1000, time.monotonic() + 60)
+    looks, killed = [[ended], [ended, below]], []
+
+    def kill_tree(child):
+        killed.append(child.pid)
+        child.gone_at = 0.0
+
+    here = SimpleNamespace(children=lambda: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr(orphans.psutil, "Process", lambda: here)
+    monkeypatch.setattr(orphans, "kill_tree", kill_tree)
+    monkeypatch.setattr(orphans.os, "geteuid", lambda: 1000)
+    assert orphans.kill_orphans(but=()) == set()
+    assert killed == [8]
