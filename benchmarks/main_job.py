@@ -77,7 +77,7 @@ class WarmProcess:
 
 
 def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]:
-    from sweeper.run.launch.launchers import ForkLauncher, WarmServer
+    from sweeper.run.launch.launchers import WarmServer
     from sweeper.run.launch.sources import target_source
     from sweeper.run.protocol.messages import Suggest, Suggested
 
@@ -85,12 +85,11 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
     numbers = iter(range(10_000))
     server = WarmServer(target_source(STUDY))
     server.loaded()
-    launcher = ForkLauncher(server)
     inline, bare = WarmProcess("inline"), WarmProcess("bare")
 
     def fresh_trial() -> float:
         started = time.perf_counter()
-        process = launcher.launch(assignment(directory, next(numbers), epochs))
+        process = server.launch(assignment(directory, next(numbers), epochs))
         while True:
             try:
                 message = process.channel.receive()
@@ -117,7 +116,7 @@ def fresh_against_warm(directory: Path, epochs: int, rounds: int) -> list[Ratio]
                 times_of.append(seconds)
     inline.close()
     bare.close()
-    launcher.close()
+    server.close()
     trial = f"a trial ({epochs} epochs, a checkpoint each) in its own process, against"
     return [
         Ratio(f"1. {trial} isolation='inline'", fresh, cleaned, "s"),

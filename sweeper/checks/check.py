@@ -44,7 +44,7 @@ from sweeper.replay.reports import (
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
 from sweeper.run.launch.sources import load_source, target_source
 from sweeper.run.launch.trial_process import Launcher
-from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.run.protocol.messages import Failed, Finished
 from sweeper.run.replays import (
     Answer,
     ComparedReplay,
@@ -460,7 +460,7 @@ def judge(
 def _end(replayed: Replayed) -> tuple[int, str, str]:
     """Return the step, the value and the digest at a replay's end."""
     end = replayed.end
-    if not isinstance(end, Finished | PrunedHere):
+    if not isinstance(end, Finished):
         return 0, "", ""
     return end.step, repr(end.value), end.digest
 

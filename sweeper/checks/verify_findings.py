@@ -45,7 +45,7 @@ from sweeper.replay.comparison import (
     variable_names,
 )
 from sweeper.replay.reports import Level
-from sweeper.run.protocol.messages import Failed, Finished, PrunedHere
+from sweeper.run.protocol.messages import Failed, Finished
 from sweeper.run.replays import ComparedCheckpoint, ReplayComparison, Replayed
 from sweeper.run.worker.checkpoints import listed_checkpoints, present_path
 from sweeper.support.paths import Location, RemotePath, RunPaths, end_model_beside
@@ -347,7 +347,7 @@ def findings_of(
     for position, seen in comparison.checkpoints.items():
         _checkpoint(findings, by_position[position], seen, reported=reported)
     _own_digest(findings, record, kept)
-    if isinstance(end, Finished | PrunedHere):
+    if isinstance(end, Finished):
         names = [objective.name for objective in settings.objectives]
         _results(findings, record, end, names, max(comparison.replayed.epochs, default=None))
     if comparison.repeats is False:
@@ -481,13 +481,12 @@ def _own_digest(findings: _Findings, record: TrialRecord, kept: Sequence[StoredC
 def _results(
     findings: _Findings,
     record: TrialRecord,
-    end: Finished | PrunedHere,
+    end: Finished,
     objectives: Sequence[str],
     epoch: int | None,
 ) -> None:
     """Find objectives and a final digest that differ, after the replay's last epoch."""
-    further = end.further_values if isinstance(end, Finished) else ()
-    replayed = dict(zip(objectives, (end.value, *further), strict=False))
+    replayed = dict(zip(objectives, (end.value, *end.further_values), strict=False))
     stored: Mapping[str, float | None] = record.values or {objectives[0]: record.value}
     for name in objectives:
         was, now, subject = stored.get(name), replayed.get(name), f"value ({name})"
@@ -515,7 +514,7 @@ def compare_end_models(
     ``paths`` and ``replay`` are the directories of the two; a replay that did not reach its end is not compared.
     """
     findings = _Findings(settings)
-    if not isinstance(replayed.end, Finished):
+    if not isinstance(replayed.end, Finished) or replayed.end.outcome != "complete":
         return []
     own = [each.path for each in kept if each.path is not None]
     locations = [paths.end_model(record.number), *map(end_model_beside, reversed(own))]

@@ -28,7 +28,6 @@ from sweeper.spec.checkpointing import CheckpointEvery, Every, Keep, describe_ev
 from sweeper.spec.repeating import Repeating
 from sweeper.spec.retries import Retries, checked_retries, checked_seconds
 from sweeper.spec.searching import (
-    SAMPLERS,
     At,
     Direction,
     NonFinite,
@@ -52,16 +51,6 @@ if TYPE_CHECKING:
     from sweeper.definition.trial import Trial
     from sweeper.train.data import Data
     from sweeper.train.step import TrainingStep
-
-__all__ = [
-    "POLICY",
-    "SAMPLERS",
-    "Direction",
-    "Objective",
-    "StudyDefinition",
-    "StudySettings",
-    "definition_fingerprint",
-]
 
 POLICY: Final = (
     *("trials", "time_limit", "study_time_limit", "retries", "audit", "failing_alike"),
@@ -370,6 +359,11 @@ class StudyDefinition:
         sampler = self.sampler
         if not isinstance(sampler, str):
             sampler = f"custom:{getattr(sampler, '__qualname__', type(sampler).__qualname__)}"
+        start = None
+        if isinstance(self.warm_start, WarmStart):
+            from sweeper.train.warmstart.source import describe_warm_start
+
+            start = describe_warm_start(self.warm_start)
         described: dict[str, Any] = {
             "sampler": sampler,
             "pruner": self._described_pruner,
@@ -378,7 +372,7 @@ class StudyDefinition:
             "keep": self.keep.describe(),
             "threads": self.threads or max(1, usable_cores() // self.concurrency),
             "further_objectives": self.objectives[1:],
-            "warm_start": _described_warm_start(self.warm_start),
+            "warm_start": start,
             "confirm": None,
         }
         plain = {f.name for f in dataclasses.fields(StudySettings)} - described.keys()
@@ -411,19 +405,8 @@ def definition_fingerprint(settings: Mapping[str, Any], code: CodeFingerprint | 
     """Return the fingerprint of all settings and code that affect a trial's result: 32 hex digits.
 
     Parameters and seed are not part of it, nor are `POLICY`, the search and the retention rules.
-    Trials with the same fingerprint can be compared.
-
-    Args:
-        settings: `StudySettings.to_json`, or the stored form.
-        code: Fingerprint of the factories' code, of which the part of the search does not count; None for a study of an old version without one.
+    Trials with the same fingerprint can be compared. ``settings`` are as `StudySettings.to_json` returns them;
+    ``code`` is None for a study of an old version without one.
     """
     values = {n: v for n, v in settings.items() if n not in (*POLICY, *_OF_THE_SEARCH)}
     return digest_of(json.dumps(values, sort_keys=True), "" if code is None else code.digest)
-
-
-def _described_warm_start(given: object) -> dict[str, Any] | None:
-    if not isinstance(given, WarmStart):
-        return None
-    from sweeper.train.warmstart.source import describe_warm_start
-
-    return describe_warm_start(given)

@@ -1,9 +1,8 @@
 """Loading of a `StudyDefinition` from ``FILE[:NAME]`` or ``package.module[:NAME]``.
 
-A file is imported as a module, as ``python FILE`` would see it (its directory comes first on
-``sys.path``) but under its own name, so the block below ``if __name__ == "__main__"`` does not run.
-A file that calls ``study.run()`` at its top level is executed up to that call: the definition is
-complete there, and the call would start a sweep in every process that imports the file.
+A file is imported as a module, as ``python FILE`` would see it but under its own name, so the block below
+``if __name__ == "__main__"`` does not run. A file that calls ``study.run()`` at its top level is executed
+up to that call: the call would start a sweep in every process that imports the file.
 
 The user's modules are always compiled from their source, without Python's cache: the cache does not
 notice a file of equal length that is written within the same second, so an edited study could run
@@ -70,11 +69,7 @@ def split_target(target: str) -> tuple[str, str | None]:
 
 
 def split_data_target(target: str) -> tuple[str, str]:
-    """Split ``--data FILE:NAME`` into the file or module and the name, without importing it.
-
-    Raises:
-        UsageError: It has no name, or it names a file that does not exist or is not a Python file.
-    """
+    """Split ``--data FILE:NAME`` into the file or module and the name, without importing it."""
     location, name = split_target(target)
     if name is None or not location:
         msg = (
@@ -82,13 +77,13 @@ def split_data_target(target: str) -> tuple[str, str]:
             "`trial -> Data`, or a Data, in that file"
         )
         raise UsageError(msg)
-    path = Path(location)
+    path, wrong = Path(location), None
     if path.suffix == ".py" and not path.is_file():
-        what = "is a directory" if path.is_dir() else "does not exist"
-        msg = f"{location} {what}; expected --data FILE:NAME with a Python file"
-        raise UsageError(msg)
-    if path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
-        msg = f"{location} is not a Python file; expected --data FILE:NAME with a Python file"
+        wrong = "is a directory" if path.is_dir() else "does not exist"
+    elif path.suffix != ".py" and (path.exists() or len(path.parts) > 1):
+        wrong = "is not a Python file"
+    if wrong is not None:
+        msg = f"{location} {wrong}; expected --data FILE:NAME with a Python file"
         raise UsageError(msg)
     return location, name
 
@@ -99,12 +94,7 @@ def loaded_from(definition: StudyDefinition) -> str | None:
 
 
 def load_definition(target: str, *, study_name: str | None = None) -> StudyDefinition:
-    """Import what ``target`` names and return the study in it.
-
-    Args:
-        target: ``path/to/file.py``, ``path/to/file.py:NAME``, ``package.module`` or
-            ``package.module:NAME``; NAME is the variable that holds the study.
-        study_name: The expected name of the study.
+    """Import what ``target`` names and return the study in it, whose name is ``study_name`` if given.
 
     Raises:
         StudyFileError: No such file or module, no study in it, or several and no NAME.
@@ -125,12 +115,7 @@ def no_such_file(path: Path) -> StudyFileError:
 
 
 def load_named(target: str) -> object:
-    """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name.
-
-    Raises:
-        StudyFileError: No such file or module, or no such name in it.
-        StudyImportError: The module raised; its ``traceback`` starts in the user's file.
-    """
+    """Import what ``FILE:NAME`` or ``package.module:NAME`` names, and return what has that name."""
     location, name = split_target(target)
     module = _import(location)
     found = None if name is None else getattr(module, name, None)
@@ -162,21 +147,16 @@ def _find(target: str, study_name: str | None) -> StudyDefinition:
             )
             raise StudyFileError(msg)
         return found
-    studies = _studies(module)
-    if study_name is not None:
-        studies = {n: s for n, s in studies.items() if s.name == study_name}
-        if not studies:
-            msg = f"{location} has no study called {study_name!r}; {_studies_in(module)}"
-            raise StudyFileError(msg)
+    studies = {n: s for n, s in _studies(module).items() if study_name in (None, s.name)}
     if len({id(s) for s in studies.values()}) == 1:
         return next(iter(studies.values()))
-    if not studies:
+    if studies:
+        names = " or ".join(f"{location}:{n}" for n in studies)
+        msg = f"{location} holds {len(studies)} studies; name one: {names}"
+    elif study_name is not None:
+        msg = f"{location} has no study called {study_name!r}; {_studies_in(module)}"
+    else:
         msg = f"{location} holds no study; write `study = sweeper.Study(…)` at its top level"
-        raise StudyFileError(msg)
-    msg = (
-        f"{location} holds {len(studies)} studies; name one: "
-        f"{' or '.join(f'{location}:{n}' for n in studies)}"
-    )
     raise StudyFileError(msg)
 
 
@@ -206,21 +186,23 @@ def _import(location: str) -> ModuleType:
     if "/" in location or "\\" in location:
         msg = f"there is no file {location}; give the Python file that defines the study"
         raise StudyFileError(msg)
-    with _marked_as_loading(), _here_importable():
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    with _marked_as_loading():
         try:
             return importlib.import_module(location)
-        except ModuleNotFoundError as error:
-            if error.name is not None and (location + ".").startswith(error.name + "."):
-                msg = (
-                    f"there is neither a file nor a module called {location!r}; give the Python "
-                    "file that defines the study, or FILE:NAME"
-                )
-                raise StudyFileError(msg) from None
-            raise _import_error(location, error) from error
         except SweeperError:
             raise
         except (Exception, SystemExit) as error:
-            raise _import_error(location, error) from error
+            missing = error.name if isinstance(error, ModuleNotFoundError) else None
+            if missing is None or not f"{location}.".startswith(f"{missing}."):
+                raise _import_error(location, error) from error
+            msg = (
+                f"there is neither a file nor a module called {location!r}; give the Python "
+                "file that defines the study, or FILE:NAME"
+            )
+            raise StudyFileError(msg) from None
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -246,7 +228,10 @@ def _import_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
         except SweeperError as error:
             del sys.modules[name]
-            _add_line(error, str(file))
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+            if isinstance(error, DefinitionError) and lines:
+                error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
             raise
         except (Exception, SystemExit) as error:
             del sys.modules[name]
@@ -319,13 +304,6 @@ def unpickling_error(study: str, error: Exception) -> StudyImportError:
     return StudyImportError(msg, text)
 
 
-def _add_line(error: SweeperError, file: str) -> None:
-    """Add the line of the user's file to a definition's error."""
-    lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
-    if isinstance(error, DefinitionError) and lines:
-        error.args = (f"{error} ({file}, line {lines[-1]})", *error.args[1:])
-
-
 def _import_error(location: str, error: BaseException) -> StudyImportError:
     """Return the error with the user's traceback, from the first frame in the user's file."""
     own = (__file__, importlib.__file__, importlib.util.__file__)
@@ -362,11 +340,3 @@ def _marked_as_loading() -> Iterator[None]:
         yield
     finally:
         _loading_depth -= 1
-
-
-@contextmanager
-def _here_importable() -> Iterator[None]:
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
-    yield

@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 import random
 import shutil
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,7 +38,7 @@ from sweeper.records.events import Notice
 from sweeper.records.exactness import AuditOutcome, AuditRecord
 from sweeper.records.results import TrialRecord
 from sweeper.replay.comparison import Difference, errors
-from sweeper.run.launch.trial_process import Launcher, Stopping
+from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Failed
 from sweeper.run.replays import (
     Answers,
@@ -83,7 +84,7 @@ class IntervalReplay:
     settings: StudySettings
     files: Path
     launcher: Launcher
-    stopping: Stopping
+    stopping: threading.Event
     devices: str | None = None
 
     @property

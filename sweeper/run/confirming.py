@@ -27,7 +27,6 @@ def as_requested(repository: Repository | None, loaded: Loaded, request: RunRequ
     """Return the loaded study, or the one that confirms it if that is requested.
 
     Raises:
-        UnknownStudyError: The study has not been run.
         UsageError: Fewer than two of its configurations are complete, or the request names others than
             those that are being confirmed.
         DefinitionChangedError: Its definition or code has changed since its trials ran.

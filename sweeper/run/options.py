@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sweeper.records.lengths import Extension
 from sweeper.run.protocol.messages import StudySource
@@ -27,8 +27,6 @@ class WorkerOptions:
 
     Attributes:
         slots: Number of parallel trials; None for one, or for as many as fit on the GPUs.
-        storage: URL of the database.
-        runs_dir: Directory of the files.
         checkpoints: Location of the checkpoints; None for ``runs_dir``.
         isolation: How trial processes are started: ``"auto"``, ``"fork"``, ``"spawn"`` or
             ``"inline"``.
@@ -55,31 +53,11 @@ class WorkerOptions:
     accept_inexact: bool = False
 
     @classmethod
-    def resolved(
-        cls,
-        settings: Settings,
-        *,
-        slots: int | None,
-        gpu_memory: int | None = None,
-        grace: float | None = None,
-        fail_fast: bool = False,
-        accept_inexact: bool = False,
-    ) -> Self:
-        """Return the options from ``settings`` and from the options of one command."""
-        return cls(
-            slots=slots,
-            storage=settings.storage,
-            runs_dir=settings.runs_dir,
-            checkpoints=settings.checkpoints_location,
-            isolation=settings.isolation,
-            gpus=settings.gpus,
-            trials_per_gpu=settings.trials_per_gpu,
-            gpu_memory=gpu_memory,
-            lease_seconds=settings.lease_seconds,
-            grace=grace,
-            fail_fast=fail_fast,
-            accept_inexact=accept_inexact,
-        )
+    def resolved(cls, settings: Settings, *, slots: int | None, **given: Any) -> Self:
+        """Return the options from ``settings``, and ``given`` ones of one command."""
+        names = ("storage", "runs_dir", "isolation", "gpus", "trials_per_gpu", "lease_seconds")
+        known = {name: getattr(settings, name) for name in names}
+        return cls(slots, checkpoints=settings.checkpoints_location, **known, **given)
 
     def paths(self, study: str) -> RunPaths:
         """Return the absolute paths of the files of ``study``."""
@@ -92,9 +70,7 @@ class RunRequest:
 
     Attributes:
         options: Options of the workers; ``slots`` is the number on all machines together.
-        listener: Receives every event.
         source: ``FILE[:NAME]`` or ``package.module[:NAME]``.
-        definition: A study object of this process.
         study: The name of a stored study to resume.
         trials: A new total; None to keep the study's.
         engine: Where slots run: ``"local"``, ``"dask"`` or ``"ray"``.
@@ -128,8 +104,6 @@ class HostSpec:
     """Worker host for a study in a shared database.
 
     Attributes:
-        study: The study's name.
-        options: Options of its worker.
         engine: Engine that placed it: ``"dask"`` or ``"ray"``; ``"local"`` if the user started it.
         number: Number of the host in one placement, from 0.
         placed_from: Host name of the machine that placed it; None if the user started it.
@@ -137,7 +111,6 @@ class HostSpec:
         source: Location of the study's file on this machine if it differs from the stored one.
         unless_stopped: Whether to run no trials if the study was asked to stop; otherwise a host that
             the user started clears that request.
-        resume_command: Command by which the user resumes the study.
     """
 
     study: str

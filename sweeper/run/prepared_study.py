@@ -7,16 +7,16 @@ imports the study itself only for inline trials and for a sampler that the user 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sweeper.definition.definition import StudyDefinition, StudySettings
+from sweeper.definition.definition import POLICY, StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError, StorageError
 from sweeper.records.events import Event, Listener, Notice, Remark
 from sweeper.records.status import are
 from sweeper.run.launch.launchers import Loaded, WarmServer, choose_launcher
-from sweeper.run.launch.server_process import ServerProcess, hashes_differ
+from sweeper.run.launch.server_process import hashes_differ
 from sweeper.run.launch.sources import (
     check_unchanged,
     import_study,
@@ -56,16 +56,9 @@ _OTHER_HASHES = (
 
 @dataclass(frozen=True)
 class PreparedStudy:
-    """Study with loaded code and an open database.
+    """Study with loaded code and an open database, which has its settings and total.
 
-    Attributes:
-        settings: The study's settings, with its stored total.
-        repository: The open database.
-        runner: Launcher of trial processes; for inline trials, a function that runs one here.
-        search: How parameters are drawn.
-        source: Location of the study's code.
-        fingerprint: Stored fingerprint of the definition and its code.
-        changes: Number of changes of the stored definition.
+    ``runner`` is the launcher of trial processes; for inline trials, a function that runs one here.
     """
 
     settings: StudySettings
@@ -105,7 +98,7 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
 
     With ``request.study``, it is the stored study of that name, whose file must exist.
     """
-    options = request.options
+    options, listener = request.options, request.listener
     with ExitStack() as opened:
         repository = None
         if request.study is None:
@@ -114,21 +107,31 @@ def prepare(request: RunRequest) -> Iterator[PreparedStudy]:
         else:
             repository = _open_database(options.storage, opened, create=False)
             source = _source_to_resume(repository, request.study, request)
-        server = _begin_server(source, options.isolation, request.server, opened)
+        server = None
+        if options.isolation != "inline":
+            server = opened.enter_context(closing(WarmServer(source, request.server)))
         # While the server imports TensorFlow.
         repository = repository or _open_existing_database(options.storage, opened)
         # A request to stop that is made while the study is imported is meant for this run.
         began = None if repository is None else repository.now()
-        code = load_code(source, server, request.definition, options.isolation, request.listener)
-        code = replace(code, loaded=_as_requested(repository, code.loaded, request))
+        code = load_code(
+            source, server, request.definition, options.isolation, listener, opened=opened
+        )
+        from sweeper.run.confirming import as_requested
+        from sweeper.run.stored_study import check_length, extend_study, store_study
+
+        loaded = as_requested(repository, code.loaded, request)
+        _check_grid(loaded.settings, request.trials)
+        check_length(loaded, request)
+        if loaded.code is not None and not loaded.code.has_text:
+            listener(Notice(_NO_TEXT.format(loaded.settings.name)))
         # Nothing is created before the study has been checked.
         repository = repository or _open_database(options.storage, opened, create=True)
-        stored = _store(repository, code.loaded, source, request)
+        stored = store_study(repository, loaded, source, request)
+        extend_study(repository, stored.name, request)
         if began is not None:
             repository.clear_stop(stored.name, began)
-        prepared = _complete(repository, source, code, stored)
-        opened.callback(prepared.close_runner)
-        yield prepared
+        yield _complete(repository, source, replace(code, loaded=loaded), stored)
 
 
 @contextmanager
@@ -138,16 +141,16 @@ def prepare_host(spec: HostSpec, listener: Listener) -> Iterator[PreparedStudy]:
     with ExitStack() as opened:
         repository = _open_database(spec.options.storage, opened, create=False)
         source = _source_on_host(spec, repository)
-        server = _begin_server(source, isolation, None, opened)
-        code = load_code(source, server, None, isolation, listener)
+        server = None
+        if isolation != "inline":
+            server = opened.enter_context(closing(WarmServer(source)))
+        code = load_code(source, server, None, isolation, listener, opened=opened)
         from sweeper.run.stored_study import as_stored, open_study
 
-        code = replace(code, loaded=as_stored(code.loaded, repository.study(spec.study)))
-        _check_grid(code.loaded.settings, None)
-        stored = open_study(repository, code.loaded, spec.options)
-        prepared = _complete(repository, source, code, stored)
-        opened.callback(prepared.close_runner)
-        yield prepared
+        loaded = as_stored(code.loaded, repository.study(spec.study))
+        _check_grid(loaded.settings, None)
+        stored = open_study(repository, loaded, spec.options)
+        yield _complete(repository, source, replace(code, loaded=loaded), stored)
 
 
 def _source_to_resume(repository: Repository, study: str, request: RunRequest) -> StudySource:
@@ -160,61 +163,27 @@ def _source_to_resume(repository: Repository, study: str, request: RunRequest) -
     return recall_source(study, stored.source, code=stored.code)
 
 
-def _as_requested(repository: Repository | None, loaded: Loaded, request: RunRequest) -> Loaded:
-    """Return the loaded study, or the one that confirms it, after checks that need no database."""
-    from sweeper.run.confirming import as_requested
-    from sweeper.run.stored_study import check_length
-
-    loaded = as_requested(repository, loaded, request)
-    _check_grid(loaded.settings, request.trials)
-    check_length(loaded, request)
-    if loaded.code is not None and not loaded.code.has_text:
-        request.listener(Notice(_NO_TEXT.format(loaded.settings.name)))
-    return loaded
-
-
-def _store(
-    repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
-) -> StudyRow:
-    from sweeper.run.stored_study import extend_study, store_study
-
-    stored = store_study(repository, loaded, source, request)
-    if request.extension is not None:
-        extend_study(repository, stored, request)
-    return stored
-
-
 def _complete(
     repository: Repository, source: StudySource, code: LoadedCode, stored: StudyRow
 ) -> PreparedStudy:
     """Return the prepared study, with the settings that its file has now where they are no definition."""
+    from sweeper.search.spec import needs_definition, search_spec
+
     loaded = code.loaded.settings
-    settings = replace(
-        StudySettings.from_json({**stored.definition, "trials": stored.target}),
-        time_limit=loaded.time_limit,
-        study_time_limit=loaded.study_time_limit,
-        retries=loaded.retries,
-        audit=loaded.audit,
-        failing_alike=loaded.failing_alike,
-        tensorboard=loaded.tensorboard,
-    )
+    now = {name: getattr(loaded, name) for name in POLICY if name != "trials"}
+    defined = StudySettings.from_json({**stored.definition, "trials": stored.target})
+    settings = replace(defined, **now)
     if settings.tensorboard:
         from sweeper.run.worker.tensorboard_files import check_tensorboard
 
         check_tensorboard()
-    from sweeper.search.spec import needs_definition, search_spec
-
     definition = code.definition
     if definition is None and needs_definition(settings):
         definition = load_source(source)
+    search = search_spec(settings, definition, stored.window)
     return PreparedStudy(
-        settings,
-        repository,
-        code.runner,
-        search_spec(settings, definition, stored.window),
-        source,
-        stored.fingerprint,
-        stored.changes,
+        *(settings, repository, code.runner, search, source),
+        *(stored.fingerprint, stored.changes),
     )
 
 
@@ -238,24 +207,16 @@ def _source_on_host(spec: HostSpec, repository: Repository) -> StudySource:
     return source
 
 
-def _begin_server(
-    source: StudySource, isolation: str, process: ServerProcess | None, opened: ExitStack
-) -> WarmServer | None:
-    """Start a fork server that imports the study; return None for inline trials."""
-    if isolation == "inline":
-        return None
-    server = WarmServer(source, process)
-    opened.callback(server.close)
-    return server
-
-
 def load_code(
     source: StudySource,
     server: WarmServer | None,
     definition: StudyDefinition | None,
     isolation: str,
     listener: Listener,
+    *,
+    opened: ExitStack,
 ) -> LoadedCode:
+    """Return the study's code, loaded by the server, or in this process for inline trials."""
     if server is not None:
         import sweeper.run.auditing
         import sweeper.run.worker.slot  # noqa: F401 - while the server imports the study
@@ -263,7 +224,19 @@ def load_code(
         loaded = server.loaded()
         if definition is not None:
             _check_alike(loaded.settings, definition.settings(), source)
-        return LoadedCode(loaded, _launcher(server, loaded, isolation, listener), definition)
+        launcher = choose_launcher(
+            server, loaded, isolation, lambda said: listener(Notice(said)), "trial"
+        )
+        opened.callback(launcher.close)
+        if launcher is server and loaded.imported_by_trials:
+            listener(
+                Remark(
+                    "every trial imports the study in its own process, because "
+                    f"{loaded.imported_by_trials}; the code at the top of the file runs again for "
+                    "each trial"
+                )
+            )
+        return LoadedCode(loaded, launcher, definition)
     import_tensorflow()
     look_for_gpus()
     if definition is None:
@@ -278,11 +251,7 @@ def load_code(
 
 
 def _check_alike(imported: StudySettings, given: StudySettings, source: StudySource) -> None:
-    """Check that importing the file gives the definition of the study object, which cannot be sent.
-
-    Raises:
-        DefinitionError: It gives another definition.
-    """
+    """Check that importing the file gives the definition of the study object, which cannot be sent."""
     if imported.to_json() != StudySettings.from_json(given.to_json()).to_json():
         msg = (
             f"study {given.name!r} has another definition when {source.target} is imported than "
@@ -290,26 +259,6 @@ def _check_alike(imported: StudySettings, given: StudySettings, source: StudySou
             "it at the top level of the file, or use `sweeper run FILE`"
         )
         raise DefinitionError(msg)
-
-
-def _launcher(server: WarmServer, loaded: Loaded, isolation: str, listener: Listener) -> Launcher:
-    launcher = choose_launcher(server, loaded, isolation)
-    if isolation == "auto" and loaded.cannot_fork:
-        listener(
-            Notice(
-                "every trial starts a new Python, which takes some seconds, because "
-                f"{loaded.cannot_fork}"
-            )
-        )
-    elif isolation != "spawn" and loaded.imported_by_trials:
-        listener(
-            Remark(
-                "every trial imports the study in its own process, because "
-                f"{loaded.imported_by_trials}; the code at the top of the file runs again for "
-                "each trial"
-            )
-        )
-    return launcher
 
 
 def _check_grid(settings: StudySettings, trials: int | None) -> None:

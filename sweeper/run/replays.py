@@ -14,6 +14,7 @@ whether the trial repeats at all.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,7 +45,6 @@ from sweeper.replay.reports import Lengths, StudyAuthors, ranked
 from sweeper.run.launch.trial_process import (
     ExitStatus,
     Launcher,
-    Stopping,
     WithoutDatabase,
     converse,
     progress_of,
@@ -58,9 +58,7 @@ from sweeper.run.protocol.messages import (
     Finished,
     Judge,
     Message,
-    PausedHere,
     Preparing,
-    PrunedHere,
     Replay,
     ReplayBuilt,
     Started,
@@ -202,7 +200,7 @@ class Replayed:
     asked: Params = field(default_factory=dict)
     misfits: list[str] = field(default_factory=list)
     fingerprint: Mapping[str, Any] = field(default_factory=dict)
-    end: Finished | PrunedHere | StoppedHere | Failed | None = None
+    end: Finished | StoppedHere | Failed | None = None
     checkpoints: dict[Position, CheckpointCommitted] = field(default_factory=dict)
     reached: CheckpointCommitted | None = None
     processes: int = 0
@@ -228,7 +226,7 @@ def run_again(
     launchers: Sequence[Launcher],
     directory: Path,
     tell: Callable[[Event], None],
-    stopping: Stopping,
+    stopping: threading.Event,
 ) -> Replayed:
     """Run a replay, and return its report.
 
@@ -307,10 +305,10 @@ class _Attempt(WithoutDatabase):
                 replayed.authors, replayed.lengths = message.authors, message.lengths
                 # Those of the first process, which the others can only repeat.
                 replayed.weights = replayed.weights or message.weights
-            case PausedHere(step=step, epochs=epochs, value=value, digest=digest):
+            case Finished(outcome="paused"):
                 # The decision of this rung has ended the trial that is replayed.
-                replayed.end = PrunedHere(step, epochs - 1, value, digest)
-            case Finished() | PrunedHere() | StoppedHere() | Failed():
+                replayed.end = replace(message, outcome="pruned")
+            case Finished() | StoppedHere() | Failed():
                 replayed.end = message
             case _:
                 self._receive_progress(message)
@@ -378,7 +376,9 @@ class _Attempt(WithoutDatabase):
             outcome, error = "crashed", f"the replay's process {status.describe()}"
             if kill is not None:
                 error = f"killed at step {kill.after}, as requested"
-        value = getattr(end, "value", None)
+        elif isinstance(end, Finished):
+            outcome = end.outcome
+        value = end.value if isinstance(end, Finished) else None
         self.tell(AttemptEnded(number, self.number, outcome, value, error))
         if reached or (isinstance(end, Failed) and order.ends_at):
             return
@@ -474,7 +474,7 @@ class ComparedReplay:
     references: Mapping[Position, Location | None]
     files: str
     launchers: Sequence[Launcher]
-    stopping: Stopping
+    stopping: threading.Event
     objectives: Sequence[str]
     epochs: Epochs = field(default_factory=dict)
     sides: tuple[str, str] = ("undisturbed", "resumed")

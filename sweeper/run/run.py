@@ -20,7 +20,6 @@ def run_sweep(request: RunRequest) -> StudyResults:
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial is
             checkpointed and can be resumed.
-        SweeperError: The study cannot be loaded or run, or something other than a trial failed.
     """
     options = request.options
     check_engine(request.engine, isolation=options.isolation, address=request.engine_address)
@@ -28,23 +27,14 @@ def run_sweep(request: RunRequest) -> StudyResults:
     request = replace(request, listener=OneAtATime(request.listener))
     prove_environment(lambda text: request.listener(Notice(text)), accept=options.accept_inexact)
     with early_termination(), prepare(request) as prepared:
-        from sweeper.run.auditing import refuse_inexact
-
-        study, repository = prepared.settings.name, prepared.repository
-        refuse_inexact(repository, study, accept=options.accept_inexact)
         if request.engine in CLUSTERS:
             from sweeper.run.cluster.driver import drive
 
             status = drive(prepared, request)
         else:
-            from sweeper.run.serving import bind_slots, serve_slots
+            from sweeper.run.serving import serve_slots
 
-            options, devices = bind_slots(options, request.listener)
             status = serve_slots(
-                prepared,
-                options,
-                devices,
-                request.listener,
-                resume_command=request.resume_command,
+                prepared, options, request.listener, resume_command=request.resume_command
             )
-        return StudyResults(status, repository.trials(study))
+        return StudyResults(status, prepared.repository.trials(prepared.settings.name))

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from itertools import cycle
 
-from sweeper.db.repository import StopRequest, WorkerIdentity
 from sweeper.errors import Interrupted, SweeperError
-from sweeper.records.events import Listener, Notice, Remark, RunStopping, StudyCounted, StudyOpened
+from sweeper.records.events import Listener, Notice, RunStopping, StudyCounted, StudyOpened
 from sweeper.records.results import StudyStatus
 from sweeper.run.auditing import audit_trial, refuse_inexact
 from sweeper.run.options import WorkerOptions
@@ -20,8 +18,8 @@ from sweeper.run.prepared_study import PreparedStudy
 from sweeper.run.signals import stop_signals
 from sweeper.run.worker.checkpoints import locate
 from sweeper.run.worker.context import SlotContext, StudyAccess
-from sweeper.run.worker.gpus import SlotDevices, find_gpus, share_gpus
-from sweeper.run.worker.leases import CALL_PATIENCE, WorkerRow
+from sweeper.run.worker.gpus import SlotDevice, find_gpus, share_gpus
+from sweeper.run.worker.leases import WorkerRow
 from sweeper.run.worker.slot import serve_slot
 from sweeper.support.calling import wait_for_all
 from sweeper.support.shown import shown_url
@@ -36,7 +34,6 @@ _COUNT_SHARE = 50
 def serve_slots(
     prepared: PreparedStudy,
     options: WorkerOptions,
-    devices: SlotDevices,
     listener: Listener,
     *,
     engine: str = "local",
@@ -44,68 +41,52 @@ def serve_slots(
 ) -> StudyStatus:
     """Run the study's trials here until none is left, and return the study's status.
 
-    ``options`` and ``devices`` are those that `bind_slots` returns. For the other arguments, see
-    `HostSpec`.
+    For ``engine`` and ``resume_command``, see `HostSpec`.
 
     Raises:
+        UsageError: The machine does not have the requested GPUs.
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
         SweeperError: Something other than a trial failed; with ``fail_fast``, also if a trial failed.
     """
     settings, repository = prepared.settings, prepared.repository
-    slots = prepared.slots(options.slots or 1, listener)
+    warning = refuse_inexact(repository, settings.name, accept=options.accept_inexact)
+    devices = _slot_devices(options, listener)
+    slots = prepared.slots(len(devices) or options.slots or 1, listener)
     context = SlotContext(
         StudyAccess(
             repository=repository,
             settings=settings,
             search=prepared.search,
             paths=options.paths(settings.name),
-            worker=WorkerIdentity.here(),
             fingerprint=prepared.fingerprint,
             changes=prepared.changes,
         ),
         runner=prepared.runner,
         listener=listener,
         worker_row=WorkerRow(engine=engine, slots=slots, lease_seconds=options.lease_seconds),
-        devices=devices,
+        devices=cycle(devices or [SlotDevice()]),
         fail_fast=options.fail_fast,
     )
-    if callable(prepared.runner) and settings.time_limit is not None:
-        context.tell(
-            Notice(
-                f'time_limit={settings.time_limit:g} is not enforced with isolation="inline", '
-                "because trials run in this process"
-            )
-        )
-    if callable(prepared.runner) and settings.audit != "off" and settings.deterministic:
-        context.tell(
-            Notice(
-                'nothing is audited with isolation="inline", because a replay needs a fresh '
-                'process, as with isolation="auto"'
-            )
-        )
+    inline = callable(prepared.runner)
+    if inline and settings.time_limit is not None:
+        limit = f'time_limit={settings.time_limit:g} is not enforced with isolation="inline", '
+        context.tell(Notice(f"{limit}because trials run in this process"))
+    if inline and settings.audit != "off" and settings.deterministic:
+        reason = 'because a replay needs a fresh process, as with isolation="auto"'
+        context.tell(Notice(f'nothing is audited with isolation="inline", {reason}'))
     context.tell(opened(prepared, options.storage, slots, resume_command))
-    warning = refuse_inexact(repository, settings.name, accept=options.accept_inexact)
     if warning is not None:
         context.tell(Notice(warning))
     for trial in repository.unfinished(settings.name):
         if trial.state == "interrupted" and trial.checkpoints:
             context.tell_of_checkpoints(trial, locate(trial, context.study.paths))
     with (
-        stop_signals(partial(_stop, context), context.tell, options.grace),
+        stop_signals(context.request_stop, context.tell, options.grace),
         _time_limit(context, settings.study_time_limit),
         _counting(context),
     ):
-        began = time.monotonic()
         run_slots(lambda: serve_slot(context, audit_trial), slots)
-        if settings.budget is not None:
-            idle, available = context.idle_seconds, slots * (time.monotonic() - began)
-            context.tell(
-                Remark(
-                    f"workers waited for other trials {idle / (available or 1.0):.0%} of the time "
-                    f"({idle:.1f} s of {available:.1f} s, {slots} in parallel)"
-                )
-            )
     if context.error is not None:
         raise context.error
     # An audit on another machine may have stopped this worker.
@@ -116,15 +97,11 @@ def serve_slots(
     return status
 
 
-def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOptions, SlotDevices]:
-    """Return the options with the number of slots that fit, and the devices of each slot.
-
-    Raises:
-        UsageError: The machine does not have the requested GPUs.
-    """
+def _slot_devices(options: WorkerOptions, listener: Listener) -> tuple[SlotDevice, ...]:
+    """Return the device of each slot, as many as wanted and fit on the GPUs; none without ``--gpus``."""
     wanted, gpus = options.slots, options.gpus
     if gpus is None:
-        return replace(options, slots=wanted or 1), SlotDevices()
+        return ()
     devices = share_gpus(find_gpus(gpus), options.trials_per_gpu, options.gpu_memory)
     if wanted is not None and wanted > len(devices):
         listener(
@@ -134,8 +111,7 @@ def bind_slots(options: WorkerOptions, listener: Listener) -> tuple[WorkerOption
                 "workers are used"
             )
         )
-    slots = min(wanted or len(devices), len(devices))
-    return replace(options, slots=slots), SlotDevices(devices[:slots])
+    return devices[:wanted]
 
 
 def run_slots(slot: Callable[[], None], slots: int) -> None:
@@ -177,19 +153,11 @@ def say_unfinished(status: StudyStatus) -> str:
     )
 
 
-def _stop(context: SlotContext, how: StopRequest) -> None:
-    """Stop the slots of this process, not those of other workers."""
-    context.stopping.set()
-    if how == "kill":
-        context.killing.set()
-
-
 @contextmanager
 def _counting(context: SlotContext) -> Iterator[None]:
     """Context manager that reports counts of the study's trials at intervals."""
     over = threading.Event()
-    repository = context.study.repository.with_patience(CALL_PATIENCE)
-    name = context.study.settings.name
+    repository, name = context.study.impatient, context.study.settings.name
 
     def count() -> None:
         said: StudyCounted | None = None
@@ -219,9 +187,6 @@ def _counting(context: SlotContext) -> Iterator[None]:
 @contextmanager
 def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
     """Stop as after SIGTERM when the study's time limit is over."""
-    if seconds is None:
-        yield
-        return
 
     def stop() -> None:
         context.stopping.set()
@@ -232,9 +197,10 @@ def _time_limit(context: SlotContext, seconds: float | None) -> Iterator[None]:
             )
         )
 
-    timer = threading.Timer(seconds, stop)
+    timer = threading.Timer(seconds or 0.0, stop)
     timer.daemon = True
-    timer.start()
+    if seconds is not None:
+        timer.start()
     try:
         yield
     finally:

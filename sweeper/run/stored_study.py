@@ -3,9 +3,8 @@
 The database does not keep the code of earlier definitions. So finished trials are verified, exported
 and extended only under the definition with which they ran.
 
-Removal deletes the rows first, and only while no worker runs the study: files without rows only take
-space, but rows without files would refer to missing checkpoints. Renaming begins with the directories,
-because that can be undone. Symbolic links are removed, never their targets.
+Removal deletes the rows first, and only while no worker runs the study: rows without files would refer
+to missing checkpoints. Renaming begins with the directories, because that can be undone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from sweeper.definition.definition import StudySettings
 from sweeper.errors import (
     CheckpointError,
     DefinitionChangedError,
-    UnknownStudyError,
     UsageError,
 )
 from sweeper.records.code import short_code
@@ -59,13 +57,7 @@ _ABOVE_A_CHECKPOINT = 3
 def study_directories(
     repository: Repository, trials: tuple[TrialRecord, ...], paths: RunPaths
 ) -> tuple[Path, ...]:
-    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        ForeignCheckpointError: A directory belongs to another study of the same name.
-        CheckpointError: A directory cannot be read.
-    """
+    """Return the study's existing directories on this machine: one, or with ``--checkpoints`` two."""
     study = paths.study
     found = set(paths.study_directories)
     for trial in trials:
@@ -84,7 +76,6 @@ def remove_study(repository: Repository, paths: RunPaths) -> tuple[Path, ...]:
     """Remove a study with its confirmation, rows and files; return the deleted directories.
 
     Raises:
-        UnknownStudyError: There is no such study.
         UsageError: Workers run its trials; nothing is removed.
         ForeignCheckpointError: A directory belongs to another study; nothing is removed.
         CheckpointError: A file cannot be deleted; the rows are already removed.
@@ -128,13 +119,9 @@ def _delete_remote_files(trials: Sequence[TrialRecord]) -> None:
 
 
 def set_aside(repository: Repository, paths: RunPaths) -> str:
-    """Rename a study, its confirmation and directories to ``study~1`` or the next free name.
-
-    Returns:
-        The new name.
+    """Rename a study, its confirmation and directories to ``study~1`` or the next free name; return it.
 
     Raises:
-        UnknownStudyError: There is no such study.
         UsageError: Workers run its trials, its checkpoints are in an object store, or the new name
             would be too long.
         ForeignCheckpointError: A directory belongs to another study; nothing is changed.
@@ -209,13 +196,9 @@ def begun_before_a_change(repository: Repository, study: str) -> dict[int, str]:
 def unchanged_settings(
     repository: Repository, row: StudyRow, loaded: Loaded, purpose: str = "verify them"
 ) -> StudySettings:
-    """Return the stored settings, if the study's file still has the same definition.
+    """Return the stored settings, if the study's file, from which it was ``loaded``, has the same definition.
 
-    ``loaded`` is the study from its file; ``purpose`` is what restoring the definition allows, for the
-    error.
-
-    Raises:
-        DefinitionChangedError: The definition has changed.
+    ``purpose`` is what restoring the definition allows, for the `DefinitionChangedError`.
     """
     given = as_stored(loaded, row).settings
     if not loaded.threads_given:
@@ -268,13 +251,7 @@ def as_stored(loaded: Loaded, row: StudyRow) -> Loaded:
 def store_study(
     repository: Repository, loaded: Loaded, source: StudySource, request: RunRequest
 ) -> StudyRow:
-    """Create or open the study of a run, and set its total.
-
-    Raises:
-        DefinitionChangedError: It is stored with another definition, and trials have values.
-        DefinitionError: More trials than the total have begun.
-        ForeignCheckpointError: Its directories belong to another study.
-    """
+    """Create or open the study of a run, unless its definition differs and trials have values; set its total."""
     settings = loaded.settings
     paths = request.options.paths(settings.name)
     known = _known(repository, paths, request)
@@ -297,7 +274,14 @@ def store_study(
         target = known.target
     row = replace(_row(loaded, known, target), source=describe_source(source))
     if known is not None and request.accept_changes:
-        _accept(repository, row, request.listener)
+        changes = repository.accept_definition(row)
+        text = (
+            f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
+            "finished before belong to the old one, and exactness is not promised for a "
+            "trial that resumes from a checkpoint"
+        )
+        if changes:
+            request.listener(Notice(text))
     stored = _create_or_open(repository, row, request.listener)
     claim_directories(paths, stored, begun=repository.has_begun(row.name))
     if settings.confirm is not None:
@@ -316,13 +300,7 @@ def store_study(
 
 
 def open_study(repository: Repository, loaded: Loaded, options: WorkerOptions) -> StudyRow:
-    """Return the stored study of a worker host, without changing it.
-
-    Raises:
-        UnknownStudyError: It is not stored.
-        DefinitionChangedError: It is stored with another definition.
-        ForeignCheckpointError: Its directories belong to another study.
-    """
+    """Return the stored study of a worker host, without changing it."""
     known = repository.study(loaded.settings.name)
     stored = repository.create_or_open(_row(loaded, known, known.target))
     claim_directories(options.paths(stored.name), stored, begun=repository.has_begun(stored.name))
@@ -346,34 +324,14 @@ def _row(loaded: Loaded, known: StudyRow | None, target: int) -> StudyRow:
 
 
 def _known(repository: Repository, paths: RunPaths, request: RunRequest) -> StudyRow | None:
-    """Return the stored study, or None; with ``fresh``, rename a stored one first.
-
-    Raises:
-        ForeignCheckpointError: There is none, and its directories belong to another study.
-    """
-    try:
-        known = repository.study(paths.study)
-    except UnknownStudyError:
-        known = None
-    if known is not None and not request.fresh:
-        return known
-    if known is not None:
+    """Return the stored study, or None; with ``fresh``, rename a stored one first."""
+    if paths.study in repository.study_names():
+        if not request.fresh:
+            return repository.study(paths.study)
         new = set_aside(repository, paths)
         request.listener(Notice(f"the existing study {paths.study!r} was renamed to {new!r}"))
     check_new_study(paths, shown_url(repository.database.url))
     return None
-
-
-def _accept(repository: Repository, row: StudyRow, listener: Listener) -> None:
-    changes = repository.accept_definition(row)
-    if changes:
-        listener(
-            Notice(
-                f"the definition of {row.name!r} has changed: {'; '.join(changes)}; trials that "
-                "finished before belong to the old one, and exactness is not promised for a "
-                "trial that resumes from a checkpoint"
-            )
-        )
 
 
 def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -> StudyRow:
@@ -393,18 +351,16 @@ def _create_or_open(repository: Repository, row: StudyRow, listener: Listener) -
         )
     if changes:
         begun = f", and the {anew} trials that have begun start again" if anew else ""
-        text = (
-            f"the definition of {row.name!r} has changed: {'; '.join(changes)}. No trial has a "
-            f"value yet, so nothing is mixed{begun}"
+        text = f"No trial has a value yet, so nothing is mixed{begun}"
+        listener(
+            Notice(f"the definition of {row.name!r} has changed: {'; '.join(changes)}. {text}")
         )
-        listener(Notice(text))
     elif (changes := repository.accept_search(row)) and not repeating.confirmed:
-        begun = f"the {len(repository.trial_numbers(row.name))} trials that have begun"
         text = (
-            f"the search of {row.name!r} has changed: {'; '.join(changes)}. No trial's result depends on "
-            f"it: {begun} keep their parameters, and all trials are ranked together"
+            f"No trial's result depends on it: the {len(repository.trial_numbers(row.name))} trials "
+            "that have begun keep their parameters, and all trials are ranked together"
         )
-        listener(Notice(text))
+        listener(Notice(f"the search of {row.name!r} has changed: {'; '.join(changes)}. {text}"))
     return repository.create_or_open(row)
 
 
@@ -418,54 +374,39 @@ def _window(settings: StudySettings, known: StudyRow | None) -> int | None:
     return known.window if same and settings.repeats == 1 else window
 
 
-def extend_study(repository: Repository, stored: StudyRow, request: RunRequest) -> ExtensionPlan:
-    """Carry out the extension of ``request``; do nothing if it was already carried out.
+def extend_study(repository: Repository, study: str, request: RunRequest) -> None:
+    """Carry out the extension of ``request``, if there is one; nothing is changed if it was already done.
 
     All checks come first: the trials can be extended, and the last checkpoint of each finished trial
     exists, from which the trial resumes. Then one transaction changes the database.
-
-    Raises:
-        UnknownStudyError, UsageError: The study cannot be extended in this way.
-        CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
     """
-    asked = request.extension
-    if asked is None:
-        return ExtensionPlan({}, {}, raised=False)
-    study = stored.name
-    extension, plan = check_extension(repository, study, asked, request.options)
+    if request.extension is None:
+        return
+    extension = check_extension(repository, study, request.extension, request.options)
     plan = repository.extend(study, extension)
     if plan:
         request.listener(Notice(_extension_text(study, extension.epochs, plan)))
-    return plan
 
 
 def check_extension(
     repository: Repository, study: str, asked: Extension, options: WorkerOptions
-) -> tuple[Extension, ExtensionPlan]:
-    """Check a requested extension against the stored study, without changing it.
-
-    Returns:
-        The extension with the numbers of its trials, and the plan of its changes.
+) -> Extension:
+    """Check a requested extension against the stored study; return it with the numbers of its trials.
 
     Raises:
-        UnknownStudyError, UsageError: The study cannot be extended in this way.
+        UsageError: The study cannot be extended in this way.
         CheckpointError: The last checkpoint of a trial is missing; the existing ones are listed.
     """
     stored = repository.study(study)
     repository.release_lost(study)
     extension = _with_numbers(repository, stored, asked)
-    plan = repository.plan_extension(study, extension)
-    for number in plan.reopened:
+    for number in repository.plan_extension(study, extension).reopened:
         _check_last_checkpoint(repository.trial(study, number), options.paths(study))
-    return extension, plan
+    return extension
 
 
 def check_length(loaded: Loaded, request: RunRequest) -> None:
-    """Check that an extension is not to fewer epochs than the study's definition has.
-
-    Raises:
-        UsageError: It is.
-    """
+    """Check that an extension is not to fewer epochs than the study's definition has."""
     asked, defined = request.extension, loaded.settings.epochs
     if asked is not None and asked.epochs < defined:
         msg = (
@@ -493,14 +434,10 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
             f"extend; `sweeper resume {stored.name}` continues the study"
         )
         raise UsageError(msg)
-    numbers = [leader.number for leader in leaders]
-    configurations = repository.status(stored.name).configurations
-    if configurations:
-        # All repeats, so that a configuration's mean is of trainings of one length.
-        numbers = [
-            n for configuration in configurations[: asked.best] for n in configuration.trials
-        ]
-    return replace(asked, trials=tuple(numbers), best=None)
+    # All repeats, so that a configuration's mean is of trainings of one length.
+    configurations = repository.status(stored.name).configurations[: asked.best]
+    numbers = [number for each in configurations for number in each.trials]
+    return replace(asked, trials=tuple(numbers or (leader.number for leader in leaders)), best=None)
 
 
 def _check_last_checkpoint(trial: TrialRecord, paths: RunPaths) -> None:

@@ -73,7 +73,7 @@ class Trial:
 
     def receive(self):
         received = json.loads(self.connection.recv_bytes())
-        if received["kind"] == "stop":
+        if received["kind"] == "Stop":
             raise Stopped
         return received
 
@@ -81,7 +81,7 @@ class Trial:
         distribution = {
             "kind": "FloatRange", "low": low, "high": high, "log": False, "step": None
         }  # fmt: skip
-        self.send("suggest", name=name, distribution=distribution)
+        self.send("Suggest", name=name, distribution=distribution)
         return float(self.receive()["value"])
 
     def newest(self):
@@ -108,7 +108,7 @@ class Trial:
 
     def tell_checkpoint(self, path, epoch, digest):
         self.send(
-            "checkpoint_committed",
+            "CheckpointCommitted",
             step=epoch * STEPS, epoch=epoch, digest=digest[:32], bytes=1, path=str(path),
         )  # fmt: skip
 
@@ -128,7 +128,7 @@ class Trial:
             pauses = random.Random(self.assignment["number"])
             lengths = [pauses.lognormvariate(0, 0.5) for _ in range(epochs)]
             done = len(losses)
-            self.send("started", start_step=done * STEPS, start_epoch=done, steps_per_epoch=STEPS)
+            self.send("Started", start_step=done * STEPS, start_epoch=done, steps_per_epoch=STEPS)
             # What the database may lack, if a worker died before it wrote it down.
             if resumed_from is not None:
                 self.tell_checkpoint(resumed_from, done, digest)
@@ -140,20 +140,20 @@ class Trial:
                 self.tell_epochs(losses, [epoch], 0.0)
                 self.keep(losses, digest)
         except Stopped:
-            self.send("stopped_here", step=len(losses) * STEPS)
+            self.send("StoppedHere", step=len(losses) * STEPS)
             return
         if pause is not None:
             self.send(
-                "paused_here", step=pause * STEPS, epochs=pause, value=losses[-1],
+                "Finished", outcome="paused", step=pause * STEPS, epochs=pause, value=losses[-1],
                 digest=digest[:32],
             )  # fmt: skip
             return
-        self.send("finished", step=epochs * STEPS, value=losses[-1], digest=digest[:32])
+        self.send("Finished", step=epochs * STEPS, value=losses[-1], digest=digest[:32])
 
     def tell_epochs(self, losses, which, seconds):
         records = [{"epoch": epoch, "metrics": {"loss": losses[epoch]}} for epoch in which]
         if records:
-            self.send("epochs_ended", epochs=records, step=len(losses) * STEPS, seconds=seconds)
+            self.send("EpochsEnded", epochs=records, step=len(losses) * STEPS, seconds=seconds)
 
 
 def main():

@@ -261,17 +261,17 @@ GARBAGE = {
     "an empty message": framed(b""),
     "no JSON": framed(b"hello"),
     "no kind": framed(b"{}"),
-    "a field that is missing": framed(b'{"kind": "started", "start_step": 0}'),
+    "a field that is missing": framed(b'{"kind": "Started", "start_step": 0}'),
     "a field of another type": framed(
-        b'{"kind": "started", "start_step": 1.5, "start_epoch": 0, "steps_per_epoch": 1}'
+        b'{"kind": "Started", "start_step": 1.5, "start_epoch": 0, "steps_per_epoch": 1}'
     ),
-    "a field too many": framed(b'{"kind": "stopped_here", "step": 1, "now": true}'),
+    "a field too many": framed(b'{"kind": "StoppedHere", "step": 1, "now": true}'),
     "JSON too deep": framed(b"[" * 200_000),
     "another kind": framed(b'{"kind": "format_disk"}'),
-    "a worker's message": framed(b'{"kind": "stop"}'),
-    "a negative step": framed(b'{"kind": "steps_reached", "epoch": 0, "step": -1}'),
+    "a worker's message": framed(b'{"kind": "Stop"}'),
+    "a negative step": framed(b'{"kind": "StepsReached", "epoch": 0, "step": -1}'),
     "a step of 70 bits": framed(
-        json.dumps({"kind": "steps_reached", "epoch": 0, "step": 1 << 70}).encode()
+        json.dumps({"kind": "StepsReached", "epoch": 0, "step": 1 << 70}).encode()
     ),
 }
 
@@ -306,7 +306,7 @@ def test_messages_in_pieces_arrive_whole(tmp_path):
     def trickle(trial):
         trial.say(Started(0, 0, 1))
         epoch = {"epoch": 0, "metrics": {"loss": 1.0}}
-        said = framed(json.dumps({"kind": "epochs_ended", "epochs": [epoch], "step": 1}).encode())
+        said = framed(json.dumps({"kind": "EpochsEnded", "epochs": [epoch], "step": 1}).encode())
         for at in range(0, len(said), 7):
             trial.write(said[at : at + 7])
             time.sleep(0.01)

@@ -105,9 +105,8 @@ from sweeper.run.launch.warm_server import _Server
 
 control, worker = socket.socketpair()
 server = _Server(control)
-server._descriptors.append(int(sys.argv[1]))
 assigned = dataclasses.asdict(assignment(log=os.path.join("nowhere", "log.txt")))
-server._fork({"request": 1, "assignment": assigned}, ())
+server._fork({"assignment": assigned}, [int(sys.argv[1]), os.pipe()[1]], ())
 os.wait()
 """
 

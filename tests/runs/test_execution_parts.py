@@ -75,7 +75,7 @@ def test_a_cluster_scaled_to_no_machines_is_refused_by_name():
     prepared = SimpleNamespace(
         repository=None, settings=SimpleNamespace(name="s"), source=StudySource("target", "s.py")
     )
-    request = SimpleNamespace(engine="dask")
+    request = SimpleNamespace(engine="dask", listener=print)
     with pytest.raises(UsageError, match="'dask' has no machines now, so 3 workers cannot be"):
         _Drive(prepared, request)._start_hosts(Scaled(), 3)
 

@@ -48,7 +48,7 @@ def extend(repository, extension, row=ROW):
     events = []
     options = WorkerOptions(1, "", Path(str(repository.database.url.database)).parent)
     request = RunRequest(options, events.append, study=row.name, extension=extension)
-    extend_study(repository, repository.study(row.name), request)
+    extend_study(repository, row.name, request)
     return events
 
 
@@ -73,19 +73,13 @@ def test_a_schedule_with_the_first_length_as_a_constant_is_noticed_in_an_extende
 
     sent = []
     rate = WithoutConfig(30) if own else keras.optimizers.schedules.CosineDecay(0.1, 30)
-    plan = SimpleNamespace(model=SimpleNamespace(optimizer=keras.optimizers.SGD(rate)))
-    _notice_first_length(
-        SimpleNamespace(epochs=3),
-        plan,
-        SimpleNamespace(settings=SimpleNamespace(epochs=epochs)),
-        steps,
-        SimpleNamespace(send=sent.append),
-    )
+    model = SimpleNamespace(optimizer=keras.optimizers.SGD(rate))
+    _notice_first_length(3, SimpleNamespace(model=model, epochs=epochs), steps, sent.append)
     assert len(sent) == (said and epochs == 5)
     if sent:
         assert (
             f"{type(rate).__name__} has decay_steps=30, the steps of the study's first 3 epochs"
-            in sent[0].message
+            in sent[0]
         )
 
 

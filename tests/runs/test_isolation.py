@@ -17,7 +17,7 @@ from sweeps import Result, command, differing, python, results_of, sweep, trials
 
 from sweeper.errors import DefinitionError
 from sweeper.run.launch import server_process
-from sweeper.run.launch.launchers import ForkLauncher, SpawnLauncher, WarmServer, choose_launcher
+from sweeper.run.launch.launchers import WarmServer, choose_launcher
 from sweeper.run.launch.server_process import trial_environment
 from sweeper.run.launch.sources import target_source
 from sweeper.run.launch.trial_process import ExitStatus
@@ -245,7 +245,7 @@ def test_a_server_that_has_threads_forks_nothing_and_says_so(monkeypatch, watche
         choose_launcher(server, loaded, "fork")
     launcher = choose_launcher(server, loaded, "auto")
     launcher.close()
-    assert isinstance(launcher, SpawnLauncher)
+    assert launcher.isolation == "spawn"
 
 
 # ---------------------------------------------------------------- where the study is defined
@@ -333,7 +333,7 @@ def ends(process):
 @pytest.fixture(scope="module", params=["fork", pytest.param("spawn", marks=pytest.mark.whole)])
 def launcher(request, watched):
     if request.param == "spawn":
-        spawning = SpawnLauncher(target_source(str(watched)))
+        spawning = WarmServer(target_source(str(watched)), imports=False)
         yield spawning
         spawning.close()
         return
@@ -341,9 +341,8 @@ def launcher(request, watched):
         patch.setattr(server_process, "_SERVER", WARM_SERVER)
         server = WarmServer(target_source(str(watched)))
     server.loaded()
-    forking = ForkLauncher(server)
-    yield forking
-    forking.close()
+    yield server
+    server.close()
 
 
 def test_of_two_trial_processes_one_is_killed_and_the_other_stops_with_a_checkpoint(

@@ -16,7 +16,7 @@ from test_environment_faults import LAST, last_words, loading
 from waiting import live, until
 
 from sweeper.run.launch import orphans, server_process
-from sweeper.run.launch.launchers import SpawnLauncher, WarmServer
+from sweeper.run.launch.launchers import WarmServer
 from sweeper.run.launch.trial_process import ExitStatus
 from sweeper.run.protocol.messages import Failed, StudySource
 
@@ -64,7 +64,7 @@ warm_server.serve_trial = trial
 warm_server._import_everything = lambda: None
 
 def load(self, source):
-    self._continue_in_child(lambda: 0)
+    self._continue_in_child(lambda: True)
     self._definition = SimpleNamespace(strategy=None)
 
 warm_server._Server.load = load
@@ -112,11 +112,10 @@ def server(program, monkeypatch):
 def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_known(
     server, tmp_path
 ):
-    waiting = server.fork(assignment("waits", tmp_path))
-    assert waiting is not None
+    waiting = server.launch(assignment("waits", tmp_path))
     others = family_of("waits", tmp_path)
     for how, status in ENDS.items():
-        trial = server.fork(assignment(how, tmp_path))
+        trial = server.launch(assignment(how, tmp_path))
         ended = trial.wait(20)
         left = [pid for pid in family_of(how, tmp_path) if live(pid)]
         assert (ended, left) == (status, []), how
@@ -131,14 +130,14 @@ def test_however_a_trial_ends_nothing_that_it_started_is_there_when_its_end_is_k
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux kills what has lost its parent")
 @pytest.mark.parametrize("which", ["parent", "child"])
 def test_both_processes_of_a_server_and_its_trials_end_with_either(server, tmp_path, which):
-    trial = server.fork(assignment("waits", tmp_path))
+    trial = server.launch(assignment("waits", tmp_path))
     family = family_of("waits", tmp_path)
     parent, child = server._process.pid, psutil.Process(trial.pid).ppid()
     assert psutil.Process(child).ppid() == parent
     os.kill(parent if which == "parent" else child, signal.SIGKILL)
     assert server._process.wait() == -signal.SIGKILL
     assert until(lambda: not any(map(live, [parent, child, trial.pid])))
-    assert until(lambda: not server.alive)
+    assert trial.wait(20) == ExitStatus(None)
     if which == "child":
         assert not any(map(live, family)), "the parent has killed what the trial left"
     for pid in filter(live, family):
@@ -156,7 +155,7 @@ if __name__ == "__main__":
     server_process._SERVER = (sys.argv[1],)
     server = isolation.WarmServer(StudySource("target", "none.py"))
     path = Path(sys.argv[2])
-    trial = server.fork(assignment(settings=plain_settings(name="waits"), files=str(path / "waits.json")))
+    trial = server.launch(assignment(settings=plain_settings(name="waits"), files=str(path / "waits.json")))
     print(server._process.pid, trial.pid, flush=True)
     if sys.argv[3] == "returns":
         while not (path / "waits.json").exists():
@@ -227,7 +226,7 @@ def test_a_signal_in_the_first_moments_of_a_spawned_trial_is_no_crash(
     (stubs / "tensorflow.py").write_text("raise ImportError('it was imported to the end')\n")
     root = str(Path(__file__).parents[2])
     monkeypatch.setenv("PYTHONPATH", f"{root}:{stubs}")
-    launcher = SpawnLauncher(StudySource("target", "none.py"))
+    launcher = WarmServer(StudySource("target", "none.py"), imports=False)
     try:
         trial = launcher.launch(assignment("spawned", tmp_path))
 
@@ -301,3 +300,20 @@ def test_what_was_killed_is_waited_for_and_only_what_cannot_be_killed_is_given_u
     monkeypatch.setattr(orphans, "_PATIENCE_WITH_OURS", 0.05)
     children[:] = [SlowToDie(9, 1000, time.monotonic() + 0.5)]
     assert orphans.kill_orphans(but=()) == {9}
+
+
+def test_the_children_of_an_orphan_that_has_just_ended_are_killed_too(monkeypatch):
+    """They are this process's only after the look in which their parent was seen to have ended."""
+    ended, below = SlowToDie(7, 1000, 0.0), SlowToDie(8, 1000, time.monotonic() + 60)
+    looks, killed = [[ended], [ended, below]], []
+
+    def kill_tree(child):
+        killed.append(child.pid)
+        child.gone_at = 0.0
+
+    here = SimpleNamespace(children=lambda: looks.pop(0) if len(looks) > 1 else looks[0])
+    monkeypatch.setattr(orphans.psutil, "Process", lambda: here)
+    monkeypatch.setattr(orphans, "kill_tree", kill_tree)
+    monkeypatch.setattr(orphans.os, "geteuid", lambda: 1000)
+    assert orphans.kill_orphans(but=()) == set()
+    assert killed == [8]

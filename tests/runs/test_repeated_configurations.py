@@ -16,7 +16,6 @@ from sweeper.run.protocol.messages import (
     Failed,
     Finished,
     Judge,
-    PrunedHere,
     Started,
     Suggest,
 )
@@ -188,7 +187,7 @@ def _pruned_where(wanted):
         _ask(trial)
         trial.say(Started(0, 0, 1))
         trial.say(EpochsEnded((EpochRecord(0, {"loss": 9.0}),), 1, 0.1))
-        trial.say(PrunedHere(step=1, epoch=0, value=9.0, digest="d" * 32))
+        trial.say(Finished(step=1, value=9.0, digest="d" * 32, outcome="pruned"))
         return 0
 
     return train
@@ -232,7 +231,7 @@ def test_the_pruner_is_asked_about_configurations(tmp_path):
             with lock:
                 asked.append(answer.prune)
             if answer.prune:
-                trial.say(PrunedHere(step=1, epoch=0, value=value, digest="d" * 32))
+                trial.say(Finished(step=1, value=value, digest="d" * 32, outcome="pruned"))
                 return 0
         trial.say(Finished(step=2, value=value, digest="d" * 32))
         return 0

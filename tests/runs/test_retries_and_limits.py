@@ -31,7 +31,6 @@ from sweeper.run.launch.trial_process import ExitStatus, kill_tree
 from sweeper.run.options import WorkerOptions
 from sweeper.run.protocol.messages import Finished, Started
 from sweeper.run.serving import run_slots, serve_slots
-from sweeper.run.worker.gpus import SlotDevices
 from sweeper.run.worker.outcomes import Death, TrialClock, end_of
 from sweeper.run.worker.slot import serve_slot
 
@@ -121,10 +120,9 @@ def test_time_in_which_the_worker_stood_still_does_not_count():
     moments = iter([0.0, 1.0, 2.0, 3602.0, 3603.0, 3603.0])
     clock = TrialClock(10.0, clock=lambda: next(moments))
     for _ in range(4):
-        assert not clock.is_over(0.0)
-    assert clock.seconds(0.0) == pytest.approx(5.0)
-    assert clock.is_over(6.0)
-    assert not TrialClock(None).is_over(1e9)
+        assert clock.overran(0.0) is None
+    assert clock.overran(6.0) == pytest.approx(11.0)
+    assert TrialClock(None).overran(1e9) is None
 
 
 def test_a_kill_for_lack_of_memory_is_distinguished_from_another_by_what_the_kernel_counted():
@@ -209,7 +207,7 @@ def test_the_studys_time_limit_stops_it_as_a_signal_does(tmp_path):
         )
         options = WorkerOptions(1, "sqlite:///x", tmp_path)
         with pytest.raises(Interrupted, match="0 of 3 trials finished and 1 to be resumed"):
-            serve_slots(prepared, options, SlotDevices(), sweep.events.append)
+            serve_slots(prepared, options, sweep.events.append)
         assert any("time limit of 0.5 s is over" in t for t in sweep.notices)
 
 

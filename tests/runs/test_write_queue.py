@@ -79,7 +79,7 @@ def test_what_was_said_while_the_database_was_away_is_written_once_and_in_order(
     assert health.away_for > 0
     assert database.written == []
     database.away = False
-    queue.settle(patiently)
+    queue.ask(lambda: None, patiently)
     assert database.written == list(range(50))
     assert health.away_for == 0
     away, back = notices_of(events)
@@ -104,7 +104,7 @@ def test_whoever_waits_looks_around_and_may_leave(database, queue):
         queue.ask(lambda: database.write("question"), look)
     looks.clear()
     with pytest.raises(KilledError):
-        queue.settle(look)
+        queue.ask(lambda: None, look)
     assert looks[-1] - looks[0] < 1
 
 
@@ -123,7 +123,7 @@ def test_a_fault_that_does_not_pass_reaches_whoever_writes_and_nothing_is_writte
     database.away = False
     for call in (
         lambda: queue.write(database.entry("later"), patiently),
-        lambda: queue.settle(patiently),
+        lambda: queue.ask(lambda: None, patiently),
         lambda: queue.ask(lambda: 1, patiently),
         queue.check,
     ):
@@ -149,7 +149,7 @@ def test_only_so_much_waits_and_then_the_trial_waits_too(database, health, monke
     assert not written.wait(0.2)
     database.away = False
     thread.join(10)
-    queue.settle(patiently)
+    queue.ask(lambda: None, patiently)
     assert database.written == list(range(6))
     queue.close()
 
@@ -167,12 +167,13 @@ def test_epochs_that_waited_for_the_database_are_written_at_once_each_once_and_i
         worker=SimpleNamespace(pid=1),
     )
     claim = Claim("s", 0, 1, token=7, seed=0, optuna_trial_id=0)
-    recorder = AttemptRecorder(study, claim, queue, patiently, lambda _: None, set())
+    context = SimpleNamespace(study=study, tell=lambda _: None, reported_files=set())
+    recorder = AttemptRecorder(context, claim, queue, patiently)
     database.away = True
     for epoch in range(250):
         recorder.record(EpochsEnded((EpochRecord(epoch, {"loss": 1.0}),), epoch + 1, 0.1))
     database.away = False
-    queue.settle(patiently)
+    queue.ask(lambda: None, patiently)
     written = [epoch for each in database.written for epoch in each]
     assert written == list(range(250))
     assert len(database.written) <= 4, "one that was on its way, and hundred at a time"

@@ -49,7 +49,6 @@ def test_the_trials_of_a_round_go_on_from_rung_to_rung(alone):
     assert sum(isinstance(e, RungDecided) for e in alone.events) == 2
     said = [e.message for e in alone.events if isinstance(e, Remark)]
     assert any("rung of bracket 0 after 1 epochs: promoted trial" in message for message in said)
-    assert any(message.startswith("workers waited for other trials ") for message in said)
 
 
 def test_a_promoted_trial_verifies_and_shows_its_rungs(directory, alone, here):

@@ -74,7 +74,6 @@ def test_a_pruned_trials_state_is_kept_and_its_value_is_its_last_epochs(alone):
 
 KILLING = """
     import optuna
-    from sweeper.run.protocol.messages import PrunedHere
     from sweeper.run.trial import process
 
     # Kills a pruned trial's process twice: when it knows, and when it is about to tell.
@@ -93,7 +92,7 @@ KILLING = """
         return answer
 
     def sent(self, message):
-        if isinstance(message, PrunedHere):
+        if getattr(message, "outcome", None) == "pruned":
             once("tells")
         send(self, message)
 

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import cast
 
@@ -33,7 +34,7 @@ from sweeper.records.events import (
 )
 from sweeper.records.results import Outcome, StudyStatus, TrialStatus
 from sweeper.run.auditing import refuse_inexact
-from sweeper.run.cluster.engines import Cluster, open_cluster, run_tasks
+from sweeper.run.cluster.engines import Cluster, DaskCluster, RayCluster, run_tasks
 from sweeper.run.cluster.host import HostEnd, run_host, write_spec
 from sweeper.run.options import HostSpec, RunRequest
 from sweeper.run.prepared_study import PreparedStudy
@@ -51,14 +52,16 @@ _MOST_OF_A_CORE = 0.1
 _ENDED = ("complete", "pruned", "failed")
 _INTERRUPTED = Interrupted.exit_code
 
+_Placement = Future[list[HostEnd]]
+"""Ends of the worker hosts of a run, or the error with which the cluster could not run them."""
+
 
 def drive(prepared: PreparedStudy, request: RunRequest) -> StudyStatus:
     """Run the study's trials on a cluster, report events, and return the study's status.
 
     Raises:
         Interrupted: The study was stopped; every trial can be resumed.
-        SweeperError: The cluster cannot be used, or its workers failed; with ``fail_fast``, also if a
-            trial failed.
+        SweeperError: The cluster cannot be used, its workers failed, or with ``fail_fast`` a trial.
     """
     prepared.close_runner()
     return _Drive(prepared, request).run()
@@ -70,12 +73,13 @@ class _Drive:
         self._request = request
         self._repository = prepared.repository
         self._study = prepared.settings.name
-        self._telling = threading.Lock()
+        self._tell = request.listener
         self._seen: dict[int, tuple[TrialStatus, float]] = {}
         self._failed: TrialError | None = None
 
     def run(self) -> StudyStatus:
         request = self._request
+        refuse_inexact(self._repository, self._study, accept=request.options.accept_inexact)
         slots = self._prepared.slots(request.options.slots or 1, self._tell)
         status = self._repository.status(self._study)
         self._tell(opened(self._prepared, request.options.storage, slots, request.resume_command))
@@ -97,7 +101,8 @@ class _Drive:
             )
         cluster = None
         if slots > there:
-            cluster = open_cluster(request.engine, request.engine_address, slots - there)
+            kind = DaskCluster if request.engine == "dask" else RayCluster
+            cluster = kind(request.engine_address, slots - there)
         try:
             placement = None if cluster is None else self._start_hosts(cluster, slots - there)
             with stop_signals(self._request_stop, self._tell, request.options.grace):
@@ -113,10 +118,6 @@ class _Drive:
             self._repository.request_stop(self._study, how)
         except StorageError as error:
             self._tell(Notice(f"the workers could not be asked to stop: {error}"))
-
-    def _tell(self, event: Event) -> None:
-        with self._telling:
-            self._request.listener(event)
 
     def _start_hosts(self, cluster: Cluster, slots: int) -> _Placement:
         request = self._request
@@ -148,9 +149,7 @@ class _Drive:
             )
             for number in range(hosts)
         ]
-        placement = _Placement(cluster, specs)
-        placement.start()
-        return placement
+        return _place(cluster, specs)
 
     def _follow(self, placement: _Placement | None) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
@@ -163,7 +162,7 @@ class _Drive:
                 if last:
                     return
                 if placement is not None:
-                    last = not placement.is_alive()
+                    last = placement.done()
                 else:
                     workers = self._repository.workers(self._study)
                     last = not any(worker.live for worker in workers)
@@ -178,7 +177,7 @@ class _Drive:
             if placement is None:
                 time.sleep(pause)
             else:
-                placement.join(pause)
+                wait([placement], pause)
 
     def _look(self) -> None:
         """Report what has changed since the last look."""
@@ -204,13 +203,14 @@ class _Drive:
         status = self._repository.status(self._study)
         if status.is_over:
             return status
-        if placement is not None and placement.error is not None:
+        error = None if placement is None else placement.exception()
+        if error is not None:
             msg = (
                 f"engine {self._request.engine!r} could not run its workers: "
-                f"{type(placement.error).__name__}: {placement.error}"
+                f"{type(error).__name__}: {error}"
             )
-            raise ExecutionError(msg) from placement.error
-        ends = () if placement is None else placement.ends
+            raise ExecutionError(msg) from error
+        ends = [] if placement is None else placement.result()
         broken = [end for end in ends if end.code not in (0, _INTERRUPTED)]
         if broken:
             ends_shown = "; ".join(
@@ -233,12 +233,9 @@ class _Drive:
 def progress_between(
     before: TrialStatus | None, trial: TrialStatus, seconds: float
 ) -> Iterator[Event]:
-    """Yield the events of a trial between two looks; of several epochs, the last.
+    """Yield the events of a trial between two looks, ``seconds`` after its last change; of several epochs, the last.
 
-    Args:
-        before: Its status at the earlier look; None if it had not begun.
-        trial: Its present status.
-        seconds: Seconds since the last change.
+    ``before`` is its status at the earlier look; None if it had not begun.
     """
     number, state = trial.number, trial.state
     attempts, epoch = (0, 0) if before is None else (before.attempts, before.epoch)
@@ -255,28 +252,18 @@ def progress_between(
         yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
 
 
-class _Placement(threading.Thread):
-    """Thread that places the worker hosts of a run and waits for them.
+def _place(cluster: Cluster, specs: list[HostSpec]) -> _Placement:
+    """Place worker hosts from a daemon thread; the result has their ends once they have ended."""
+    placement: _Placement = Future()
+    texts = [write_spec(spec) for spec in specs]
+    slots = max(spec.options.slots or 1 for spec in specs)
 
-    Attributes:
-        ends: Ends of the hosts; empty while they run.
-        error: Error with which the cluster could not run them; None without an error.
-    """
-
-    def __init__(self, cluster: Cluster, specs: list[HostSpec]) -> None:
-        super().__init__(name="sweeper-placement", daemon=True)
-        self.ends: tuple[HostEnd, ...] = ()
-        self.error: BaseException | None = None
-        self._cluster = cluster
-        self._specs = specs
-
-    def run(self) -> None:
-        texts = [write_spec(spec) for spec in self._specs]
-        slots = max(spec.options.slots or 1 for spec in self._specs)
+    def place() -> None:
         try:
-            ended = run_tasks(self._cluster, run_host, texts, slots)
+            placement.set_result(run_tasks(cluster, run_host, texts, slots))
         except BaseException as error:
             # The driver's main thread raises it.
-            self.error = error
-            return
-        self.ends = tuple(HostEnd.read(text) for text in ended)
+            placement.set_exception(error)
+
+    threading.Thread(target=place, name="sweeper-placement", daemon=True).start()
+    return placement

@@ -1,15 +1,13 @@
 """Clusters on which joblib starts worker hosts: Dask and Ray.
 
 A task only starts a worker host on its node and waits for it (`sweeper.run.cluster.host`). So a
-cluster's restrictions on tasks, and its way of starting Python, do not reach trials. Results are read
-from the database, so nothing is lost if the engine loses a task's return value.
+cluster's restrictions on tasks, and its way of starting Python, do not reach trials.
 
 Anyone who can connect to a Dask scheduler or to Ray's servers can run code as the user who started
 them, and all users of a machine can connect to its loopback interface. So a Dask cluster that is
 started here requires TLS with a key that is in no file and ends with the cluster, and its HTTP
 servers, which require no key, are closed. A Ray cluster that is started here requires a token that only
-the processes of this run have, and listens on the loopback interface alone, which Ray does by default
-only on macOS and Windows.
+the processes of this run have, and listens on the loopback interface alone.
 """
 
 from __future__ import annotations
@@ -21,29 +19,21 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from sweeper.errors import UsageError
 from sweeper.support.installation import install_command
 from sweeper.support.shown import shown_text, shown_url
+
+T = TypeVar("T")
 
 _PATIENCE = "15s"
 _HTTP_ROUTES = [f"distributed.{part}.http.routes" for part in ("scheduler", "worker", "nanny")]
 
 
 class DaskCluster:
-    """Connection to a Dask scheduler.
-
-    Args:
-        address: Address of the scheduler, such as ``tcp://10.0.0.1:8786``; None to start a cluster on
-            this machine.
-        hosts: Number of processes of a cluster that is started here; each runs one worker host.
-
-    Raises:
-        UsageError: There is no scheduler at the address, or it has no workers.
-    """
+    """Connection to a Dask scheduler; without an address, to one that is started here with ``hosts`` processes."""
 
     def __init__(self, address: str | None, hosts: int) -> None:
         import distributed
@@ -72,13 +62,11 @@ class DaskCluster:
     def nodes(self) -> int:
         return len(self._client.nthreads())
 
-    @contextmanager
-    def backend(self, tasks: int, slots: int) -> Iterator[None]:
+    def backend(self, tasks: int, slots: int) -> Any:
         import joblib
 
         del tasks, slots
-        with joblib.parallel_config(backend="dask", client=self._client):
-            yield
+        return joblib.parallel_config(backend="dask", client=self._client)
 
     def close(self) -> None:
         for held in (self._client, self._made):
@@ -129,16 +117,7 @@ _CLOSED = {
 
 
 class RayCluster:
-    """Connection to a Ray cluster.
-
-    Args:
-        address: Address of the cluster, such as ``auto`` or ``ray://10.0.0.1:10001``; None to start a
-            cluster on this machine.
-        hosts: Number of processors that a cluster started here reports; each runs one worker host.
-
-    Raises:
-        UsageError: There is no cluster at the address, or one started here would be open to others.
-    """
+    """Connection to a Ray cluster; without an address, to one that is started here and runs ``hosts`` hosts."""
 
     def __init__(self, address: str | None, hosts: int) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -169,8 +148,7 @@ class RayCluster:
 
         return int(ray.cluster_resources().get("CPU", 0))
 
-    @contextmanager
-    def backend(self, tasks: int, slots: int) -> Iterator[None]:
+    def backend(self, tasks: int, slots: int) -> Any:
         import joblib
         from ray.util.joblib import register_ray
 
@@ -178,8 +156,7 @@ class RayCluster:
         # Without room for every actor, joblib would wait forever for the ones that do not fit.
         room = tasks > 1 and tasks * slots <= self.nodes
         arguments = {"num_cpus": slots if room else 0, "scheduling_strategy": "SPREAD"}
-        with joblib.parallel_config(backend="ray", ray_remote_args=arguments):
-            yield
+        return joblib.parallel_config(backend="ray", ray_remote_args=arguments)
 
     def close(self) -> None:
         import ray
@@ -191,17 +168,12 @@ class RayCluster:
 def _join(address: str | None, hosts: int) -> None:
     import ray
 
+    own: dict[str, Any] = {"num_cpus": max(_FEWEST, hosts), "include_dashboard": False}
+    where = own if address is None else {"address": address}
     try:
+        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
         if address is None:
-            ray.init(
-                num_cpus=max(_FEWEST, hosts),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level=logging.ERROR,
-            )
             _check_on_loopback()
-        else:
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, OSError, ValueError) as error:
         msg = (
             f"there is no Ray cluster at {shown_url(address)} ({shown_text(str(error))}); give the "
@@ -211,13 +183,7 @@ def _join(address: str | None, hosts: int) -> None:
 
 
 def _let_nobody_else_in(*, imported: bool) -> None:
-    """Make the cluster that this process starts, and its clients, require a token.
-
-    Ray reads these environment variables when it is imported.
-
-    Raises:
-        UsageError: Ray is already imported, with other variables.
-    """
+    """Require a token of all clients, by environment variables that Ray reads when it is imported."""
     if imported:
         if all(os.environ.get(name) == value for name, value in _CLOSED.items()):
             return
@@ -234,11 +200,7 @@ def _let_nobody_else_in(*, imported: bool) -> None:
 
 
 def _check_on_loopback() -> None:
-    """Shut down a cluster of this process that listens on other interfaces than the loopback.
-
-    Raises:
-        UsageError: It does, for example because another version of Ray uses another setting.
-    """
+    """Shut down a cluster of this process that listens elsewhere, as another version of Ray may."""
     import ray
 
     addresses = [str(node["NodeManagerAddress"]) for node in ray.nodes()]
@@ -257,27 +219,13 @@ CLUSTERS = {"dask": "distributed", "ray": "ray"}
 """Modules that the cluster engines need, by engine."""
 
 
-class Cluster(Protocol):
-    """A connection to an existing cluster, or to one started here."""
-
-    @property
-    def nodes(self) -> int:
-        """Return the known maximum number of parallel tasks."""
-
-    def backend(self, tasks: int, slots: int) -> AbstractContextManager[object]:
-        """Context manager in which joblib runs tasks on the cluster, each with ``slots`` processors."""
-
-    def close(self) -> None:
-        """Close the connection, and end a cluster that was started here."""
+Cluster = DaskCluster | RayCluster
+"""Connection to a cluster; ``nodes`` is the known maximum number of parallel tasks, and in ``backend`` joblib
+runs them there, each with ``slots`` processors."""
 
 
 def check_engine(name: str, *, isolation: str = "auto", address: str | None = None) -> None:
-    """Check that an engine can be used with the other options.
-
-    Raises:
-        UsageError: There is no engine of that name, its package is not installed, or it does not
-            support another option.
-    """
+    """Check that an engine exists, is installed, and can be used with the other options."""
     if name not in ("local", *CLUSTERS):
         msg = f"there is no engine {name!r}; use 'local', 'dask' or 'ray'"
         raise UsageError(msg)
@@ -300,20 +248,9 @@ def check_engine(name: str, *, isolation: str = "auto", address: str | None = No
         raise UsageError(msg)
 
 
-def open_cluster(name: str, address: str | None, hosts: int) -> Cluster:
-    """Connect to the cluster at ``address``, or start one on this machine.
-
-    Raises:
-        UsageError: There is no cluster at that address.
-    """
-    if name == "dask":
-        return DaskCluster(address, hosts)
-    return RayCluster(address, hosts)
-
-
 def run_tasks(
-    cluster: Cluster, task: Callable[[str], str], specs: Sequence[str], slots: int
-) -> list[str]:
+    cluster: Cluster, task: Callable[[str], T], specs: Sequence[str], slots: int
+) -> list[T]:
     """Run ``task`` for each spec in parallel on ``cluster``, and return the results.
 
     ``task`` must be a function of an importable module; each needs ``slots`` processors.

@@ -1,13 +1,11 @@
 """Worker host: the slots of one machine for a study in a shared database, and its placement on a cluster.
 
-A host does not change the study: the definition, the total and the path of the study's file are those
-that the first run stored. The study's file on this machine must equal the stored one byte for byte,
-because otherwise the machines would run trials of different studies.
+A host does not change the study. The study's file on this machine must equal the stored one, because
+otherwise the machines would run trials of different studies.
 
-A task of a cluster starts a host on its node as a detached process, so that it survives the driver, and
-the end of the cluster's own processes when the driver is lost. Its `HostSpec` goes through standard
-input and not onto the command line, because it contains the database's URL and, for a study from a
-notebook, the definition.
+A task of a cluster starts a host on its node as a detached process, so that it survives the driver and
+the cluster's own processes. Its `HostSpec` goes through standard input and not onto the command line,
+because it contains the database's URL and, for a study from a notebook, the definition.
 """
 
 from __future__ import annotations
@@ -48,18 +46,8 @@ class HostEnd:
     log: str
     last_lines: str
 
-    def to_text(self) -> str:
-        """Return the text for `HostEnd.read`."""
-        return _ENDS.dump_json(self).decode()
-
-    @classmethod
-    def read(cls, text: str) -> HostEnd:
-        """Return the inverse of `to_text`."""
-        return _ENDS.validate_json(text)
-
 
 _SPECS: TypeAdapter[HostSpec] = TypeAdapter(HostSpec)
-_ENDS: TypeAdapter[HostEnd] = TypeAdapter(HostEnd)
 
 
 def write_spec(spec: HostSpec) -> str:
@@ -68,16 +56,12 @@ def write_spec(spec: HostSpec) -> str:
 
 
 def read_spec(text: str) -> HostSpec:
-    """Return the inverse of `write_spec`.
-
-    Raises:
-        ValueError: The text is not a spec.
-    """
+    """Return the inverse of `write_spec`."""
     return _SPECS.validate_json(text)
 
 
-def run_host(text: str) -> str:
-    """Start the worker host of a `HostSpec` on this machine, wait for it, and return its `HostEnd` as text."""
+def run_host(text: str) -> HostEnd:
+    """Start the worker host of a `HostSpec` on this machine, wait for it, and return its end."""
     spec = read_spec(text)
     machine = socket.gethostname()
     log = spec.options.paths(spec.study).worker_log(f"{spec.engine}-{machine}-{spec.number}")
@@ -88,33 +72,22 @@ def run_host(text: str) -> str:
         output.seek(begins)
         lines = output.read().decode(errors="replace").splitlines()
     last_lines = "\n".join(lines[-_LAST_LINES:])
-    return HostEnd(spec.number, machine, code, str(log), last_lines).to_text()
+    return HostEnd(spec.number, machine, code, str(log), last_lines)
 
 
 def _run_detached(words: list[str], text: str, log: Path) -> int:
     """Run Python with ``words`` and input ``text`` in a detached process; return its exit code."""
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as ended:
-        try:
-            with log.open("ab") as output:
-                starter = subprocess.Popen(
-                    [
-                        *(
-                            sys.executable,
-                            "-P",
-                            "-m",
-                            "sweeper.run.cluster.detached",
-                            str(writing),
-                        ),
-                        *(sys.executable, *words),
-                    ],
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=output,
-                    pass_fds=[writing],
-                )
-        finally:
-            os.close(writing)
+        starting = [sys.executable, "-P", "-m", "sweeper.run.cluster.detached", str(writing)]
+        with os.fdopen(writing, "wb"), log.open("ab") as output:
+            starter = subprocess.Popen(
+                [*starting, sys.executable, *words],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=[writing],
+            )
         starter.communicate(text.encode())
         code = ended.read()
     return int(code) if code else -1
@@ -126,8 +99,6 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
     Raises:
         Interrupted: A signal, a request to stop, or the study's time limit; every trial that ran
             here is checkpointed and can be resumed.
-        UsageError: There is no such study, or its file differs on this machine.
-        SweeperError: Something other than a trial failed.
     """
     check_checkpoints_location(spec.options.checkpoints, spec.options.isolation)
     prove_environment(lambda text: listener(Notice(text)), accept=spec.options.accept_inexact)
@@ -137,14 +108,12 @@ def run_worker(spec: HostSpec, listener: Listener) -> StudyStatus:
             if stopped is not None:
                 return stopped
         with prepare_host(spec, listener) as prepared:
-            from sweeper.run.serving import bind_slots, serve_slots
+            from sweeper.run.serving import serve_slots
 
             _check_machine(prepared.repository, spec)
-            options, devices = bind_slots(spec.options, listener)
             return serve_slots(
                 prepared,
-                options,
-                devices,
+                spec.options,
                 listener,
                 engine=spec.engine,
                 resume_command=spec.resume_command,
@@ -171,12 +140,7 @@ def _begin(spec: HostSpec, listener: Listener) -> StudyStatus | None:
 
 
 def _check_machine(repository: Repository, spec: HostSpec) -> None:
-    """Check that only one machine uses a database file.
-
-    Raises:
-        ExecutionError: The run that placed this host is on another machine.
-        UsageError: Workers on other machines use the file, too.
-    """
+    """Check that only one machine uses a database file: not the one that placed this host, or workers."""
     if not repository.database.in_file:
         return
     here = socket.gethostname()

@@ -1,14 +1,12 @@
 """Orphans: processes that a trial started, adopted and killed when the trial ends.
 
-A trial's process adopts the orphans of its children, and the fork server adopts the orphans of trials.
-So the server's children are the running trials and the orphans of ended trials. The orphans are killed
-before the worker learns that the trial has ended, because the worker could then begin the next attempt
-while they still run.
+The fork server adopts the orphans of trials, so its children are the running trials and these. The
+orphans are killed before the worker learns that the trial has ended, because the worker could then begin
+the next attempt while they still run.
 
 The server must end when its driver ends, which may be killed at any moment. If the kernel killed the
-server then, the server could kill no orphans. So the server has a watcher instead, a process outside of
-the terminal's process group: it kills the server with all descendants once the driver is gone, even if
-that whole process group is suspended.
+server then, it could kill no orphans. So a watcher, a process outside of the terminal's process group,
+kills the server with all descendants once the driver is gone, even if that whole group is suspended.
 """
 
 from __future__ import annotations
@@ -38,36 +36,28 @@ def kill_orphans(but: Collection[int]) -> set[int]:
     """Kill this process's children, except for ``but``, with all their descendants.
 
     Python's resource tracker is spared: it frees the shared memory of ended processes, and exits.
-
-    Returns:
-        Ids of the children that still run: another user's after 2 seconds, this user's after 30.
+    Returned are the children that still run: another user's after 2 seconds, this user's after 30.
     """
-    began = time.monotonic()
+    began, ended = time.monotonic(), set[int]()
     while True:
-        orphans = [
-            child
-            for child in psutil.Process().children()
-            if child.pid not in but and not _ends_by_itself(child)
-        ]
+        children = [child for child in psutil.Process().children() if child.pid not in but]
+        orphans = [child for child in children if not _ends_by_itself(child)]
+        pids, before = {orphan.pid for orphan in orphans}, ended
+        ended = {child.pid for child in children} - pids
         patience = _PATIENCE_WITH_OURS if any(map(_is_ours, orphans)) else _PATIENCE
-        if not orphans or time.monotonic() - began > patience:
-            return {orphan.pid for orphan in orphans}
+        # A child that has just ended leaves its own children to this process: they are in the next look.
+        if (not orphans and ended <= before) or time.monotonic() - began > patience:
+            return pids
         for orphan in orphans:
             kill_tree(orphan)
         time.sleep(_LOOK)
 
 
 def start_watcher(driver: int, close: Callable[[], None]) -> int | None:
-    """Start a watcher that kills this process and its descendants when the process ``driver`` ends.
+    """Start the process that kills this one and its descendants once its parent ``driver`` ends.
 
-    This process must have one thread and no child.
-
-    Args:
-        driver: Id of this process's parent.
-        close: Called in the watcher, to close descriptors that it must not hold open.
-
-    Returns:
-        The watcher's id; None if the kernel kills this process alone instead.
+    This process must have one thread and no child. ``close`` is called in the watcher, to close descriptors that it must not hold open. Returned is its id;
+    None if the kernel kills this process alone instead.
     """
     adopt_orphans()
     try:

@@ -1,15 +1,13 @@
 """Process that becomes a fork server: its environment, its hash seed and its start.
 
-Importing TensorFlow takes seconds. A command starts this process first, so that the import runs while
-the command reads its settings, imports SQLAlchemy and finds the study. So this module imports little.
+A command starts this process first, so that it imports TensorFlow while the command reads its settings,
+imports SQLAlchemy and finds the study. So this module imports little.
 
 Credentials of the database and the cluster are removed from the environment, because trials need
-neither and their code could print or send them. Credentials of object stores stay, because trial
-processes write checkpoints there.
+neither. Those of object stores stay, because trial processes write checkpoints there.
 
 Python draws a new hash seed for each process unless the environment sets it. A split by ``hash(name)``,
-or the order of a set, would then differ between processes, and a resumed trial would differ from an
-undisturbed one.
+or the order of a set, would then differ between processes, and so would a resumed trial.
 """
 
 from __future__ import annotations
@@ -64,31 +62,18 @@ _SERVER = ("-P", "-m", "sweeper.run.launch.warm_server")
 
 
 class ServerProcess:
-    """Process of a fork server, and the socket to it; as a context manager, it ends the process.
+    """Process of a fork server, and the socket ``control`` to it; as a context manager, it ends the process.
 
-    Args:
-        imports: Whether the server imports TensorFlow before the first request.
-
-    Attributes:
-        control: This end of the socket.
-
-    Raises:
-        ExecutionError: The system gives no process.
+    ``imports`` is whether the server imports TensorFlow before the first request.
     """
 
     def __init__(self, *, imports: bool = True) -> None:
         ours, theirs = socket.socketpair()
-        words = [
-            sys.executable,
-            *_SERVER,
-            str(theirs.fileno()),
-            str(os.getpid()),
-            str(int(imports)),
-        ]
+        arguments = map(str, (theirs.fileno(), os.getpid(), int(imports)))
         try:
             with signals_held():
                 self._process = subprocess.Popen(
-                    words,
+                    [sys.executable, *_SERVER, *arguments],
                     pass_fds=[theirs.fileno()],
                     env=trial_environment(),
                     stdin=subprocess.DEVNULL,
@@ -102,11 +87,7 @@ class ServerProcess:
             raise ExecutionError(msg) from error
         finally:
             theirs.close()
-        self.control = ours
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        self.control, self.pid = ours, self._process.pid
 
     def wait(self) -> int:
         """Wait for the process, and return its exit code as `subprocess` does."""

@@ -38,11 +38,7 @@ _GONE = "which is missing; give its new path: sweeper run FILE[:NAME]"
 
 
 def target_source(target: str, study: str | None = None) -> StudySource:
-    """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``.
-
-    Raises:
-        StudyFileError: The path names a file that does not exist.
-    """
+    """Return the source for ``FILE[:NAME]`` or ``package.module[:NAME]``."""
     location = Path(split_target(target)[0])
     if location.suffix == ".py" and not location.is_file():
         raise no_such_file(location)
@@ -53,14 +49,17 @@ def source_of(definition: StudyDefinition) -> StudySource:
     """Return the source of a study object: pickled by value if possible, otherwise its file.
 
     A `tf.data` dataset, for example, cannot be pickled, but importing the file creates it again.
-
-    Raises:
-        DefinitionError: The study can neither be pickled nor imported from a file.
     """
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    if not Path(main).is_file():
+        # The name is "<stdin>" if the script was piped into Python.
+        main = ""
     try:
         pickled = pickle_by_value(definition)
     except Exception as error:
-        target = _imported_from(definition)
+        # A script's arguments may change what it defines, and other processes do not have them.
+        script = main if main.endswith(".py") and not sys.argv[1:] else None
+        target = loaded_from(definition) or script
         if target is not None:
             return StudySource(
                 how="target",
@@ -75,10 +74,6 @@ def source_of(definition: StudyDefinition) -> StudySource:
             "file with `sweeper run FILE`"
         )
         raise DefinitionError(msg) from error
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    if not Path(main).is_file():
-        # The name is "<stdin>" if the script was piped into Python.
-        main = ""
     return StudySource(
         how="pickled",
         target=loaded_from(definition) or main,
@@ -90,22 +85,11 @@ def source_of(definition: StudyDefinition) -> StudySource:
     )
 
 
-def _imported_from(definition: StudyDefinition) -> str | None:
-    """Return the file or module from which another process can import the definition, or None."""
-    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    # A script's arguments may change what it defines, and other processes do not have them.
-    script = main if main.endswith(".py") and Path(main).is_file() and not sys.argv[1:] else None
-    return loaded_from(definition) or script
-
-
 def pickle_by_value(value: object) -> str:
     """Return ``value`` pickled by cloudpickle, in base64, with the code of modules that cannot be imported.
 
     Code objects keep their ``co_filename``, by which their source text is found. cloudpickle 3.1.3 and
     later replaces it by ``<dynamic-code>``, so that a notebook's study would seem to be edited.
-
-    Raises:
-        Exception: A part of it cannot be pickled.
     """
     import cloudpickle
 
@@ -138,12 +122,7 @@ def code_of_file(
 
 
 def load_source(source: StudySource) -> StudyDefinition:
-    """Return the definition of ``source``, and check its code.
-
-    Raises:
-        StudyFileError, StudyImportError: See `load_definition`.
-        DefinitionChangedError: The code has changed since ``source`` was made.
-    """
+    """Return the definition of ``source``; raise `DefinitionChangedError` if its code has changed since."""
     for file, text in source.texts.items():
         # Notebooks register their cells in the same way.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -167,13 +146,6 @@ def import_study(source: StudySource) -> StudyDefinition:
 
     seed_everything(IMPORT_SEED)
     return load_source(source)
-
-
-def file_of(source: StudySource) -> str | None:
-    """Return the file that defines the study; None if there is none."""
-    location, _ = split_target(source.target)
-    file = _find_file(location, source.path)
-    return str(Path(file).resolve()) if file is not None and file == location else file
 
 
 def _load(source: StudySource) -> StudyDefinition:
@@ -203,7 +175,6 @@ def describe_source(source: StudySource) -> dict[str, Any]:
         "location": location,
         "name": name,
         "directory": str(Path.cwd()),
-        "sha256": _digest(location),
         "meaning": _meaning(location),
     }
 
@@ -216,24 +187,22 @@ def check_unchanged(
 ) -> None:
     """Check that a study's file on this machine equals the one from which the study was run.
 
-    Differences in comments, docstrings and formatting are ignored. The check is also a safeguard: other
-    users may write to the database, so only a file is run whose content was run before or which the
-    user names now. ``described`` is the stored form of the source, and ``source`` its location on this
-    machine. The stored ``code`` is used to name the functions that were edited.
-
-    Raises:
-        StudyFileError: The file differs, or the database has no digest of it.
+    Comments, docstrings and formatting are ignored. The check is also a safeguard: other users may write to
+    the database, so only a file is run whose content was run before or which the user names now.
+    ``described`` is the stored form of the source; ``code`` names the functions that were edited.
     """
-    expected = str((described or {}).get("sha256") or "")
+    expected = str((described or {}).get("meaning") or "")
     location, _ = split_target(source.target)
-    seen = _digest(location, source.path) or ""
+    seen = _meaning(location, source.path) or ""
     if expected and seen == expected:
         return
-    said = (described or {}).get("meaning")
-    if said and said == _meaning(location, source.path):
-        return
-    changed = _changed(location, source.path, code)
-    if expected and seen and changed:
+    file = _find_file(location, source.path)
+    if expected and file is not None and code is not None:
+        from sweeper.inspection.sources import changed_definitions
+
+        changed = changed_definitions(Path(file), code) or (
+            "no function or class that the study uses has, so it is a constant or other code",
+        )
         msg = (
             f"{location} has changed since study {study!r} was run from it: {'; '.join(changed)}. "
             f"Restore it, or type `sweeper run {source.target}`, which compares the code that the "
@@ -242,8 +211,8 @@ def check_unchanged(
         raise StudyFileError(msg)
     was = f"{expected[:12]} was expected" if expected else "the database has none to compare"
     msg = (
-        f"{location} on this machine differs from the file of study {study!r} (its SHA-256 begins "
-        f"with {seen[:12] or 'nothing'}, and {was}). If it is newer, type: sweeper run "
+        f"{location} on this machine differs from the file of study {study!r} (the digest of its code "
+        f"begins with {seen[:12] or 'nothing'}, and {was}). If it is newer, type: sweeper run "
         f"{source.target}. Otherwise copy the study's file to this machine"
     )
     raise StudyFileError(msg)
@@ -255,10 +224,9 @@ def recall_source(
     gone: str = _GONE,
     code: CodeFingerprint | None = None,
 ) -> StudySource:
-    """Return the source of a stored study.
+    """Return the source of a stored study, after `check_unchanged`.
 
-    ``described`` is its stored form, and ``gone`` the end of the message about a missing file. The
-    stored ``code`` is used to name the functions that were edited.
+    ``described`` is its stored form, and ``gone`` the end of the message about a missing file.
 
     Raises:
         StudyFileError: The study was defined in a notebook or was renamed by ``--fresh``, or its file
@@ -294,31 +262,16 @@ def recall_source(
     return source
 
 
-def _changed(location: str, path: Sequence[str], code: CodeFingerprint | None) -> tuple[str, ...]:
-    """Return the differences between the file's text and the stored code, without running it."""
-    file = _find_file(location, path)
-    if file is None or code is None:
-        return ()
-    from sweeper.inspection.sources import changed_definitions
-
-    return changed_definitions(Path(file), code) or (
-        "no function or class that the study uses has, so it is a constant or other code",
-    )
-
-
-def _digest(location: str, path: Sequence[str] = ()) -> str | None:
-    """Return the SHA-256 of the file at ``location`` or of the module of that name, or None."""
-    file = _find_file(location, path)
-    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
-
-
 def _meaning(location: str, path: Sequence[str] = ()) -> str | None:
-    """Return the digest of the file's code without comments and formatting; None if unknown."""
+    """Return the digest of the file's code without comments and formatting; None without a file."""
     file = _find_file(location, path)
-    try:
-        return None if file is None else meaning_of_text(Path(file).read_bytes())
-    except (SyntaxError, ValueError, RecursionError):
+    if file is None:
         return None
+    content = Path(file).read_bytes()
+    try:
+        return meaning_of_text(content)
+    except (SyntaxError, ValueError, RecursionError):
+        return hashlib.sha256(content).hexdigest()
 
 
 def _find_file(location: str, path: Sequence[str]) -> str | None:

@@ -89,11 +89,7 @@ class Launcher(Protocol):
     def isolation(self) -> Isolation: ...
 
     def launch(self, assignment: Assignment) -> TrialProcess:
-        """Start a process for ``assignment``.
-
-        Raises:
-            ExecutionError: It could not be started.
-        """
+        """Start a process for ``assignment``."""
 
     def close(self) -> None: ...
 
@@ -107,11 +103,7 @@ def running(pid: int) -> psutil.Process | None:
 
 
 def kill_tree(process: psutil.Process | None, spare: int | None = None) -> None:
-    """Kill a process and all processes that it started; None is ignored.
-
-    Args:
-        process: The process.
-        spare: Id of the descendant that calls this; it is not killed.
+    """Kill a process and all processes that it started, except ``spare``, which calls this; None is ignored.
 
     All processes are suspended before any is killed, and the search is repeated until it finds no new
     one: a suspended process starts no others, and a child can no longer be found after its parent has
@@ -163,22 +155,14 @@ class TrialSupervisor(ABC):
         """Handle one message; return the answer if it is a request."""
 
 
-class Stopping(Protocol):
-    """Interface of a request to end, such as a `threading.Event`."""
-
-    def is_set(self) -> bool: ...
-
-
 @dataclass
 class WithoutDatabase(TrialSupervisor):
     """Supervisor of a trial process without a worker: a replay, an evaluation or an export.
 
-    Attributes:
-        stopping: Event that ends the conversation when it is set.
-        when_stopped: Message of the `Interrupted` that is then raised.
+    When ``stopping`` is set, it raises `Interrupted` with the message ``when_stopped``.
     """
 
-    stopping: Stopping
+    stopping: threading.Event
     when_stopped: str
 
     def poll(self, process: TrialProcess) -> float | None:
@@ -202,11 +186,7 @@ class WithoutDatabase(TrialSupervisor):
 
     @abstractmethod
     def value_of(self, question: Suggest) -> CategoricalChoice:
-        """Return the value of a parameter.
-
-        Raises:
-            LookupError, ParameterError: There is none; the message is sent to the trial.
-        """
+        """Return the value of a parameter; a `LookupError` or `ParameterError` is sent to the trial."""
 
     @abstractmethod
     def receive(self, message: Message) -> None:
@@ -229,7 +209,6 @@ def converse(launcher: Launcher, assignment: Assignment, supervisor: TrialSuperv
     that was killed is read to its end, because it may contain the process's last message.
 
     Raises:
-        ExecutionError: The process could not be started.
         GarbledError: It sent something that is not a message.
         BaseException: The supervisor raised it.
     """
@@ -278,11 +257,7 @@ def _receive_all(process: TrialProcess, supervisor: TrialSupervisor) -> bool:
 
 
 def _next_message(process: TrialProcess, timeout: float) -> tuple[Message | None, bool]:
-    """Return the next message (None after ``timeout`` seconds), and whether no more will come.
-
-    Raises:
-        GarbledError: The process sent something that is not a message.
-    """
+    """Return the next message (None after ``timeout`` seconds), and whether no more will come."""
     if process.wait(0) is not None:
         # A descendant of a process that has ended may still hold the pipe open.
         process.channel.end_receiving()
@@ -312,25 +287,18 @@ def carry_out(
     answer: Callable[[Suggest], CategoricalChoice],
     receive: Callable[[Message], None],
     *,
-    stopping: Stopping | None = None,
+    stopping: threading.Event | None = None,
     when_stopped: str = "",
 ) -> Evaluated | ModelExported | Failed | ExitStatus:
-    """Carry out the order in an assignment in a separate process.
+    """Carry out the order in an assignment, whose directories exist, in a separate process.
 
-    Args:
-        launcher: Starts the process.
-        assignment: The assignment, whose directories exist.
-        answer: Returns the value of a parameter.
-        receive: Handles every message but the last.
-        stopping: Event that ends the process; None for none.
-        when_stopped: Message of the `Interrupted` that is then raised.
+    ``answer`` returns the value of a parameter, and ``receive`` handles every message but the last.
 
     Returns:
         The process's last message; its exit status if it ended without one.
 
     Raises:
         Interrupted: ``stopping`` was set.
-        ExecutionError: The process could not be started, or sent something that is not a message.
     """
     supervisor = _Supervisor(stopping or threading.Event(), when_stopped, answer, receive)
     status = converse(launcher, assignment, supervisor)

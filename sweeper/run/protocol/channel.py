@@ -16,12 +16,12 @@ import queue
 import socket
 import threading
 from multiprocessing.connection import Connection
-from typing import Annotated, Protocol
+from typing import Protocol
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sweeper.errors import ExecutionError
-from sweeper.run.protocol.messages import Judge, Judged, Message
+from sweeper.run.protocol.messages import Judge, Judged, Message, SentMessage
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 
@@ -41,7 +41,7 @@ _WHAT_TO_DO = (
     "that it did not open"
 )
 _adapter: TypeAdapter[Message] = TypeAdapter(
-    Annotated[Message, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants")
+    SentMessage, config=ConfigDict(ser_json_inf_nan="constants")
 )
 
 
@@ -52,11 +52,7 @@ class Link(Protocol):
         """Send a message to the worker."""
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Ask the worker for a parameter's value and wait for it.
-
-        Raises:
-            ParameterError: The worker has none, for the reason that it sent.
-        """
+        """Ask the worker for a parameter's value and wait for it; raise its `ParameterError` if it has none."""
 
     def judge(self, question: Judge) -> Judged:
         """Ask the worker whether to prune, and wait for its answer."""
@@ -66,11 +62,9 @@ class Link(Protocol):
 
 
 class Channel:
-    """One end of the pipe. Any thread may send; one thread receives.
+    """One end of the pipe, whose socket `close` closes. Any thread may send; one thread receives.
 
-    Args:
-        end: The socket; `close` closes it.
-        most: Maximum size of a received message in bytes; None for no limit.
+    ``most`` is the maximum size of a received message in bytes; None for no limit.
     """
 
     def __init__(self, end: socket.socket, most: int | None = None) -> None:
@@ -93,12 +87,9 @@ class Channel:
         return cls(socket.socket(fileno=descriptor))
 
     def send(self, message: Message) -> None:
-        """Send ``message``, and wait until the socket has taken it.
+        """Send ``message``, and wait until the socket has taken it; raise `OSError` if an end is closed.
 
         A worker sends only answers and one request to stop, for which the socket always has room.
-
-        Raises:
-            OSError: The other end is gone, or this one is closed.
         """
         # Pydantic's JSON cannot contain text that is not UTF-8, as names of files may be.
         encoded = json.dumps(_adapter.dump_python(message, mode="json")).encode()

@@ -2,17 +2,10 @@
 
 A trial process requests parameters, reports its progress, and receives requests to stop. It has no
 access to the database, so training continues while the database is unreachable, and tests can drive a
-trial with a fake worker. Messages are frozen dataclasses: receiving one never executes code.
+trial with a fake worker. Receiving a message never executes code.
 
-A replay takes checkpoints exactly where the finished trial has kept some, and deletes none: the process
-that compares them deletes them. Checkpoints do not change a trial's result, so a replay ignores the
-study's own interval, which may depend on the clock.
-
-A replay that is to be killed sends itself SIGKILL at an exact step, because a signal from outside would
-arrive at a different moment each time.
-
-An evaluation runs in a process like a trial's, started by the same launcher, and requests the trial's
-stored parameters in the same way.
+A replay ignores the study's own interval of checkpoints, which may depend on the clock, and deletes none:
+the process that compares them does. One that is to be killed sends itself SIGKILL at an exact step.
 """
 
 from __future__ import annotations
@@ -21,7 +14,9 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeVar, dataclass_transform
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal, TypeVar, dataclass_transform, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -54,20 +49,18 @@ def sendable(cls: type[T]) -> type[T]:
 
 @sendable
 class StudySource:
-    """Location of a study's definition.
+    """Location of a study's definition; what is ``pickled`` travels through a pipe and is never stored.
 
     Attributes:
         how: ``"target"``: import ``target``. ``"pickled"``: ``pickled`` is the definition itself,
-            by cloudpickle in base64. The process that started this one made it and sent it through a
-            pipe; it is never stored.
+            by cloudpickle in base64.
         target: ``FILE[:NAME]`` or ``package.module[:NAME]``; with ``"pickled"``, the file that contains
             the definition's code, if there is one.
         study: The study's name, for a module that defines several.
         path: With ``"pickled"``, ``sys.path`` of the process that defined the study.
         texts: With ``"pickled"``, the notebook's cells, by the file names of their code.
-        defined_code: With ``"pickled"``, the code as `CodeFingerprint.to_json`, as read by the process
-            that defined it. A pickled function contains only the variables that it names itself, so
-            the process that loads it cannot see all of the code.
+        defined_code: With ``"pickled"``, the code as read by the process that defined it. A pickled function
+            has only the variables that it names itself, so who loads it cannot see all of the code.
         code: Expected fingerprint of the loaded code; None to accept any.
     """
 
@@ -81,20 +74,18 @@ class StudySource:
     code: Mapping[str, Any] | None = None
 
 
-def _kind_of(distribution: Any) -> str:
-    if isinstance(distribution, dict):
-        return str(distribution.get("kind"))
-    return type(distribution).__name__
+def _kind_of(sent: Any) -> str:
+    return str(sent.get("kind")) if isinstance(sent, dict) else type(sent).__name__
 
 
-def _with_kind(distribution: Any, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-    return {"kind": type(distribution).__name__, **handler(distribution)}
+def _with_kind(sent: Any, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    return {"kind": type(sent).__name__, **handler(sent)}
 
 
-def _without_kind(distribution: Any) -> Any:
-    if isinstance(distribution, dict):
-        return {name: value for name, value in distribution.items() if name != "kind"}
-    return distribution
+def _without_kind(sent: Any) -> Any:
+    if isinstance(sent, dict):
+        return {name: value for name, value in sent.items() if name != "kind"}
+    return sent
 
 
 _writes, _reads = WrapSerializer(_with_kind), BeforeValidator(_without_kind)
@@ -112,7 +103,6 @@ class Suggest:
 
     name: str
     distribution: SentDistribution
-    kind: Literal["suggest"] = "suggest"
 
 
 @sendable
@@ -121,14 +111,9 @@ class Suggested:
 
     value: CategoricalChoice
     error: str | None = None
-    kind: Literal["suggested"] = "suggested"
 
     def accepted(self) -> CategoricalChoice:
-        """Return the value.
-
-        Raises:
-            ParameterError: There is none.
-        """
+        """Return the value, or raise the `ParameterError` that says why there is none."""
         if self.error is not None:
             raise ParameterError(self.error)
         return self.value
@@ -139,7 +124,6 @@ class Judge:
     """Request for the pruner's decision, with the objective by epoch; answered by `Judged`."""
 
     values: tuple[tuple[int, float], ...]
-    kind: Literal["judge"] = "judge"
 
 
 @sendable
@@ -148,16 +132,15 @@ class Judged:
 
     prune: bool
     error: str | None = None
-    kind: Literal["judged"] = "judged"
 
 
 @sendable
 class HeldOutData:
-    """Source of the data on which checkpoints are evaluated.
+    """Source of the data on which checkpoints are evaluated; the study's own without ``target`` and ``pickled``.
 
     Attributes:
-        target: ``FILE:NAME`` or ``package.module:NAME``; None for the study's own data or ``pickled``.
-        pickled: A function ``trial -> Data``, or a `Data`, by cloudpickle in base64; None otherwise.
+        target: ``FILE:NAME`` or ``package.module:NAME``.
+        pickled: A function ``trial -> Data``, or a `Data`, by cloudpickle in base64.
         path: Entries to add to ``sys.path``, for modules that ``pickled`` refers to.
         shown: Name of the data in messages; None for the study's own.
     """
@@ -184,7 +167,6 @@ class CheckpointEvaluated:
     data: str
     data_digest: str
     metrics: dict[str, float]
-    kind: Literal["checkpoint_evaluated"] = "checkpoint_evaluated"
 
 
 @sendable
@@ -193,36 +175,26 @@ class CheckpointPassedOver:
 
     checkpoint: CheckpointRecord
     reason: str
-    kind: Literal["checkpoint_passed_over"] = "checkpoint_passed_over"
 
 
 @sendable
 class Evaluated:
     """Last report of an evaluation: all checkpoints were evaluated or passed over, or the data are unusable.
 
-    Attributes:
-        refused: The reason for which the data cannot be used for any trial; None if they can.
-        traceback: The user's traceback if importing the file of the data raised an error.
+    ``refused`` is the reason for which no trial can use the data, with the user's ``traceback`` if importing
+    their file raised an error.
     """
 
     refused: str | None = None
     traceback: str = ""
-    kind: Literal["evaluated"] = "evaluated"
 
 
 @sendable
 class ExportOrder:
-    """Order to write a model: its format and its path.
+    """Order to write a model in a format of `sweeper.models.formats.SUFFIXES`, as ``ExportJob`` does.
 
-    Attributes:
-        format: A name of `sweeper.models.formats.SUFFIXES`.
-        path: Absolute path to write.
-        checkpoint: Path of the checkpoint with the model's variables.
-        training: Paths of checkpoints that contain the optimizer, too, oldest first; the last one
-            belongs to ``checkpoint``.
-        card: Fields of the model's description that are known before the export.
-        force: Whether to replace an existing file.
-        name: Name of TensorFlow's checkpoints.
+    ``training`` are checkpoints that contain the optimizer, too, oldest first; the last one belongs to
+    ``checkpoint``. ``card`` has the fields of the model's description that are known before.
     """
 
     format: str
@@ -239,7 +211,6 @@ class ModelExported:
     """Last report of an export, with the description of the written model."""
 
     card: dict[str, Any]
-    kind: Literal["model_exported"] = "model_exported"
 
 
 KEEP_ALL = Keep(last=1 << 40)
@@ -256,10 +227,8 @@ class Replay:
         checkpoints: Step and number of finished epochs of each checkpoint to take; None for those after
             the first step and at each epoch's end.
         also_after: Step from which on one more checkpoint is taken; None for no other.
-        die_after: Step from which on the process kills itself with SIGKILL, after writing its
-            checkpoints to disk; None to complete the trial.
-        aside: Whether the replayed trial may still be running: then callbacks of Keras write files
-            outside of the trial's directory to other paths.
+        die_after: Step from which on the process kills itself, after writing its checkpoints.
+        aside: Whether callbacks of Keras write files outside of the trial's directory to other paths.
         short: Whether long epochs and validations are shortened.
     """
 
@@ -341,12 +310,6 @@ class Assignment:
     source: StudySource | None = None
     origin: Origin | None = None
     order: Replay | Evaluation | ExportOrder | None = None
-    kind: Literal["assignment"] = "assignment"
-
-    @property
-    def replay(self) -> Replay | None:
-        """Return the order if the trial is replayed."""
-        return self.order if isinstance(self.order, Replay) else None
 
 
 def assignment_of(
@@ -373,31 +336,24 @@ def assignment_of(
 class Stop:
     """Request to finish the step, write a checkpoint, and stop."""
 
-    kind: Literal["stop"] = "stop"
-
 
 @sendable
 class Surroundings:
     """Report of the environment on which the trial's result depends, as `Fingerprint.to_json`; sent once."""
 
     fingerprint: dict[str, Any]
-    kind: Literal["surroundings"] = "surroundings"
 
 
 @sendable
 class ReplayBuilt:
     """Report of a replay whose parts are made, and whose training is next.
 
-    Attributes:
-        authors: The user's code.
-        weights: Digest of the weights that the model factory returned.
-        lengths: Lengths of epochs and validations; None for the study's own.
+    ``weights`` is the digest of what the model factory returned; ``lengths`` are None for the study's own.
     """
 
     authors: StudyAuthors
     weights: str
     lengths: Lengths | None = None
-    kind: Literal["replay_built"] = "replay_built"
 
 
 @sendable
@@ -409,7 +365,6 @@ class FilesUsed:
 
     files: dict[str, Any]
     ended: bool = False
-    kind: Literal["files_used"] = "files_used"
 
 
 @sendable
@@ -417,7 +372,6 @@ class Preparing:
     """Report of the trial's next activity before its first step, such as "building the model"."""
 
     stage: str
-    kind: Literal["preparing"] = "preparing"
 
 
 @sendable
@@ -431,7 +385,6 @@ class Started:
     start_epoch: Count
     steps_per_epoch: Count
     trained_seconds: float = 0.0
-    kind: Literal["started"] = "started"
 
 
 @sendable
@@ -440,7 +393,6 @@ class StepsReached:
 
     epoch: Count
     step: Count
-    kind: Literal["steps_reached"] = "steps_reached"
 
 
 @sendable
@@ -453,16 +405,14 @@ class EpochsEnded:
     epochs: tuple[EpochRecord, ...]
     step: Count
     seconds: float | None = None
-    kind: Literal["epochs_ended"] = "epochs_ended"
 
 
 @sendable
 class CheckpointCommitted:
     """Report of a checkpoint that is complete on disk.
 
-    Attributes:
-        seconds: Duration of writing it in the background; None if it existed before.
-        stalled_seconds: Duration for which training was blocked by it; None if it existed before.
+    ``seconds`` is the duration of writing it in the background, and ``stalled_seconds`` that for which it
+    blocked training; None if it existed before.
     """
 
     step: Count
@@ -472,7 +422,6 @@ class CheckpointCommitted:
     path: str
     seconds: float | None = None
     stalled_seconds: float | None = None
-    kind: Literal["checkpoint_committed"] = "checkpoint_committed"
 
 
 @sendable
@@ -480,7 +429,6 @@ class CheckpointDeleted:
     """Report of a checkpoint that retention has removed."""
 
     path: str
-    kind: Literal["checkpoint_deleted"] = "checkpoint_deleted"
 
 
 @sendable
@@ -488,41 +436,22 @@ class Warned:
     """Warning to the user."""
 
     message: str
-    kind: Literal["warned"] = "warned"
 
 
 @sendable
 class Finished:
-    """Last report of a completed trial; ``value_of`` is as in `TrialRecord`."""
+    """Last report of a trial that is complete, or was pruned or paused at a rung after ``epochs``.
+
+    ``digest`` is of its checkpoint at ``step``; ``value_of`` is as in `TrialRecord`.
+    """
 
     step: Count
     value: float
     digest: str
+    outcome: Literal["complete", "pruned", "paused"] = "complete"
+    epochs: Count = 0
     further_values: tuple[float, ...] = ()
     value_of: str | None = None
-    kind: Literal["finished"] = "finished"
-
-
-@sendable
-class PrunedHere:
-    """Last report of a pruned trial: it ended after ``epoch`` (from 0), with a checkpoint at ``step``."""
-
-    step: Count
-    epoch: Count
-    value: float
-    digest: str
-    kind: Literal["pruned_here"] = "pruned_here"
-
-
-@sendable
-class PausedHere:
-    """Last report of a paused trial: it reached a rung after ``epochs``, with a checkpoint at ``step``."""
-
-    step: Count
-    epochs: Count
-    value: float
-    digest: str
-    kind: Literal["paused_here"] = "paused_here"
 
 
 @sendable
@@ -530,7 +459,6 @@ class StoppedHere:
     """Last report of a trial that was stopped on request, with a checkpoint at ``step``."""
 
     step: Count
-    kind: Literal["stopped_here"] = "stopped_here"
 
 
 @sendable
@@ -540,10 +468,8 @@ class Failed:
     Attributes:
         error: One line: the error's type and message.
         traceback: The user's traceback; empty for an error that explains itself.
-        fault: ``"trial"``: its own code or data. ``"memory"``: an allocation failed.
-            ``"environment"``: the disk, or a checkpoint that does not fit; the trial can be resumed
-            once the cause is fixed. ``"definition"``: the study's code has changed, so nothing was
-            run.
+        fault: Its own code or data (``"trial"``); an allocation; the disk, or a checkpoint that does not fit
+            (``"environment"``, the trial can be resumed); or the study's code has changed, so nothing was run.
         of_study: Whether every other trial would fail with the same error.
         line: The innermost line of the user's code that raised it; None if there is none.
     """
@@ -553,10 +479,9 @@ class Failed:
     of_study: bool = False
     fault: Literal["trial", "memory", "environment", "definition"] = "trial"
     line: Line | None = None
-    kind: Literal["failed"] = "failed"
 
 
-LastMessage = Finished | PrunedHere | PausedHere | StoppedHere | Failed
+LastMessage = Finished | StoppedHere | Failed
 """Last report of a trial."""
 
 Message = (
@@ -577,8 +502,6 @@ Message = (
     | CheckpointDeleted
     | Warned
     | Finished
-    | PrunedHere
-    | PausedHere
     | StoppedHere
     | Failed
     | CheckpointEvaluated
@@ -587,3 +510,7 @@ Message = (
     | ModelExported
 )
 """Message from or to one trial."""
+
+_sent = (Annotated[kind, _writes, _reads, Tag(kind.__name__)] for kind in get_args(Message))
+SentMessage: Any = Annotated[reduce(or_, _sent), Discriminator(_kind_of)]
+"""`Message` as it travels, with the name of its class."""

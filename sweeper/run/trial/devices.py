@@ -44,9 +44,6 @@ def limit_memory(megabytes: int | None) -> None:
     """Limit this process's memory on each visible GPU, before TensorFlow's first op.
 
     With None, TensorFlow allocates nearly all of it when it starts the device.
-
-    Raises:
-        RuntimeError: TensorFlow has already started its devices.
     """
     if megabytes is None:
         return
@@ -60,10 +57,8 @@ def limit_memory(megabytes: int | None) -> None:
 def configure_tensorflow(*, threads: int, deterministic: bool) -> None:
     """Set the number of threads, both between and within ops, and request deterministic kernels.
 
-    With ``deterministic``, an op without a deterministic kernel raises an error.
-
-    Raises:
-        RuntimeError: TensorFlow has already run an op with another number of threads.
+    With ``deterministic``, an op without a deterministic kernel raises an error. After an op that ran with
+    another number of threads, this raises a `RuntimeError`.
     """
     import tensorflow as tf
 

@@ -1,9 +1,8 @@
 """Evaluation and export of a trained model, each in a trial process.
 
-For an evaluation, the trial's model is built once, by the same factories and from the same seeds as in
-the trial. Nothing is trained, and no callback is called. A checkpoint that cannot be read is passed over
-and reported; a checkpoint that does not fit the model ends the evaluation of its trial, because the
-trial's other checkpoints would not fit either.
+For an evaluation, the trial's model is built once, from the same seeds as in the trial; no callback is
+called. A checkpoint that cannot be read is passed over; one that does not fit the model ends the
+evaluation of its trial, because the others would not fit either.
 """
 
 from __future__ import annotations
@@ -56,13 +55,7 @@ class _RefusedError(Exception):
 def evaluate(
     definition: StudyDefinition, assignment: Assignment, order: Evaluation, link: Link
 ) -> None:
-    """Evaluate checkpoints of the trial; the last message is `Evaluated`.
-
-    Raises:
-        RestoreError: A checkpoint does not fit the model.
-        SweeperError: The trial cannot be built any more.
-        Exception: Whatever the user's code raises.
-    """
+    """Evaluate checkpoints of the trial; the last message is `Evaluated`."""
 
     def notice(message: str) -> None:
         link.send(Warned(message))
@@ -72,11 +65,8 @@ def evaluate(
     plan = make_plan(definition, assignment, trial, seeds, warn=notice)
     try:
         data, held_out = _held_out(order.data, plan, trial, seeds, notice)
-    except _RefusedError as error:
-        link.send(Evaluated(refused=str(error)))
-        return
-    except StudyImportError as error:
-        link.send(Evaluated(refused=str(error), traceback=error.traceback))
+    except (_RefusedError, StudyImportError) as error:
+        link.send(Evaluated(refused=str(error), traceback=getattr(error, "traceback", "")))
         return
     shown = order.data.shown or held_out.name
     digest = held_out_fingerprint(held_out, data.validation_batch_size or data.batch_size)
@@ -134,10 +124,7 @@ def _held_out(
         raise _RefusedError(msg)
     held_out = open_held_out(data, notice)
     if held_out is None:
-        msg = (
-            f"{given.shown} returned a Data with neither test nor validation; expected "
-            "Data(test=(x, y))"
-        )
+        msg = f"{given.shown} returned a Data with neither test nor validation; expected Data(test=(x, y))"
         raise _RefusedError(msg)
     return data, held_out
 
@@ -161,11 +148,7 @@ def _given(given: HeldOutData, trial: Trial, seeds: TrialSeeds, strategy: Any) -
 def export(
     definition: StudyDefinition, assignment: Assignment, order: ExportOrder, link: Link
 ) -> None:
-    """Write the trial's model; the last message is `ModelExported`.
-
-    Raises:
-        SweeperError: See `export_model`.
-    """
+    """Write the trial's model; the last message is `ModelExported`."""
     from sweeper.models.rebuilding import ModelBuilder
     from sweeper.models.writing import ExportJob, export_model
 

@@ -1,8 +1,5 @@
 """Link of a trial to its worker, and the message that reports a failure.
 
-The thread that listens to the worker keeps running while TensorFlow works, because TensorFlow
-releases Python's lock.
-
 An exception may come from the user's code: its text may be missing, huge, of many lines, or contain
 characters that neither a pipe nor a database can store. TensorFlow's texts contain the reason among
 pages of frames and names of nodes. Formatting must never fail, because the trial would then seem to
@@ -20,7 +17,7 @@ import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from sweeper.errors import CheckpointError, DefinitionChangedError, ParameterError, SweeperError
 from sweeper.files.recorder import RECORDER
@@ -31,15 +28,12 @@ from sweeper.run.protocol.channel import Channel, GarbledError
 from sweeper.run.protocol.messages import (
     Failed,
     FilesUsed,
-    Finished,
     Judge,
     Judged,
+    LastMessage,
     Message,
-    PausedHere,
-    PrunedHere,
     Started,
     Stop,
-    StoppedHere,
     Suggest,
     Suggested,
 )
@@ -71,27 +65,23 @@ _NO_REASON = re.compile(
 )
 
 
-_LAST = Finished | PrunedHere | PausedHere | StoppedHere | Failed
-
-
 class ChannelLink:
     """The trial's end of the channel; it ends the process if the worker is gone.
 
-    Attributes:
-        asked: Whether the trial has requested a parameter or begun to train.
+    ``asked`` is whether the trial has requested a parameter or begun to train.
     """
 
     def __init__(self, channel: Channel) -> None:
         self.asked = False
         self._channel = channel
-        self._answers: queue.SimpleQueue[Suggested] = queue.SimpleQueue()
-        self._verdicts: queue.SimpleQueue[Judged] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        self._answers: queue.SimpleQueue[Suggested | Judged] = queue.SimpleQueue()
         self._stop = threading.Event()
         threading.Thread(target=self._listen, name="sweeper-link", daemon=True).start()
 
     def send(self, message: Message) -> None:
         self.asked = self.asked or isinstance(message, Suggest | Started)
-        if isinstance(message, Started | _LAST):
+        if isinstance(message, Started | LastMessage):
             self.report_files(ended=not isinstance(message, Started))
         try:
             self._channel.send(message)
@@ -104,12 +94,15 @@ class ChannelLink:
             self.send(FilesUsed(uses_to_json(uses), ended))
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        self.send(Suggest(name, distribution))
-        return self._answers.get().accepted()
+        return cast("Suggested", self._ask(Suggest(name, distribution))).accepted()
 
     def judge(self, question: Judge) -> Judged:
-        self.send(question)
-        return self._verdicts.get()
+        return cast("Judged", self._ask(question))
+
+    def _ask(self, question: Suggest | Judge) -> Suggested | Judged:
+        with self._asking:
+            self.send(question)
+            return self._answers.get()
 
     def stop_requested(self) -> bool:
         return self._stop.is_set()
@@ -128,10 +121,8 @@ class ChannelLink:
                 # No request to stop would arrive any more.
                 self.send(failure_of(error))
                 os._exit(1)
-            if isinstance(message, Suggested):
+            if isinstance(message, Suggested | Judged):
                 self._answers.put(message)
-            elif isinstance(message, Judged):
-                self._verdicts.put(message)
             elif isinstance(message, Stop):
                 self.request_stop()
 
@@ -145,10 +136,8 @@ def failure_before_trial(error: BaseException) -> Failed:
 def failure_of(error: BaseException, *, asked: bool = True) -> Failed:
     """Return the message to the worker about ``error``, which ended a trial.
 
-    Args:
-        error: Any exception.
-        asked: Whether the trial had requested a parameter or begun to train. If not, every other trial
-            would fail in the same way.
+    ``asked`` is whether the trial had requested a parameter or begun to train. If not, every other trial
+    would fail in the same way.
     """
     return replace(_failure_of(error, asked=asked), line=line_of_error(error))
 
@@ -231,9 +220,7 @@ def error_text(error: BaseException) -> str:
 def error_line(error: BaseException, *, where: bool) -> str:
     """Return one line: the error's type, its reason, and the user's line that raised it.
 
-    Args:
-        error: Any exception.
-        where: Whether to add ``(in FUNCTION, FILE:LINE)``, if a line of the user's code is known.
+    With ``where``, ``(in FUNCTION, FILE:LINE)`` is added, if a line of the user's code is known.
     """
     kind, reason = type(error).__name__, _reason(printable(error_text(error), _LONGEST_TEXT))
     location = _location(error.__traceback__) if where else None

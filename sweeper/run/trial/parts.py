@@ -46,12 +46,7 @@ def strategy_scope(
     trial: Trial,
     seeds: TrialSeeds,
 ) -> Iterator[Any]:
-    """Context manager for the scope of the strategy that ``factory`` creates for ``trial``.
-
-    Without a factory there is no scope.
-
-    Yields:
-        The strategy, or None.
+    """Context manager for the scope of the strategy that ``factory`` creates for ``trial``; yields it, or None.
 
     Raises:
         FactoryError: The factory returned something else, or a strategy that is not supported.
@@ -71,18 +66,17 @@ def strategy_scope(
         )
         raise FactoryError(msg)
     check_strategy(strategy)
-    strategy = _of_this_process(strategy)
+    adding = getattr(strategy.extended, "_cross_device_ops", None)
+    if strategy.num_replicas_in_sync > 1 and type(adding).__name__ == "CollectiveAllReduce":
+        strategy = _MADE.setdefault(tuple(strategy.extended.worker_devices), strategy)
     with strategy.scope():
         yield strategy
 
 
 def check_made_in(strategy: Any, model: keras.Model, factory: str) -> None:
-    """Check that a model was made in the scope of the study's strategy.
+    """Check that a model was made in the scope of the study's strategy, which is None if there is none.
 
-    ``strategy`` is None if the study has none; ``factory`` is the model factory's name.
-
-    Raises:
-        FactoryError: The model would train on one device, or on those of another strategy.
+    Otherwise the model would train on one device, or on those of another strategy.
     """
     # The public `distribute_strategy` is that of the current scope.
     own = model._distribute_strategy
@@ -116,14 +110,6 @@ def _without_tf_config() -> Iterator[None]:
             os.environ["TF_CONFIG"] = given
 
 
-def _of_this_process(strategy: tf.distribute.Strategy) -> tf.distribute.Strategy:
-    """Return the strategy, or this process's earlier one with collective ops on the same devices."""
-    adding = getattr(strategy.extended, "_cross_device_ops", None)
-    if strategy.num_replicas_in_sync == 1 or type(adding).__name__ != "CollectiveAllReduce":
-        return strategy
-    return _MADE.setdefault(tuple(strategy.extended.worker_devices), strategy)
-
-
 def seeds_of(assignment: Assignment) -> TrialSeeds:
     """Return the trial's seeds."""
     settings = assignment.settings
@@ -131,11 +117,7 @@ def seeds_of(assignment: Assignment) -> TrialSeeds:
 
 
 def make_trial(assignment: Assignment, seeds: TrialSeeds, link: Link) -> Trial:
-    """Return the `Trial` for the factories, and create its directory.
-
-    Raises:
-        CheckpointError: The directory cannot be created.
-    """
+    """Return the `Trial` for the factories, and create its directory."""
     directory = Path(assignment.files)
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -181,10 +163,6 @@ def make_plan(
 
     ``warn`` receives warnings to the user, and ``tell`` the next activity. ``earlier`` has the objects
     of earlier trials of this process.
-
-    Raises:
-        SweeperError: The guard refused the result of a factory.
-        Exception: A factory raised it.
     """
     factories, settings = definition.makers(), assignment.settings
     schedule = rung_schedule(settings.budget, settings.epochs)

@@ -1,8 +1,7 @@
 """Main function of a trial process: its signals, its settings of TensorFlow and its work.
 
-A trial process ends in one of four ways that the worker can distinguish: it reports the trial's end and
-exits with 0; it exits because its worker is gone; it is killed; or it crashes, and the worker receives
-the signal or exit code.
+It reports the trial's end and exits with 0; exits because its worker is gone; is killed; or crashes, and
+the worker receives the signal or exit code.
 """
 
 from __future__ import annotations
@@ -30,11 +29,8 @@ def serve_trial(
 ) -> None:
     """Run one trial in this process, which runs nothing else, and report how it ended.
 
-    Args:
-        channel: Channel to the worker.
-        assignment: The trial.
-        load: Returns the study's definition. Called after TensorFlow is configured, because importing
-            the study may run ops, and after the first op the configuration cannot be changed.
+    ``load`` returns the study's definition. It is called after TensorFlow is configured, because importing
+    the study may run ops, and after the first op the configuration cannot be changed.
     """
     link = ChannelLink(channel)
     adopt_orphans()
@@ -48,7 +44,9 @@ def serve_trial(
         settings = assignment.settings
         configure_tensorflow(threads=settings.threads, deterministic=settings.deterministic)
         install()
-        RECORDER.begin(_own_directories(assignment))
+        # The directory of a trial has one for each attempt; that of a replay is a temporary one.
+        own = [str(Path(each).parent) for each in (assignment.log, assignment.files)]
+        RECORDER.begin([*own, *(each for each in assignment.checkpoints if "://" not in each)])
         order = assignment.order
         if isinstance(order, Evaluation | ExportOrder):
             RECORDER.stop()
@@ -77,10 +75,3 @@ def serve_trial(
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-
-
-def _own_directories(assignment: Assignment) -> list[str]:
-    """Return the directories whose files belong to this trial, its attempts and its checkpoints."""
-    # The directory of a trial has one for each attempt; that of a replay is a temporary one.
-    own = [str(Path(assignment.log).parent), str(Path(assignment.files).parent)]
-    return [*own, *(each for each in assignment.checkpoints if "://" not in each)]

@@ -3,9 +3,8 @@
 After its parts are made, training resumes from the newest checkpoint of any earlier attempt that
 verifies.
 
-A replay has its own directory, so its callbacks do not write to files in the trial's directory. A
-callback of Keras with a file at a fixed path would overwrite the trial's file while the trial runs, so
-it gets a copy of the file. Files that the user's own code opens are written again, as by every resume.
+A replay has its own directory. A callback of Keras with a file at a fixed path would overwrite the
+trial's, so it gets a copy. Files that the user's own code opens are written again, as by every resume.
 
 Callbacks may leave other weights at the end of a training than those of its last epoch:
 ``EarlyStopping`` restores the best epoch's, others put averages in. The trial's model is what is
@@ -17,15 +16,15 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 
 from sweeper.checkpoint.end import write_end
 from sweeper.checkpoint.format import LoadedCheckpoint, Snapshot, relocated
-from sweeper.checkpoint.identity import Origin
 from sweeper.checkpoint.reading import load_newest, read_kept
 from sweeper.checkpoint.remote_store import Store, open_store
 from sweeper.checkpoint.store import sweep_leftovers
@@ -49,9 +48,8 @@ from sweeper.run.protocol.messages import (
     EpochsEnded,
     Finished,
     Judge,
-    PausedHere,
     Preparing,
-    PrunedHere,
+    Replay,
     ReplayBuilt,
     ReplaySchedule,
     Started,
@@ -83,23 +81,23 @@ from sweeper.train.state.state import Position, epochs_in
 from sweeper.train.state.variables import Variables, weights_digest
 from sweeper.train.warmstart.source import digest_now
 
-if TYPE_CHECKING:
-    from sweeper.definition.definition import StudyDefinition
-    from sweeper.train.loop.plan import TrainingPlan
 
-
-def keep_end(model: keras.Model, last: KeptCheckpoint, store: Store) -> None:
-    """Write the model's variables, or a note that the trial's last checkpoint contains them.
-
-    ``model`` is the model after ``on_train_end``, and ``last`` the trial's last checkpoint.
-
-    Raises:
-        CheckpointError: It cannot be written.
-    """
+def keep_end(
+    model: keras.Model,
+    assignment: Assignment,
+    last: KeptCheckpoint | None,
+    store_at: Callable[[Location], Store],
+) -> None:
+    """Write the model's variables after ``on_train_end``, or a note that the ``last`` checkpoint contains them."""
+    if assignment.end is None or last is None:
+        return
+    location = parse_location(assignment.end)
+    if len(assignment.checkpoints) > 1:
+        sweep_leftovers(location)
     tensors: Tensors = {}
     paths = Variables("model", lambda: model.variables).capture(tensors)
     taken = Snapshot(last.step, last.epoch, tensors, {}, {}, tuple(tensors))
-    write_end(store, last, taken.tensors, {"model": paths})
+    write_end(store_at(location), last, taken.tensors, {"model": paths})
 
 
 _FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
@@ -110,31 +108,22 @@ _FILE_ATTRIBUTES: tuple[tuple[type, tuple[str, ...]], ...] = (
 
 
 def redirect_files(callbacks: Sequence[keras.callbacks.Callback], directory: Path) -> None:
-    """Redirect the files of Keras's callbacks to ``directory``.
-
-    Paths within the replay's directory are not changed.
-    """
+    """Redirect the files of Keras's callbacks to the replay's ``directory``, except those within it."""
     for index, callback in enumerate(callbacks):
         for kind, attributes in _FILE_ATTRIBUTES:
-            if not isinstance(callback, kind):
-                continue
-            for attribute in attributes:
-                path = getattr(callback, attribute, None)
-                if isinstance(path, str | Path):
-                    _redirect(callback, attribute, Path(path), directory, index)
-
-
-def _redirect(
-    callback: keras.callbacks.Callback, attribute: str, path: Path, directory: Path, index: int
-) -> None:
-    if path.absolute().is_relative_to(directory.absolute()):
-        return
-    own = directory / f".audit-{index}" / path.name
-    own.parent.mkdir(parents=True, exist_ok=True)
-    for file in (path, path.with_name(f".{path.name}.before")):
-        if isinstance(callback, keras.callbacks.CSVLogger) and file.is_file():
-            shutil.copyfile(file, own.with_name(file.name))
-    setattr(callback, attribute, str(own))
+            for attribute in attributes if isinstance(callback, kind) else ():
+                given = getattr(callback, attribute, None)
+                if not isinstance(given, str | Path):
+                    continue
+                path = Path(given)
+                if path.absolute().is_relative_to(directory.absolute()):
+                    continue
+                own = directory / f".audit-{index}" / path.name
+                own.parent.mkdir(parents=True, exist_ok=True)
+                for file in (path, path.with_name(f".{path.name}.before")):
+                    if kind is keras.callbacks.CSVLogger and file.is_file():
+                        shutil.copyfile(file, own.with_name(file.name))
+                setattr(callback, attribute, str(own))
 
 
 def run_trial(
@@ -146,11 +135,13 @@ def run_trial(
     """Build, resume and train a trial; the last message is `Finished` or another `LastMessage`.
 
     ``earlier`` has the objects of earlier trials of this process; it is None if there are none.
-
-    Raises:
-        SweeperError: The trial cannot be built or trained, or its checkpoints cannot be written.
-        Exception: The user's code raised it.
     """
+
+    def warn(message: str) -> None:
+        link.send(Warned(message))
+
+    settings = assignment.settings
+    order = assignment.order if isinstance(assignment.order, Replay) else None
     seeds = seeds_of(assignment)
     trial = make_trial(assignment, seeds, link)
     plan = make_plan(
@@ -158,139 +149,115 @@ def run_trial(
         assignment,
         trial,
         seeds,
-        warn=lambda message: link.send(Warned(message)),
+        warn=warn,
         tell=lambda stage: link.send(Preparing(stage)),
         earlier=earlier,
     )
-    plan = _as_assigned(definition, plan, assignment, link)
+    plan = replace(plan, judge=_judge(settings, link))
+    if order is not None:
+        plan = _as_replayed(definition, plan, order, assignment.files, link)
     seed_everything(seeds.child("training"))
     directories = [parse_location(directory) for directory in assignment.checkpoints]
     known = [parse_location(location) for location in assignment.known]
-    _sweep_leftovers(directories, _spool(assignment), link)
+    # The trial's local directory also has copies of checkpoints that are uploaded.
+    spool = Path(assignment.log).parent.parent
+    _sweep_leftovers(directories, spool, warn)
     origin = assignment.origin and replace(
         assignment.origin, parameters=dict(trial.params), directory=str(trial.directory)
     )
-    loaded = load_newest(
-        directories, lambda message: link.send(Warned(message)), known=known, origin=origin
-    )
-    if loaded is not None and loaded.origin is not None:
-        # Paths below the trial's directory are adapted if the directory was moved.
-        before, now = loaded.origin.directory, str(trial.directory)
-        if before != now:
-            loaded = replace(loaded, state=relocated(loaded.state, before, now))
-    replay = None if assignment.replay is None else ReplaySchedule(assignment.replay)
-    settings = assignment.settings
-    best = BestSoFar(settings.objective, settings.direction)
-    observer = TrialObserver(
-        link,
-        parse_every(settings.checkpoint_every),
-        replay,
-        best=best if settings.at == "best" else None,
-    )
+    store_at = partial(open_store, spool=spool, origin=origin)
+    loaded = load_newest(directories, warn, known=known, origin=origin)
+    loaded = _relocated(loaded, trial.directory)
+    best = BestSoFar(settings.objective, settings.direction) if settings.at == "best" else None
+    schedule = None
     keep: Retention = KEEP_ALL
-    if replay is None:
+    if order is None:
         keep = retention(definition.keep, settings.at, settings.objective, settings.direction)
-    store: Store = open_store(directories[-1], spool=_spool(assignment), origin=origin)
-    with (
-        BackgroundWriter(
-            store,
-            keep,
-            observer.checkpoint_committed,
-            observer.checkpoint_deleted,
-            warn=lambda message: link.send(Warned(message)),
-            kept=read_kept(directories, known, origin=origin),
-            trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
-        ) as writer,
-    ):
+    else:
+        schedule = ReplaySchedule(order)
+    observer = TrialObserver(link, parse_every(settings.checkpoint_every), schedule, best=best)
+    with BackgroundWriter(
+        store_at(directories[-1]),
+        keep,
+        observer.checkpoint_committed,
+        observer.checkpoint_deleted,
+        warn=warn,
+        kept=read_kept(directories, known, origin=origin),
+        trained_seconds=0.0 if loaded is None else loaded.trained_seconds,
+    ) as writer:
         observer.writer = writer
-        loop = TrainingLoop(plan, observer, lambda message: link.send(Warned(message)))
+        loop = TrainingLoop(plan, observer, warn)
         surroundings = {
             **_surroundings(definition, plan),
             **_validation(definition, plan, assignment),
-            **_began_from(loop, plan, loaded, link),
+            **_began_from(loop, plan, loaded, warn),
         }
         link.send(Surroundings(surroundings))
-        if replay is None:
-            _notice_first_length(definition, plan, assignment, loop.steps_per_epoch, link)
+        if order is None:
+            _notice_first_length(definition.epochs, plan, loop.steps_per_epoch, warn)
         if loaded is not None:
             observer.resumed(loaded)
         try:
             loop.run(loaded)
         except Stopped as stopped:
             writer.close()
-            link.send(_stopped_here(stopped, loop, assignment, observer))
+            if isinstance(stopped, Paused):
+                link.send(_last_message(loop, settings, observer, warn, paused=True))
+            else:
+                link.send(StoppedHere(step=observer.committed_step))
             return
     if not loop.pruned:
-        _keep_end(assignment, plan, observer, origin)
-    link.send(_last_message(loop, assignment, observer.committed_digest, link))
+        keep_end(plan.model, assignment, observer.committed, store_at)
+    link.send(_last_message(loop, settings, observer, warn))
+
+
+def _relocated(loaded: LoadedCheckpoint | None, directory: Path) -> LoadedCheckpoint | None:
+    """Return the checkpoint with its paths below the trial's directory adapted, if that was moved."""
+    if loaded is None or loaded.origin is None or loaded.origin.directory == str(directory):
+        return loaded
+    return replace(loaded, state=relocated(loaded.state, loaded.origin.directory, str(directory)))
 
 
 def _last_message(
-    loop: TrainingLoop, assignment: Assignment, digest: str, link: Link
-) -> Finished | PrunedHere:
-    end = loop.position
+    loop: TrainingLoop,
+    settings: StudySettings,
+    observer: TrialObserver,
+    warn: Callable[[str], None],
+    *,
+    paused: bool = False,
+) -> Finished:
+    end, digest = loop.position, observer.committed_digest
+    if paused:
+        check_rung(settings.objective, loop.epochs[-1])
+        step, value = observer.committed_step, last_value(loop, settings)
+        return Finished(step, value, digest, outcome="paused", epochs=end.epoch)
     if loop.pruned:
-        value = last_value(loop, assignment.settings)
-        return PrunedHere(step=end.step, epoch=end.epoch - 1, value=value, digest=digest)
-    found = final_values(loop, assignment.settings, lambda message: link.send(Warned(message)))
-    first, *further = found.values
-    return Finished(end.step, first, digest, tuple(further), found.value_of)
+        value = last_value(loop, settings)
+        return Finished(end.step, value, digest, outcome="pruned", epochs=end.epoch)
+    (first, *further), value_of = final_values(loop, settings, warn)
+    return Finished(end.step, first, digest, further_values=tuple(further), value_of=value_of)
 
 
-def _as_assigned(
-    definition: StudyDefinition, plan: TrainingPlan, assignment: Assignment, link: Link
+def _as_replayed(
+    definition: StudyDefinition, plan: TrainingPlan, order: Replay, files: str, link: Link
 ) -> TrainingPlan:
-    """Return the plan with the pruner's judge; for a replay also with its lengths and file paths."""
-    plan = replace(plan, judge=_judge(assignment, link))
-    replay = assignment.replay
-    if replay is None:
-        return plan
+    """Return the plan with the lengths and file paths of a replay, after a report on it."""
     lengths, weights = None, ""
-    if replay.short:
+    if order.short:
         weights = weights_digest(plan.model)
         plan, lengths = shortened(plan)
-    if replay.aside:
-        redirect_files(plan.callbacks, Path(assignment.files))
+    if order.aside:
+        redirect_files(plan.callbacks, Path(files))
     link.send(ReplayBuilt(authors_of(definition, plan), weights, lengths))
     return plan
 
 
-def _stopped_here(
-    stopped: Stopped, loop: TrainingLoop, assignment: Assignment, observer: TrialObserver
-) -> StoppedHere | PausedHere:
-    if not isinstance(stopped, Paused):
-        return StoppedHere(step=observer.committed_step)
-    check_rung(assignment.settings.objective, loop.epochs[-1])
-    return PausedHere(
-        step=observer.committed_step,
-        epochs=loop.position.epoch,
-        value=last_value(loop, assignment.settings),
-        digest=observer.committed_digest,
-    )
-
-
-def _keep_end(
-    assignment: Assignment,
-    plan: TrainingPlan,
-    observer: TrialObserver,
-    origin: Origin | None,
-) -> None:
-    """Write the model as it is after training, if the assignment has a path for it."""
-    if assignment.end is None or observer.committed is None:
-        return
-    location = parse_location(assignment.end)
-    if len(assignment.checkpoints) > 1:
-        sweep_leftovers(location)
-    store = open_store(location, spool=_spool(assignment), origin=origin)
-    keep_end(plan.model, observer.committed, store)
-
-
-def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
+def _judge(settings: StudySettings, link: Link) -> Callable[[Sequence[EpochRecord]], bool] | None:
     """Return the function that requests the pruner's decision after an epoch; None without a pruner.
 
     An epoch that did not report the objective makes no request.
     """
-    objective = assignment.settings.objective
+    objective = settings.objective
 
     def judge(epochs: Sequence[EpochRecord]) -> bool:
         if objective not in epochs[-1].metrics:
@@ -302,7 +269,7 @@ def _judge(assignment: Assignment, link: Link) -> Callable[[Sequence[EpochRecord
             raise DefinitionError(answer.error)
         return answer.prune
 
-    return judge if assignment.settings.pruner is not None else None
+    return judge if settings.pruner is not None else None
 
 
 def _surroundings(definition: StudyDefinition, plan: TrainingPlan) -> dict[str, Any]:
@@ -329,17 +296,15 @@ def _validation(
     if rows is None:
         return {}
     at = line_of(definition.data)
-    return {
-        "validation": {
-            "rows": rows,
-            "factory": name_of(definition.data),
-            "at": "" if at is None else f"{at}: ",
-        }
-    }
+    shown = "" if at is None else f"{at}: "
+    return {"validation": {"rows": rows, "factory": name_of(definition.data), "at": shown}}
 
 
 def _began_from(
-    loop: TrainingLoop, plan: TrainingPlan, loaded: LoadedCheckpoint | None, link: Link
+    loop: TrainingLoop,
+    plan: TrainingPlan,
+    loaded: LoadedCheckpoint | None,
+    warn: Callable[[str], None],
 ) -> dict[str, Any]:
     """Return the part of the attempt's surroundings that describes the warm start.
 
@@ -348,7 +313,7 @@ def _began_from(
     if plan.warm_start is None:
         return {}
     if loaded is not None:
-        return {"warm_start": digest_now(plan.warm_start, lambda said: link.send(Warned(said)))}
+        return {"warm_start": digest_now(plan.warm_start, warn)}
     report = loop.warm_start.match()
     if report is None:
         return {}
@@ -357,115 +322,82 @@ def _began_from(
     return {"warm_start": {content["path"]: content["digest"]}, "warm_start_report": content}
 
 
-def _spool(assignment: Assignment) -> Path:
-    """Return the trial's local directory, for copies of checkpoints that are uploaded."""
-    return Path(assignment.log).parent.parent
-
-
 def _notice_first_length(
-    definition: StudyDefinition,
-    plan: TrainingPlan,
-    assignment: Assignment,
-    steps: int | None,
-    link: Link,
+    first: int, plan: TrainingPlan, steps: int | None, warn: Callable[[str], None]
 ) -> None:
     """Warn if an extended trial's learning rate still has the study's first length as a constant.
 
     Then the trial differs from one that had the new length from its beginning. The constants of a schedule
     without `get_config` are its attributes.
     """
-    first = definition.epochs
     rate = getattr(plan.model.optimizer, "_learning_rate", None)
-    if assignment.settings.epochs <= first or not isinstance(
-        rate, keras.optimizers.schedules.LearningRateSchedule
-    ):
+    schedules = keras.optimizers.schedules.LearningRateSchedule
+    if plan.epochs <= first or steps is None or not isinstance(rate, schedules):
         return
     try:
         constants = rate.get_config()
     except NotImplementedError:
         constants = vars(rate)
     for name, value in constants.items():
-        if steps is not None and isinstance(value, int | float) and value == first * steps:
-            link.send(
-                Warned(
-                    f"the learning rate's {type(rate).__name__} has {name}={value}, the steps of "
-                    f"the study's first {first} epochs; so this trial of {assignment.settings.epochs} epochs "
-                    "differs from one that had as many from its beginning"
-                )
+        if isinstance(value, int | float) and value == first * steps:
+            warn(
+                f"the learning rate's {type(rate).__name__} has {name}={value}, the steps of "
+                f"the study's first {first} epochs; so this trial of {plan.epochs} epochs "
+                "differs from one that had as many from its beginning"
             )
 
 
-def _sweep_leftovers(directories: Sequence[Location], spool: Path, link: Link) -> None:
+def _sweep_leftovers(
+    directories: Sequence[Location], spool: Path, warn: Callable[[str], None]
+) -> None:
     """Remove unfinished files of earlier attempts; warn if one cannot be removed."""
+    unfinished: list[Location] = []
     if isinstance(directories[-1], RemotePath) and not spool.is_symlink():
-        _sweep(spool, link)
+        unfinished.append(spool)
     for directory in directories[:-1]:
         if leads_outside(directory):
-            shown = f"{directory} is, or is in, a symbolic link; nothing is deleted there"
-            link.send(Warned(shown))
+            warn(f"{directory} is, or is in, a symbolic link; nothing is deleted there")
         else:
-            _sweep(directory, link)
-
-
-def _sweep(directory: Location, link: Link) -> None:
-    try:
-        sweep_leftovers(directory)
-    except CheckpointError as error:
-        link.send(Warned(str(error)))
-
-
-@dataclass(frozen=True, slots=True)
-class FinalValues:
-    """Objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`."""
-
-    values: tuple[float, ...]
-    value_of: str | None = None
+            unfinished.append(directory)
+    for directory in unfinished:
+        try:
+            sweep_leftovers(directory)
+        except CheckpointError as error:
+            warn(str(error))
 
 
 def final_values(
     loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
-) -> FinalValues:
-    """Return the objectives of a complete trial.
+) -> tuple[tuple[float, ...], str | None]:
+    """Return the objectives of a complete trial, in order, and what they are of: see `TrialRecord.value_of`.
 
-    Args:
-        loop: The training, after its end.
-        settings: The study's settings, with its objectives and ``at``.
-        warn: Called where the value is not of the delivered weights.
-
-    Raises:
-        ObjectiveError: An objective was never reported.
-        NonFiniteError: An objective is NaN or infinite.
+    ``warn`` is called where the value is not of the delivered weights.
     """
-    found = _final_values(loop, settings, warn)
-    names = [each.name for each in settings.objectives]
-    for name, value in zip(names, found.values, strict=True):
-        check_value(name, value, settings.at, loop.position.epoch)
-    return found
+    found, value_of = _final_values(loop, settings, warn)
+    for objective, value in zip(settings.objectives, found, strict=True):
+        check_value(objective.name, value, settings.at, loop.position.epoch)
+    return found, value_of
 
 
 def last_value(loop: TrainingLoop, settings: StudySettings) -> float:
-    """Return the value of a trial that is pruned or pauses.
-
-    Raises:
-        ObjectiveError: The objective was never reported.
-    """
+    """Return the value of a trial that is pruned or pauses."""
     values = [value for _, value in _reported(loop, settings.objective)]
     return value_at(values, settings.at, settings.direction)
 
 
 def _final_values(
     loop: TrainingLoop, settings: StudySettings, warn: Callable[[str], None]
-) -> FinalValues:
+) -> tuple[tuple[float, ...], str | None]:
     names = [each.name for each in settings.objectives]
     reported = [_reported(loop, name) for name in names]
     last, (end, _) = tuple(values[-1][1] for values in reported), reported[0][-1]
     if settings.at == "best":
         value = last_value(loop, settings)
         best = next(epoch for epoch, own in reported[0] if own is value)
-        return FinalValues((value,), None if best == end else f"epoch {best + 1}")
+        return (value,), None if best == end else f"epoch {best + 1}"
     epoch = loop.delivered_epoch(names)
     if epoch == end:
-        return FinalValues(last)
+        return last, None
     metrics = loop.measure() if epoch is None else loop.epochs[epoch].metrics
     if any(name not in metrics for name in names):
         warn(
@@ -473,15 +405,15 @@ def _final_values(
             f"of the validation can be measured again; the value is {names[0]!r} at the last epoch, "
             "and not that of the weights that load_model() returns. Choose a val_… objective"
         )
-        return FinalValues(last)
+        return last, None
     found = tuple(metrics[name] for name in names)
     if settings.at == "last":
         warn(
             f"at='last': the value is {names[0]!r} at the last epoch, {last[0]:.6g}; that of the "
             f"weights that load_model() returns is {found[0]:.6g}"
         )
-        return FinalValues(last)
-    return FinalValues(found, "after training" if epoch is None else f"epoch {epoch + 1}")
+        return last, None
+    return found, "after training" if epoch is None else f"epoch {epoch + 1}"
 
 
 def _reported(loop: TrainingLoop, objective: str) -> list[tuple[int, float]]:
@@ -502,13 +434,8 @@ class TrialObserver(Observer):
     """Observer that reports the training's progress to the worker and keeps its snapshots.
 
     Args:
-        link: Link to the worker.
-        every: Interval of checkpoints.
         replay: Schedule of a replay, which replaces ``every``; None for an ordinary trial.
         best: Rule by which an epoch that is the best so far ends with a checkpoint; None for no rule.
-
-    Attributes:
-        committed: The newest committed checkpoint; None before the first.
     """
 
     def __init__(
@@ -607,16 +534,9 @@ class TrialObserver(Observer):
 
 def authors_of(definition: StudyDefinition, plan: TrainingPlan) -> StudyAuthors:
     """Return the user's factories and the callbacks of a trial."""
-    return StudyAuthors(
-        model=_factory(definition.model),
-        data=_factory(definition.data),
-        callbacks=tuple(_callback(type(callback)) for callback in plan.callbacks),
+    model, data = (
+        Authored(name_of(each), line_of(each)) for each in (definition.model, definition.data)
     )
-
-
-def _factory(factory: Any) -> Authored:
-    return Authored(name_of(factory), line_of(factory))
-
-
-def _callback(kind: type) -> Authored:
-    return Authored(kind.__qualname__, line_of(kind), measured_names(kind))
+    kinds = [type(callback) for callback in plan.callbacks]
+    callbacks = (Authored(each.__qualname__, line_of(each), measured_names(each)) for each in kinds)
+    return StudyAuthors(model, data, tuple(callbacks))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import repeat
 from typing import Any, TypeVar
 
 from sweeper.db.repository import Repository, StopRequest, WorkerIdentity
@@ -18,7 +18,7 @@ from sweeper.run.launch.trial_process import Launcher
 from sweeper.run.protocol.messages import Assignment
 from sweeper.run.worker.checkpoints import Located
 from sweeper.run.worker.database_health import LONGEST_ABSENCE, DatabaseHealth
-from sweeper.run.worker.gpus import SlotDevices
+from sweeper.run.worker.gpus import SlotDevice
 from sweeper.run.worker.leases import CALL_PATIENCE, LeaseKeeper, WorkerRow
 from sweeper.search.replayed_attributes import ReplayedAttributes
 from sweeper.search.spec import SamplerSpec
@@ -29,19 +29,15 @@ from sweeper.support.paths import RunPaths
 class StudyAccess:
     """Study of one worker, and its access to the database.
 
-    Attributes:
-        search: Sampler and pruner of the study.
-        worker: Identity of this process.
-        fingerprint: Fingerprint of the definition with which trials run; None for the stored one.
-        changes: Number of changes of the definition that this worker knows; None for all.
-        replayed_attributes: Attributes of finished trials that the search has computed again.
+    ``fingerprint`` is of the definition with which trials run, and ``changes`` the number of its changes that
+    this worker knows; None for what is stored.
     """
 
     repository: Repository
     settings: StudySettings
     search: SamplerSpec
     paths: RunPaths
-    worker: WorkerIdentity
+    worker: WorkerIdentity = field(default_factory=WorkerIdentity.here)
     fingerprint: str | None = None
     changes: int | None = None
     replayed_attributes: ReplayedAttributes = field(default_factory=ReplayedAttributes)
@@ -64,15 +60,11 @@ class SlotContext:
             messages to the attempt's supervisor (`sweeper.run.worker.inline`).
         listener: Receives every event, one at a time. An error that it raises ends the run after every
             trial has written a checkpoint; the listener is then not called again.
-        worker_row: The worker's row in the table of workers, with the length of its leases.
-        devices: GPUs of the slots.
-        fail_fast: Whether the first failed trial stops the others.
+        devices: The device of each slot that begins; at least as many as slots.
         stopping: Set when the slots should stop their trials at a checkpoint.
         killing: Set when the slots should kill their trials.
-        health: Health of the database.
-        leases: Keeper of the worker's leases; each slot enters it as a context.
         error: The first error that ends the run and does not concern one trial only.
-        idle_seconds: Time in which slots waited for trials of other slots.
+        attempt_ended: Notified when an attempt has ended, for slots that wait for a trial.
         reported_files: Levels and paths of the findings about files that were reported.
     """
 
@@ -80,29 +72,27 @@ class SlotContext:
     runner: Launcher | Callable[[Assignment, Any], None]
     listener: Callable[[Event], None]
     worker_row: WorkerRow = field(default_factory=WorkerRow)
-    devices: SlotDevices = field(default_factory=SlotDevices)
+    devices: Iterator[SlotDevice] = field(default_factory=lambda: repeat(SlotDevice()))
     fail_fast: bool = False
     stopping: threading.Event = field(default_factory=threading.Event)
     killing: threading.Event = field(default_factory=threading.Event)
     error: BaseException | None = None
-    idle_seconds: float = 0.0
     reported_files: set[tuple[str, str]] = field(default_factory=set)
     _listening: bool = True
     _reported: set[int] = field(default_factory=set)
     _reporting: threading.Lock = field(default_factory=threading.Lock)
-    _changed: threading.Condition = field(default_factory=threading.Condition)
+    attempt_ended: threading.Condition = field(default_factory=threading.Condition)
 
     def __post_init__(self) -> None:
-        study = self.study
         self.health = DatabaseHealth(self.tell, LONGEST_ABSENCE)
         self.leases = LeaseKeeper(
-            study.repository,
-            study.settings.name,
-            study.worker,
-            self.worker_row,
-            self.health,
+            repository=self.study.impatient,
+            study=self.study.settings.name,
+            worker=self.study.worker,
+            worker_row=self.worker_row,
+            health=self.health,
             on_stop=self.stop,
-            on_error=self._give_up,
+            on_error=self.give_up,
         )
 
     def tell(self, event: Event) -> None:
@@ -126,11 +116,7 @@ class SlotContext:
             self.tell(Notice(notice))
 
     def ask(self, call: Callable[[], T]) -> T:
-        """Call the database until it answers.
-
-        Raises:
-            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
-        """
+        """Call the database until it answers, is unreachable for too long, or until a stop is requested."""
         try:
             return self.health.retrying(
                 call, lambda: self.stopping.is_set() or self.health.given_up
@@ -147,11 +133,15 @@ class SlotContext:
             self.leases.error = self.error
         self.stopping.set()
 
-    def stop(self, how: StopRequest) -> None:
-        """Stop every slot because a stop of the study was requested."""
+    def request_stop(self, how: StopRequest) -> None:
+        """Stop the slots of this process, not those of other workers."""
+        self.stopping.set()
         if how == "kill":
             self.killing.set()
-        self.stopping.set()
+
+    def stop(self, how: StopRequest) -> None:
+        """Stop every slot because a stop of the study was requested."""
+        self.request_stop(how)
         self.tell(
             RunStopping(
                 "the study was asked to stop at once: killing the trials"
@@ -161,22 +151,8 @@ class SlotContext:
             )
         )
 
-    def _give_up(self, error: Exception) -> None:
-        if isinstance(error, SweeperError):
-            self.abort(error)
-            return
-        self.abort(ExecutionError(f"the worker's leases could not be renewed: {error!r}"))
-
-    def attempt_is_over(self) -> None:
-        """Wake the slots that wait for a trial to finish."""
-        with self._changed:
-            self._changed.notify_all()
-
-    def wait_for_others(self, seconds: float) -> float:
-        """Wait up to ``seconds`` until a trial ends; add the time to `idle_seconds` and return it."""
-        began = time.monotonic()
-        with self._changed:
-            self._changed.wait(seconds)
-            took = time.monotonic() - began
-            self.idle_seconds += took
-        return took
+    def give_up(self, error: Exception) -> None:
+        """Stop every slot because leases cannot be renewed any more."""
+        if not isinstance(error, SweeperError):
+            error = ExecutionError(f"the worker's leases could not be renewed: {error!r}")
+        self.abort(error)

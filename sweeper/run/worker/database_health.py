@@ -2,10 +2,7 @@
 
 The queue writes in its own thread, so that the trial's supervisor can always react to a stop, a lost
 lease or a death. Writes must be idempotent: if a connection breaks during a commit, it is unknown
-whether the commit succeeded.
-
-Training continues while the database is unreachable for some minutes. One notice is sent when it
-becomes unreachable and one when it answers again; after the limit, waiting callers give up.
+whether the commit succeeded. After a limit of some minutes waiting callers give up.
 """
 
 from __future__ import annotations
@@ -32,9 +29,8 @@ _LONGEST_PAUSE = 1.0
 class DatabaseHealth:
     """Health of the database, shared by all callers in a worker.
 
-    Args:
-        tell: Receives a notice when the database becomes unreachable and when it answers again.
-        limit: Seconds after which waiting callers give up.
+    ``tell`` receives a notice when it becomes unreachable and when it answers again; after ``limit`` seconds
+    waiting callers give up.
     """
 
     def __init__(self, tell: Callable[[Event], None], limit: float = LONGEST_ABSENCE) -> None:
@@ -96,12 +92,7 @@ class DatabaseHealth:
         give_up: Callable[[], bool],
         sleep: Callable[[float], object] = time.sleep,
     ) -> T:
-        """Call until the database answers.
-
-        Args:
-            call: Function to call; an earlier call without an answer may have been carried out.
-            give_up: Returns whether to stop trying.
-            sleep: Waits up to a number of seconds.
+        """Call until the database answers; an earlier call without an answer may have been carried out.
 
         Raises:
             DatabaseUnavailableError: The fault is not temporary, or ``give_up`` returned True.
@@ -155,22 +146,12 @@ class WriteQueue:
         return self._error is not None
 
     def check(self) -> None:
-        """Raise the error of a write, if there is one.
-
-        Raises:
-            SupersededError: The attempt is no longer the trial's current one.
-            DatabaseUnavailableError: The database has a fault that is not temporary.
-            Exception: The write raised it.
-        """
+        """Raise the error of a write, if there is one: `SupersededError` if the attempt is no longer current."""
         if self._error is not None:
             raise self._error
 
     def write(self, call: Write[T], waiting: Callable[[], None]) -> Future[T]:
-        """Queue ``call``; wait while the queue is full.
-
-        Raises:
-            Exception: An earlier write raised it.
-        """
+        """Queue ``call``; wait while the queue is full. The error of an earlier write is raised."""
         while not self._room.acquire(timeout=_LOOK_AROUND):
             waiting()
             self.check()
@@ -182,23 +163,11 @@ class WriteQueue:
             raise
 
     def ask(self, question: Write[T], waiting: Callable[[], None]) -> T:
-        """Call ``question`` in the order of the queue, and return its result.
-
-        Raises:
-            Exception: The question or an earlier write raised it.
-        """
+        """Call ``question`` in the order of the queue, and return its result or raise its error."""
         answer = self.write(question, waiting)
         while wait([answer], _LOOK_AROUND).not_done:
             waiting()
         return answer.result()
-
-    def settle(self, waiting: Callable[[], None]) -> None:
-        """Wait until everything is written.
-
-        Raises:
-            Exception: A write raised it.
-        """
-        self.ask(lambda: None, waiting)
 
     def close(self) -> None:
         """Stop writing, even if writes are queued. Idempotent."""

@@ -8,12 +8,9 @@ lists GPUs (``CUDA_VISIBLE_DEVICES``, as set by Slurm and Kubernetes), ``all`` m
 
 from __future__ import annotations
 
-import json
 import os
-import queue
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,69 +22,24 @@ _SHARED = 0.9
 """Fraction of a GPU's memory that its trials share; contexts of processes use a part of the rest."""
 
 _NVIDIA = ("nvidia-smi", "--query-gpu=index,uuid,memory.total", "--format=csv,noheader,nounits")
-_ROCM = ("rocm-smi", "--showmeminfo", "vram", "--json")
 
 _DEVICES = Path("/dev")
 """Directory of the drivers' device files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """One GPU: its id for ``CUDA_VISIBLE_DEVICES``, and its memory in megabytes, or None if unknown."""
-
-    id: str
-    memory: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class SlotDevice:
-    """GPU of one slot's trials.
-
-    Attributes:
-        visible: ``CUDA_VISIBLE_DEVICES``; None to leave it unchanged.
-        memory: Megabytes of the GPU that a trial may use; None for no limit.
-    """
+    """GPU of one slot: ``CUDA_VISIBLE_DEVICES`` (None: unchanged), and a trial's megabytes (None: no limit)."""
 
     visible: str | None = None
     memory: int | None = None
 
 
-class SlotDevices:
-    """Devices of a worker, each assigned to one slot while the slot runs trials.
+def find_gpus(wanted: str) -> dict[str, int | None]:
+    """Return the GPUs that ``--gpus`` names: ``"all"``, or comma-separated ids such as ``"0,1"``.
 
-    Without devices, none is bound.
-    """
-
-    def __init__(self, devices: Sequence[SlotDevice] = ()) -> None:
-        self._bound = bool(devices)
-        self._free: queue.SimpleQueue[SlotDevice] = queue.SimpleQueue()
-        for device in devices:
-            self._free.put(device)
-
-    @contextmanager
-    def taken(self) -> Iterator[SlotDevice]:
-        """Context manager for a device that no other slot uses meanwhile."""
-        if not self._bound:
-            yield SlotDevice()
-            return
-        device = self._free.get()
-        try:
-            yield device
-        finally:
-            self._free.put(device)
-
-
-def find_gpus(wanted: str) -> tuple[Gpu, ...]:
-    """Return the GPUs that ``--gpus`` names.
-
-    If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
+    Their values are their memory in megabytes, or None if unknown. If no tool lists the machine's GPUs, ids are accepted without a check, provided that a driver is
     loaded or the environment lists ids.
-
-    Args:
-        wanted: ``"all"``, or comma-separated ids such as ``"0,1"``.
-
-    Raises:
-        UsageError: There is no GPU, an id is empty or given twice, or there is no GPU of an id.
     """
     known = _known()
     given = next((os.environ[name] for name in _VARIABLES if name in os.environ), None)
@@ -96,7 +48,7 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
         # The tools list each GPU a second time, by its uuid.
         ids = [i for i in ids if not i.startswith("GPU-")] if given is None else ids
         if not ids:
-            seen = "nvidia-smi and rocm-smi name none" if given is None else f"it is {given!r}"
+            seen = "nvidia-smi names none" if given is None else f"it is {given!r}"
             msg = (
                 f"--gpus all: no GPU was found here ({seen}); check CUDA_VISIBLE_DEVICES, name "
                 "the GPUs with --gpus 0,1, or leave --gpus out"
@@ -109,8 +61,8 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
             raise UsageError(msg)
         if not known and not _ids(given or "") and not _has_driver():
             msg = (
-                f"--gpus {wanted}: no GPU was found here (neither nvidia-smi nor rocm-smi names "
-                f"one, CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
+                f"--gpus {wanted}: no GPU was found here (nvidia-smi names none, "
+                f"CUDA_VISIBLE_DEVICES has no id, and {_DEVICES} has neither nvidia0 nor "
                 "kfd); leave --gpus out to train on the CPU, or use a machine with a GPU"
             )
             raise UsageError(msg)
@@ -119,31 +71,28 @@ def find_gpus(wanted: str) -> tuple[Gpu, ...]:
             there = ", ".join(i for i in known if not i.startswith("GPU-"))
             msg = f"--gpus {wanted}: there is no GPU {', '.join(missing)} here; there are {there}"
             raise UsageError(msg)
-    return tuple(Gpu(i, known.get(i)) for i in ids)
+    return {i: known.get(i) for i in ids}
 
 
 def share_gpus(
-    gpus: Sequence[Gpu], trials_per_gpu: int, memory: int | None = None
+    gpus: Mapping[str, int | None], trials_per_gpu: int, memory: int | None = None
 ) -> tuple[SlotDevice, ...]:
     """Return one device for each slot; consecutive slots get different GPUs.
 
     Each trial gets ``memory`` megabytes, or an equal part of nine tenths of the GPU's memory.
-
-    Raises:
-        UsageError: Several trials share a GPU whose memory is unknown.
     """
     devices = []
-    for gpu in gpus:
+    for gpu, whole in gpus.items():
         limit = memory
         if limit is None and trials_per_gpu > 1:
-            if gpu.memory is None:
+            if whole is None:
                 msg = (
-                    f"--trials-per-gpu {trials_per_gpu}: neither nvidia-smi nor rocm-smi reports "
-                    f"the memory of GPU {gpu.id}; set the memory of a trial with --gpu-memory MB"
+                    f"--trials-per-gpu {trials_per_gpu}: nvidia-smi does not report "
+                    f"the memory of GPU {gpu}; set the memory of a trial with --gpu-memory MB"
                 )
                 raise UsageError(msg)
-            limit = int(gpu.memory * _SHARED / trials_per_gpu)
-        devices.append(SlotDevice(gpu.id, limit))
+            limit = int(whole * _SHARED / trials_per_gpu)
+        devices.append(SlotDevice(gpu, limit))
     return tuple(devices) * trials_per_gpu
 
 
@@ -158,31 +107,20 @@ def _ids(text: str) -> list[str]:
 
 
 def _known() -> dict[str, int | None]:
-    """Return the memory in megabytes of each GPU, by its number and, if it has one, also by its uuid."""
-    said = _printed(_NVIDIA)
+    """Return the memory in megabytes of each GPU, by its number and its uuid, as nvidia-smi lists them."""
     found: dict[str, int | None] = {}
-    for line in (said or "").splitlines():
+    for line in _listed().splitlines():
         parts = [part.strip() for part in line.split(",")]
         if len(parts) == 3 and parts[0].isdigit():
             memory = int(parts[2]) if parts[2].isdigit() else None
             found[parts[0]] = found[parts[1]] = memory
-    if found:
-        return found
-    try:
-        cards = json.loads(_printed(_ROCM) or "{}")
-        for name, values in cards.items():
-            number = str(name).removeprefix("card")
-            if number.isdigit():
-                found[number] = int(values["VRAM Total Memory (B)"]) // 2**20
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return found
     return found
 
 
-def _printed(words: Sequence[str]) -> str | None:
-    """Return the output of a program; None if there is no such program, or it fails."""
+def _listed() -> str:
+    """Return the output of nvidia-smi; nothing if there is none, or it fails."""
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
+        done = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout

@@ -8,7 +8,7 @@ and what it changes in objects that the study's code reaches is undone at its en
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import ExecutionError
@@ -86,11 +86,7 @@ class _InlineLink:
         self._raised: BaseException | None = None
 
     def check(self) -> None:
-        """Raise the worker's error, if there is one.
-
-        Raises:
-            BaseException: The worker raised it while the trial ran.
-        """
+        """Raise the error that the worker raised while the trial ran, if there is one."""
         if self._raised is not None:
             raise self._raised
 
@@ -109,19 +105,10 @@ class _InlineLink:
         self._handle(message)
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        question = Suggest(name, distribution)
-        answer = self._handle(question)
-        if not isinstance(answer, Suggested):
-            msg = f"the worker answered {question!r} with {answer!r}"
-            raise ExecutionError(msg)
-        return answer.accepted()
+        return cast("Suggested", self._handle(Suggest(name, distribution))).accepted()
 
     def judge(self, question: Judge) -> Judged:
-        answer = self._handle(question)
-        if not isinstance(answer, Judged):
-            msg = f"the worker answered {question!r} with {answer!r}"
-            raise ExecutionError(msg)
-        return answer
+        return cast("Judged", self._handle(question))
 
     def stop_requested(self) -> bool:
         try:

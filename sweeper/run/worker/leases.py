@@ -7,11 +7,14 @@ writes of an attempt that has lost its lease.
 
 from __future__ import annotations
 
+import contextlib
+import math
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from sweeper.errors import DatabaseUnavailableError
@@ -38,14 +41,7 @@ _JOIN_PATIENCE = 60.0
 
 @dataclass(frozen=True)
 class WorkerRow:
-    """Row of a worker in the table of workers.
-
-    Attributes:
-        engine: Engine that placed the worker: "local", "dask" or "ray".
-        slots: Number of parallel trials.
-        lease_seconds: Length of its leases in seconds.
-        key: Unique key, 32 characters.
-    """
+    """Row of a worker in the table of workers; ``key`` is unique, and has 32 characters."""
 
     engine: str = "local"
     slots: int = 1
@@ -53,65 +49,49 @@ class WorkerRow:
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 
-class HeldLease:
-    """Lease of an attempt that this worker holds; the event ``lost`` is set when the lease is lost."""
-
-    def __init__(self, token: int) -> None:
-        self.token = token
-        self.lost = threading.Event()
-
-
 class LeaseKeeper:
     """Keeper of a worker's leases: it adds the worker's row, renews the leases, and ends the row.
 
-    A context manager that every slot enters: the first adds the row, and the last ends it.
-
-    Args:
-        repository: The database.
-        study: The study's name.
-        worker: Identity of this process.
-        worker_row: The worker's row.
-        health: Health of the database.
-        on_stop: Called when a stop of the study is requested, and again when the request changes.
-        on_error: Called with errors that are no temporary faults of the database.
-
-    Attributes:
-        error: Error because of which the worker leaves early; None without an error.
+    A context manager that every slot enters: the first adds the row, and the last ends it. ``on_stop`` is
+    called when a stop of the study is requested, and again when the request changes; ``on_error`` with
+    errors that are no temporary faults of the database. The row ends with the worker's ``error``.
     """
 
     def __init__(
         self,
+        *,
         repository: Repository,
         study: str,
         worker: WorkerIdentity,
         worker_row: WorkerRow,
         health: DatabaseHealth,
-        *,
         on_stop: Callable[[StopRequest], None],
         on_error: Callable[[Exception], None],
     ) -> None:
-        self.worker_row = worker_row
-        self._repository = repository.with_patience(CALL_PATIENCE)
+        self.error: Exception | None = None
+        self._repository = repository
         self._study = study
         self._worker = worker
+        self._row = worker_row
         self._health = health
         self._on_stop = on_stop
         self._on_error = on_error
         self._entering = threading.Lock()
         self._inside = 0
-        self._held: dict[int, HeldLease] = {}
+        self._held: dict[int, threading.Event] = {}
         self._holding = threading.Lock()
         self._ended = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread = threading.Thread()
         self._stop: StopRequest | None = None
         self._looking = threading.Lock()
-        self._looked: float | None = None
-        self.error: Exception | None = None
+        self._looked = -math.inf
 
     def __enter__(self) -> Self:
         with self._entering:
             if self._inside == 0:
-                self._health.retrying(self._join, lambda: self._health.away_for > _JOIN_PATIENCE)
+                row = asdict(self._row)
+                join = partial(self._repository.join, self._study, self._worker, **row)
+                self._health.retrying(join, lambda: self._health.away_for > _JOIN_PATIENCE)
                 self._ended.clear()
                 self._thread = threading.Thread(
                     target=self._keep, name="sweeper-leases", daemon=True
@@ -126,54 +106,39 @@ class LeaseKeeper:
             if self._inside:
                 return
             self._ended.set()
-            if self._thread is not None:
-                self._thread.join()
-            why = None if self.error is None else str(self.error)
-            try:
-                self._repository.leave(self.worker_row.key, why)
-            except DatabaseUnavailableError:
-                # The worker then counts as gone when its lease ends.
-                return
+            self._thread.join()
+            # If the database cannot be reached, the worker counts as gone when its lease ends.
+            with contextlib.suppress(DatabaseUnavailableError):
+                self._repository.leave(
+                    self._row.key, None if self.error is None else str(self.error)
+                )
 
-    def _join(self) -> None:
-        row = self.worker_row
-        self._repository.join(
-            self._study,
-            self._worker,
-            key=row.key,
-            engine=row.engine,
-            slots=row.slots,
-            lease_seconds=row.lease_seconds,
-        )
-
-    def hold(self, token: int) -> HeldLease:
-        """Begin to renew the lease of the attempt ``token``."""
-        lease = HeldLease(token)
+    def hold(self, token: int) -> threading.Event:
+        """Begin to renew the lease of the attempt ``token``; return an event that is set when it is lost."""
         with self._holding:
-            self._held[token] = lease
-        return lease
+            return self._held.setdefault(token, threading.Event())
 
-    def release(self, lease: HeldLease) -> None:
-        """Stop renewing a lease, because its attempt is closed."""
+    def release(self, token: int) -> None:
+        """Stop renewing the lease of the attempt ``token``, because it is closed."""
         with self._holding:
-            self._held.pop(lease.token, None)
+            self._held.pop(token, None)
 
     def release_lost(self) -> tuple[LostAttempt, ...]:
         """Close attempts of workers that are gone; do nothing if this process did so within a second."""
         with self._looking:
-            if self._looked is not None and _now() - self._looked < self._interval:
+            if _now() - self._looked < self._interval:
                 return ()
             lost = self._repository.release_lost(
                 self._study,
-                observer=self.worker_row.key,
-                lease_seconds=self.worker_row.lease_seconds,
+                observer=self._row.key,
+                lease_seconds=self._row.lease_seconds,
             )
             self._looked = _now()
             return lost
 
     @property
     def _interval(self) -> float:
-        return min(_LONGEST_POLL, self.worker_row.lease_seconds / _RENEWALS)
+        return min(_LONGEST_POLL, self._row.lease_seconds / _RENEWALS)
 
     def _keep(self) -> None:
         due = _now()
@@ -182,7 +147,7 @@ class LeaseKeeper:
             try:
                 if _now() >= due:
                     self._renew()
-                    due = _now() + self.worker_row.lease_seconds / _RENEWALS - self._interval / 2
+                    due = _now() + self._row.lease_seconds / _RENEWALS - self._interval / 2
                 how = self._repository.stop_requested(self._study)
                 if how is not None and how != self._stop:
                     self._on_stop(how)
@@ -203,11 +168,11 @@ class LeaseKeeper:
         with self._holding:
             asked = dict(self._held)
         held = self._repository.renew(
-            asked.keys(), self.worker_row.lease_seconds, worker_key=self.worker_row.key
+            asked.keys(), self._row.lease_seconds, worker_key=self._row.key
         )
-        for token, lease in asked.items():
+        for token, lost in asked.items():
             if token not in held:
-                lease.lost.set()
+                lost.set()
 
 
 def _now() -> float:

@@ -2,9 +2,6 @@
 
 All reports go through the attempt's write queue, so the trial continues to train while the database is
 unreachable. Requests must wait for the database, because the trial needs the answers.
-
-The search session of an attempt is opened at the first request and kept, because a study with a pruner
-makes a request after each epoch.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ from sweeper.db.repository import Claim
 from sweeper.errors import DefinitionError, ParameterError
 from sweeper.files.rules import FileFinding, TrialUses, in_a_run
 from sweeper.files.uses import uses_from_json
-from sweeper.records.events import CheckpointKept, EpochFinished, Event, Notice, TrainingStarted
+from sweeper.records.events import CheckpointKept, EpochFinished, Notice, TrainingStarted
 from sweeper.records.results import CheckpointRecord, EpochRecord
 from sweeper.run.launch.trial_process import Isolation, progress_of
 from sweeper.run.protocol.channel import GarbledError
@@ -31,9 +28,7 @@ from sweeper.run.protocol.messages import (
     Judged,
     LastMessage,
     Message,
-    PausedHere,
     Preparing,
-    PrunedHere,
     Started,
     StepsReached,
     StoppedHere,
@@ -42,7 +37,7 @@ from sweeper.run.protocol.messages import (
     Surroundings,
     Warned,
 )
-from sweeper.run.worker.context import StudyAccess
+from sweeper.run.worker.context import SlotContext, StudyAccess
 from sweeper.run.worker.database_health import WriteQueue
 from sweeper.search.repeats import of_configurations
 from sweeper.search.sampling import SearchSession, open_search
@@ -54,14 +49,8 @@ from sweeper.train.fingerprint import differences
 class TrialSearch:
     """Search of one attempt, which answers its requests.
 
-    Args:
-        study: The worker's study.
-        claim: The attempt.
-        queue: Queue of the attempt's calls to the database.
-        waiting: Called a few times a second while waiting for an answer; its error ends the wait.
-
-    Attributes:
-        params: The trial's parameters so far, including those of earlier attempts.
+    ``waiting`` is called a few times a second while waiting for an answer; its error ends the wait. ``params``
+    are the trial's parameters so far, including those of earlier attempts.
     """
 
     def __init__(
@@ -82,9 +71,7 @@ class TrialSearch:
 
     def answer(self, question: Suggest | Judge) -> Suggested | Judged:
         """Return the answer to a request."""
-        if isinstance(question, Suggest):
-            return self._suggest(question)
-        return self._judge(question)
+        return self._suggest(question) if isinstance(question, Suggest) else self._judge(question)
 
     def not_asked_for(self) -> str | None:
         """Return a warning about enqueued values that the built trial has not requested, or None."""
@@ -135,6 +122,7 @@ class TrialSearch:
             return Judged(prune=False, error=msg)
 
     def _session(self) -> SearchSession:
+        """Return the session, which is kept, because a pruner is asked after each epoch."""
         if self._opened is None:
             study = self._study
             self._opened = open_search(
@@ -156,12 +144,9 @@ class TrialSearch:
         return of_configurations(found, self._repeating)
 
     def _stored(self, question: Suggest, drawn: CategoricalChoice) -> Suggested:
+        record, token = self._study.impatient.record_parameter, self._claim.token
         try:
-            return Suggested(
-                self._study.impatient.record_parameter(
-                    self._claim.token, question.name, question.distribution, drawn
-                )
-            )
+            return Suggested(record(token, question.name, question.distribution, drawn))
         except ParameterError as error:
             return Suggested(None, error=str(error))
 
@@ -171,15 +156,7 @@ _MOST_EPOCHS = 100
 
 
 class AttemptRecorder:
-    """Recorder of one attempt's messages.
-
-    Args:
-        study: The worker's study.
-        claim: The attempt.
-        queue: Write queue of the attempt.
-        waiting: Called a few times a second while waiting for an answer; its error ends the wait.
-        tell: Receives events.
-        reported_files: Levels and paths of the findings about files that this worker has reported.
+    """Recorder of one attempt's messages; ``waiting`` is as in `TrialSearch`.
 
     Attributes:
         step: The last step that the trial reported.
@@ -188,15 +165,10 @@ class AttemptRecorder:
         trained_seconds: Seconds of training in the checkpoint from which it resumed.
     """
 
-    def __init__(  # noqa: PLR0917 - what an attempt consists of
-        self,
-        study: StudyAccess,
-        claim: Claim,
-        queue: WriteQueue,
-        waiting: Callable[[], None],
-        tell: Callable[[Event], None],
-        reported_files: set[tuple[str, str]],
+    def __init__(
+        self, context: SlotContext, claim: Claim, queue: WriteQueue, waiting: Callable[[], None]
     ) -> None:
+        study = context.study
         self.step: int | None = None
         self.kept: int | None = None
         self.last: LastMessage | None = None
@@ -206,13 +178,13 @@ class AttemptRecorder:
         self._claim = claim
         self._queue = queue
         self._waiting = waiting
-        self._tell = tell
+        self._tell = context.tell
         self._search = TrialSearch(study, claim, queue, waiting)
         self._unwritten: list[EpochRecord] = []
         self._unreported: Notice | None = None
         self._files: Mapping[str, Any] = {}
         self._file_findings: list[FileFinding] = []
-        self._reported_files = reported_files
+        self._reported_files = context.reported_files
         self._process: tuple[int, Isolation] = (study.worker.pid, "inline")
 
     def record_process(self, pid: int, isolation: Isolation) -> None:
@@ -221,31 +193,27 @@ class AttemptRecorder:
         self._record_start(None)
 
     def record(self, message: Message) -> Suggested | Judged | None:
-        """Record one message of the trial; return the answer if it is a request.
-
-        Raises:
-            SupersededError: The attempt is no longer the trial's current one.
-            SweeperError: The database has a fault that is not temporary.
-            GarbledError: A trial does not send such a message.
-        """
+        """Record one message of the trial; return the answer if it is a request."""
         self._queue.check()
         self.report_findings()
         match message:
             case Suggest() | Judge():
                 return self._search.answer(message)
-            case Surroundings():
-                self._write(lambda: self._surroundings(message))
+            case Surroundings(fingerprint=fingerprint):
+                self._write(lambda: self._surroundings(fingerprint))
             case Started():
                 self._started(message)
             case Preparing() | StepsReached() | Warned():
                 self._progressed(message)
             case EpochsEnded():
                 self._epochs_ended(message)
-            case CheckpointCommitted() | CheckpointDeleted():
-                self._checkpoints_changed(message)
+            case CheckpointCommitted():
+                self._checkpoint_committed(message)
+            case CheckpointDeleted(path=path):
+                self._write(lambda: self._repository.forget_checkpoint(self._claim.token, path))
             case FilesUsed():
                 self._files_used(message)
-            case Finished() | PrunedHere() | PausedHere() | StoppedHere() | Failed():
+            case Finished() | StoppedHere() | Failed():
                 self.last = message
             case _:
                 msg = f"trial {self._claim.number} sent {message!r}, which only a worker sends"
@@ -282,26 +250,12 @@ class AttemptRecorder:
         if not message.ended:  # otherwise `dependence` judges them, before the attempt is closed
             self._write(self._judge_files)
 
-    def _checkpoints_changed(self, message: CheckpointCommitted | CheckpointDeleted) -> None:
-        token, repository = self._claim.token, self._repository
-        match message:
-            case CheckpointCommitted():
-                self.kept = message.step
-                record = CheckpointRecord(
-                    message.step, message.epoch, message.digest, message.bytes, message.path
-                )
-                self._write(lambda: repository.record_checkpoint(token, record))
-                self._tell(
-                    CheckpointKept(
-                        self._claim.number,
-                        message.step,
-                        message.bytes,
-                        message.seconds,
-                        message.stalled_seconds,
-                    )
-                )
-            case CheckpointDeleted():
-                self._write(lambda: repository.forget_checkpoint(token, message.path))
+    def _checkpoint_committed(self, made: CheckpointCommitted) -> None:
+        self.kept = made.step
+        record = CheckpointRecord(made.step, made.epoch, made.digest, made.bytes, made.path)
+        self._write(lambda: self._repository.record_checkpoint(self._claim.token, record))
+        times = (made.seconds, made.stalled_seconds)
+        self._tell(CheckpointKept(self._claim.number, made.step, made.bytes, *times))
 
     def report_findings(self) -> None:
         """Report the notice of the queue's thread; the listener may raise, so that thread does not call it."""
@@ -367,17 +321,14 @@ class AttemptRecorder:
         if unused is not None:
             self._tell(Notice(unused))
 
-    def _surroundings(self, message: Surroundings) -> None:
+    def _surroundings(self, fingerprint: Mapping[str, Any]) -> None:
         """Store the attempt's fingerprint, and note its differences from the previous attempt's."""
-        claim = self._claim
-        before = self._repository.record_fingerprint(claim.token, message.fingerprint)
-        self._compare_validation(message.fingerprint)
-        if before is None:
-            return
-        changed = differences(before, message.fingerprint)
+        before = self._repository.record_fingerprint(self._claim.token, fingerprint)
+        self._compare_validation(fingerprint)
+        changed = () if before is None else differences(before, fingerprint)
         if changed:
             self._unreported = Notice(
-                f"trial {claim.number} resumes in a different environment: {'; '.join(changed)}; "
+                f"trial {self._claim.number} resumes in a different environment: {'; '.join(changed)}; "
                 "its result may differ in the last bits from that of an uninterrupted trial"
             )
 
@@ -386,11 +337,9 @@ class AttemptRecorder:
         self._write(self._write_epochs)
         self.step = message.step
         if message.seconds is not None and message.epochs:
-            last = message.epochs[-1]
+            number, last = self._claim.number, message.epochs[-1]
             self._tell(
-                EpochFinished(
-                    self._claim.number, last.epoch, message.step, last.metrics, message.seconds
-                )
+                EpochFinished(number, last.epoch, message.step, last.metrics, message.seconds)
             )
 
     def _write_epochs(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from sweeper.db.repository import Claim, DecidedRung, Ending
@@ -27,8 +27,6 @@ from sweeper.run.protocol.messages import (
     Failed,
     Finished,
     LastMessage,
-    PausedHere,
-    PrunedHere,
     StoppedHere,
 )
 from sweeper.spec.retries import Fault
@@ -62,9 +60,8 @@ _LONGEST_LOOK = 2.0
 class AttemptEnd(Ending):
     """End of an attempt, as it is stored, with the worker's next actions.
 
-    Attributes:
-        notice: Notice to report after the end is stored; None for none.
-        stops: Error that stops the whole worker, because its cause is not the trial; None for none.
+    ``notice`` is reported after the end is stored. ``stops`` stops the whole worker, because its cause is not
+    the trial.
     """
 
     notice: str | None = None
@@ -76,7 +73,6 @@ class Death:
     """End of a trial's process.
 
     Attributes:
-        status: Its exit status.
         requested: Whether the worker killed it on request.
         ran_out: Whether the kernel killed it because memory ran out.
         overran: The trial's seconds if the worker killed it because of the time limit; None otherwise.
@@ -93,13 +89,9 @@ class Death:
 
 
 class TrialClock:
-    """Clock of a trial's time in this attempt and earlier ones.
+    """Clock of a trial's time, in seconds, in this attempt and earlier ones.
 
     Time in which the worker was suspended (a stopped process, a closed laptop) does not count.
-
-    Args:
-        limit: Time limit in seconds; None for no limit.
-        clock: Function that returns seconds from any origin.
     """
 
     def __init__(self, limit: float | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -108,43 +100,34 @@ class TrialClock:
         self._looked = clock()
         self._seconds = 0.0
 
-    def is_over(self, trained_before: float) -> bool:
-        """Add the time since the last call, and return whether the limit is exceeded.
+    def overran(self, trained_before: float) -> float | None:
+        """Add the time since the last call, and return the trial's seconds if they exceed the limit.
 
         ``trained_before`` are the seconds of training in the checkpoint from which the trial resumed.
         """
         now = self._clock()
         self._seconds += min(now - self._looked, _LONGEST_LOOK)
         self._looked = now
-        return self.limit is not None and self._seconds + trained_before > self.limit
-
-    def seconds(self, trained_before: float) -> float:
-        """Return the seconds so far."""
-        return self._seconds + trained_before
+        seconds = self._seconds + trained_before
+        return seconds if self.limit is not None and seconds > self.limit else None
 
 
 def end_of(
     claim: Claim, settings: StudySettings, last: LastMessage | None, death: Death, log: Path
 ) -> AttemptEnd:
-    """Return the end of an attempt.
+    """Return the end of an attempt; ``last`` is None if the trial died without a last message.
 
-    ``claim`` has the trial's earlier faults, and ``settings`` the policy of retries. ``last`` is None
-    if the trial died without a last message.
+    ``claim`` has the trial's earlier faults, and ``settings`` the policy of retries.
     """
     if isinstance(last, Finished):
         return AttemptEnd(
-            "complete",
+            last.outcome,
             end_step=last.step,
             value=last.value,
             digest=last.digest,
             further_values=last.further_values,
             value_of=last.value_of,
-        )
-    if isinstance(last, PrunedHere):
-        return AttemptEnd("pruned", end_step=last.step, value=last.value, digest=last.digest)
-    if isinstance(last, PausedHere):
-        return AttemptEnd(
-            "paused", end_step=last.step, value=last.value, digest=last.digest, rung=last.epochs
+            rung=last.epochs if last.outcome == "paused" else None,
         )
     if isinstance(last, StoppedHere):
         return AttemptEnd("interrupted", end_step=last.step)
@@ -169,7 +152,7 @@ def end_of(
     elif death.status.killed:
         how += " by another process, not for lack of memory"
     fault: Fault = "memory" if death.ran_out else "crash"
-    return _crash(claim, settings, fault, how, log=log, kept=death.kept)
+    return _crash(claim, settings, fault, f"{how}; its output is in {log}", death.kept)
 
 
 def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEnd:
@@ -178,7 +161,6 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
     A trial that has trained fails, and starts again under a changed definition. Otherwise the trial is
     interrupted, and the next run resumes it.
     """
-    error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
     again = (
         "then this trial starts again, and the others follow"
         if trained
@@ -189,10 +171,13 @@ def _end_of_mistake(claim: Claim, failed: Failed, *, trained: bool) -> AttemptEn
         f"other trial was started. Fix the study and run it again: {again}. `sweeper logs "
         f"{claim.study} {claim.number}` has the trial's output"
     )
-    outcome = AttemptEnd("failed" if trained else "interrupted", error=error)
     independence = failed.error.startswith(f"{IndependenceError.__name__}:")
-    stops = IndependenceError(msg) if independence else DefinitionError(msg)
-    return replace(outcome, fault="error" if trained else None, stops=stops)
+    return AttemptEnd(
+        "failed" if trained else "interrupted",
+        error=_with_traceback(failed, failed.error),
+        fault="error" if trained else None,
+        stops=IndependenceError(msg) if independence else DefinitionError(msg),
+    )
 
 
 def _end_of_failure(
@@ -200,48 +185,35 @@ def _end_of_failure(
 ) -> AttemptEnd:
     if failed.of_study:
         return _end_of_mistake(claim, failed, trained=death.trained)
-    error = f"{failed.traceback}\n{failed.error}" if failed.traceback else failed.error
+    error = _with_traceback(failed, failed.error)
     if failed.fault == "environment":
         text = f"trial {claim.number} had to stop, and can be resumed: {failed.error}"
         return AttemptEnd("interrupted", error=error, stops=CheckpointError(text))
     if failed.fault == "definition":
         return AttemptEnd("interrupted", error=error, stops=DefinitionChangedError(failed.error))
     if failed.fault == "memory":
-        text = f"the trial ran out of memory: {failed.error}"
-        return _crash(
-            claim, settings, "memory", text, log=log, kept=death.kept, traceback=failed.traceback
-        )
-    left = settings.retries.error - claim.faults("error")
+        how = f"the trial ran out of memory: {failed.error}; its output is in {log}"
+        end = _crash(claim, settings, "memory", how, death.kept)
+        return replace(end, error=_with_traceback(failed, how))
+    allowed = settings.retries.error
+    left = allowed - claim.faults("error")
     notice = None
     if left > 0:
-        allowed = settings.retries.error
         notice = f"trial {claim.number}: {failed.error}; {_again(left, allowed, death.kept)}"
     return AttemptEnd("failed", error=error, fault="error", goes_on=left > 0, notice=notice)
 
 
 def _crash(
-    claim: Claim,
-    settings: StudySettings,
-    fault: Fault,
-    how: str,
-    *,
-    log: Path,
-    kept: int | None,
-    traceback: str = "",
+    claim: Claim, settings: StudySettings, fault: Fault, how: str, kept: int | None
 ) -> AttemptEnd:
     allowed = settings.retries.after(fault)
     left = allowed - claim.faults(fault)
-    text = f"{how}; its output is in {log}"
-    notice = None
-    if left > 0:
-        notice = f"trial {claim.number}: {text}; {_again(left, allowed, kept)}"
-    return AttemptEnd(
-        "crashed",
-        error=f"{traceback}\n{text}" if traceback else text,
-        final=left <= 0,
-        fault=fault,
-        notice=notice,
-    )
+    notice = f"trial {claim.number}: {how}; {_again(left, allowed, kept)}" if left > 0 else None
+    return AttemptEnd("crashed", error=how, final=left <= 0, fault=fault, notice=notice)
+
+
+def _with_traceback(failed: Failed, line: str) -> str:
+    return f"{failed.traceback}\n{line}" if failed.traceback else line
 
 
 def _again(left: int, allowed: int, kept: int | None) -> str:
@@ -257,14 +229,11 @@ def rung_event(rung: DecidedRung) -> RungDecided:
     trials = ", ".join(map(str, rung.promoted))
     which = f"trial{'s' * (len(rung.promoted) > 1)} {trials}" if trials else "no trial"
     compared = len(rung.promoted) + len(rung.ended)
-    return RungDecided(
+    said = (
         f"rung of bracket {rung.bracket} after {rung.epochs} epochs: promoted {which} "
-        f"({len(rung.promoted)} of {compared})",
-        epochs=rung.epochs,
-        bracket=rung.bracket,
-        promoted=rung.promoted,
-        ended=rung.ended,
+        f"({len(rung.promoted)} of {compared})"
     )
+    return RungDecided(said, **asdict(rung))
 
 
 def all_fail_alike(study: str, count: int, line: str) -> TrialError:

@@ -6,6 +6,7 @@ and reports, and the repository, which refuses the writes of an attempt that is 
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,6 @@ from sweeper.run.launch.trial_process import (
     POLL_INTERVAL,
     ExitStatus,
     Isolation,
-    Launcher,
     TrialProcess,
     TrialSupervisor,
     converse,
@@ -40,7 +40,6 @@ from sweeper.run.protocol.messages import (
     Judged,
     LastMessage,
     Message,
-    PrunedHere,
     Stop,
     Suggested,
     assignment_of,
@@ -87,8 +86,9 @@ def serve_slot(context: SlotContext, audit: Audit | None = None) -> None:
 
 
 def _serve(context: SlotContext, audit: Audit | None) -> None:
-    with context.leases, context.devices.taken() as device:
-        said, waited = "", 0.0
+    device = next(context.devices)
+    with context.leases:
+        said, began_to_wait = "", None
         while not context.stopping.is_set():
             # All tries use one key, so that a claim whose answer was lost is found again.
             claim_next = partial(_next, context, device, uuid.uuid4().hex)
@@ -97,18 +97,22 @@ def _serve(context: SlotContext, audit: Audit | None) -> None:
                 if claim is None:
                     return
                 if isinstance(claim, Waiting):
-                    waited += context.wait_for_others(0.5)
-                    if waited > _SILENT and claim.reason != said:
+                    began_to_wait = began_to_wait or time.monotonic()
+                    with context.attempt_ended:
+                        context.attempt_ended.wait(0.5)
+                    if time.monotonic() - began_to_wait > _SILENT and claim.reason != said:
                         said = claim.reason
                         context.tell(Remark(f"a worker waits: {claim.reason}"))
                     continue
-                waited = 0.0
+                began_to_wait = None
                 supervisor = AttemptSupervisor(context, claim, device)
                 try:
                     supervisor.run()
                 finally:
-                    context.attempt_is_over()
-                if audit is not None and isinstance(supervisor.last, Finished | PrunedHere):
+                    with context.attempt_ended:
+                        context.attempt_ended.notify_all()
+                last = supervisor.last
+                if audit and isinstance(last, Finished) and last.outcome != "paused":
                     audit(context, claim, device)
             except SweeperError as error:
                 context.abort(error)
@@ -138,23 +142,17 @@ class _CutShortError(Exception):
 class AttemptSupervisor(TrialSupervisor):
     """Supervisor of one attempt, from its claim to its end in the database.
 
-    Attributes:
-        last: The trial's last message as it was judged at the end; None before that.
+    ``last`` is the trial's last message as it was judged at the end; None before that.
     """
 
-    def __init__(
-        self, context: SlotContext, claim: Claim, device: SlotDevice | None = None
-    ) -> None:
+    def __init__(self, context: SlotContext, claim: Claim, device: SlotDevice) -> None:
         self._context = context
         self._study = context.study
         self._claim = claim
-        self._device = device or SlotDevice()
-        self._lease = context.leases.hold(claim.token)
+        self._device = device
+        self._lease_lost = context.leases.hold(claim.token)
         self._queue = WriteQueue(f"sweeper-trial-{claim.number}", context.health)
-        self._recorder = AttemptRecorder(
-            *(context.study, claim, self._queue, self._check_waiting),
-            *(context.tell, context.reported_files),
-        )
+        self._recorder = AttemptRecorder(context, claim, self._queue, self._check_waiting)
         self.last: LastMessage | None = None
         self._stop_sent = False
         self._clock = TrialClock(context.study.settings.time_limit)
@@ -164,19 +162,22 @@ class AttemptSupervisor(TrialSupervisor):
             self._summaries = TrialSummaries(self._study.paths.tensorboard(claim.number))
 
     def run(self) -> None:
-        """Run the attempt and close it.
-
-        Raises:
-            BaseException: Something other than the trial failed: the database, the disk or the
-                listener. The attempt is closed as interrupted if that is still possible.
-        """
+        """Run the attempt and close it, as interrupted if something other than the trial failed."""
         try:
             self._run()
         except SupersededError as error:
-            self._report_lost(error)
+            number, tell = self._claim.number, self._context.tell
+            tell(AttemptEnded(number, self._claim.attempt, "lost"))
+            seconds = self._context.worker_row.lease_seconds
+            tell(
+                Notice(
+                    f"another worker has taken trial {number}, because this one did not renew its "
+                    f"lease for {seconds:g} s; its process is stopped ({error})"
+                )
+            )
         finally:
             self._queue.close()
-            self._context.leases.release(self._lease)
+            self._context.leases.release(self._claim.token)
 
     def started(self, pid: int, isolation: Isolation) -> None:
         self._recorder.record_process(pid, isolation)
@@ -195,7 +196,7 @@ class AttemptSupervisor(TrialSupervisor):
             raise _CutShortError(_KILLED)
         return (
             self._context.stopping.is_set()
-            or self._lease.lost.is_set()
+            or self._lease_lost.is_set()
             or self._context.health.given_up
         )
 
@@ -203,8 +204,7 @@ class AttemptSupervisor(TrialSupervisor):
         """Stop or kill the trial if its lease, the time limit or a request to stop requires it."""
         self._check_lease()
         self._queue.check()
-        if self._clock.is_over(self._recorder.trained_seconds):
-            self._overran = self._clock.seconds(self._recorder.trained_seconds)
+        self._overran = self._overran or self._clock.overran(self._recorder.trained_seconds)
         if self._context.killing.is_set() or self._overran is not None:
             process.kill()
         elif self.stop_requested() and not self._stop_sent:
@@ -225,7 +225,12 @@ class AttemptSupervisor(TrialSupervisor):
                 runner(assignment, self)
                 status = ExitStatus(0)
             else:
-                status = self._converse(runner, assignment)
+                status = converse(runner, assignment, self)
+                if self._recorder.last is None:
+                    self._queue.check()
+        except GarbledError as error:
+            self._recorder.last = Failed(f"{type(error).__name__}: {error}")
+            status = ExitStatus(None)
         except SupersededError:
             raise
         except _CutShortError as reason:
@@ -246,16 +251,6 @@ class AttemptSupervisor(TrialSupervisor):
             )
         )
 
-    def _converse(self, launcher: Launcher, assignment: Assignment) -> ExitStatus:
-        try:
-            status = converse(launcher, assignment, self)
-        except GarbledError as error:
-            self.handle(Failed(f"{type(error).__name__}: {error}"))
-            return ExitStatus(None)
-        if self._recorder.last is None:
-            self._queue.check()
-        return status
-
     def _check_waiting(self) -> None:
         """Raise an error if the trial should no longer wait for the database."""
         context = self._context
@@ -267,19 +262,9 @@ class AttemptSupervisor(TrialSupervisor):
             raise _CutShortError(msg)
 
     def _check_lease(self) -> None:
-        if self._lease.lost.is_set():
+        if self._lease_lost.is_set():
             msg = "its lease expired without renewal"
             raise SupersededError(msg)
-
-    def _report_lost(self, error: SupersededError) -> None:
-        number, seconds = self._claim.number, self._context.worker_row.lease_seconds
-        self._context.tell(AttemptEnded(number, self._claim.attempt, "lost"))
-        self._context.tell(
-            Notice(
-                f"another worker has taken trial {number}, because this one did not renew its "
-                f"lease for {seconds:g} s; its process is stopped ({error})"
-            )
-        )
 
     def _conclude(self, death: Death) -> None:
         context, claim = self._context, self._claim
@@ -291,7 +276,8 @@ class AttemptSupervisor(TrialSupervisor):
             error = IndependenceError(dependence)
             self._close(AttemptEnd("interrupted", error=f"IndependenceError: {error}"))
             raise error
-        if isinstance(self.last, Finished) and not self._study.settings.repeating.is_plain:
+        completed = isinstance(self.last, Finished) and self.last.outcome == "complete"
+        if completed and not self._study.settings.repeating.is_plain:
             repository = self._study.impatient
             differs = self._queue.ask(
                 lambda: repository.other_parameters(claim.study, claim.number), self._check_parting
@@ -328,33 +314,25 @@ class AttemptSupervisor(TrialSupervisor):
     def _close(self, end: AttemptEnd) -> None:
         """Write all queued entries and the attempt's end, and wait until they are written.
 
-        Raises:
-            DatabaseUnavailableError: The database was unreachable for too long; the attempt stays
-                open until its lease ends.
+        If the database is unreachable for too long, the attempt stays open until its lease ends.
         """
         claim, repository = self._claim, self._study.impatient
         if end.end_step is None:
             end = replace(end, end_step=self._recorder.step)
 
-        decided: list[DecidedRung] = []
         tried = False
 
-        def finish() -> None:
+        def finish() -> tuple[DecidedRung, ...]:
             nonlocal tried
             again, tried = tried, True
-            decided.extend(repository.finish(claim.token, end, again=again))
+            return repository.finish(claim.token, end, again=again)
 
-        if self._queue.broken:
-            finish()
-        else:
-            self._queue.write(finish, self._check_parting)
-            self._queue.settle(self._check_parting)
+        broken = self._queue.broken
+        decided = finish() if broken else self._queue.ask(finish, self._check_parting)
         self._recorder.report_findings()
         self._summarize()
         line = None
-        if (
-            end.error is not None and end.stops is None
-        ):  # an error that stops the run is reported once
+        if end.error is not None and end.stops is None:  # otherwise the run reports it
             line = end.error.strip().splitlines()[-1]
         self._context.tell(AttemptEnded(claim.number, claim.attempt, end.outcome, end.value, line))
         for rung in decided:
@@ -417,12 +395,7 @@ class AttemptSupervisor(TrialSupervisor):
         )
 
     def _known_checkpoints(self) -> tuple[str, ...]:
-        """Return the present paths of the trial's stored checkpoints; none if it starts or restarts.
-
-        Raises:
-            DatabaseUnavailableError: It is unreachable for too long, or while a stop is requested.
-            CheckpointError: A directory cannot be read.
-        """
+        """Return the present paths of the trial's stored checkpoints; none if it starts or restarts."""
         context, study, claim = self._context, self._study, self._claim
         if claim.attempt == claim.anew_after + 1:
             return ()

@@ -1,14 +1,12 @@
 """Files of a trial for TensorBoard, rewritten from the database's records.
 
-The database contains each epoch of a trial once, even if an attempt trained it again. So the whole file
-is rewritten, and nothing is appended to the file of a killed attempt: the new file is written under a
-temporary name and renamed, and then the old one is removed. It has a few hundred bytes per epoch. A kill
-at any moment leaves one complete file, or two.
+The database contains each epoch once, even if an attempt trained it again. So the whole file is
+rewritten: the new one is written under a temporary name and renamed, and then the old one is removed. It
+has a few hundred bytes per epoch. A kill at any moment leaves one complete file, or two.
 
 Readers that are open meanwhile, and readers of two files, show no point twice either: each file begins
-with ``SessionLog.START`` at step 0, at which readers drop earlier points.
-
-TensorBoard's own modules write the format. A worker must not import TensorFlow, and they do not.
+with ``SessionLog.START`` at step 0, at which readers drop earlier points. TensorBoard's own modules write
+the format, because a worker must not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +28,7 @@ _EVERY = 10.0
 
 
 def check_tensorboard() -> None:
-    """Check that TensorBoard's modules are installed.
-
-    Raises:
-        DefinitionError: They are not; the message contains the command that installs them.
-    """
+    """Check that TensorBoard's modules are installed."""
     try:
         import tensorboard.compat.proto.event_pb2
         import tensorboard.summary.writer.record_writer  # noqa: F401
@@ -59,11 +52,7 @@ class TrialSummaries:
         return time.monotonic() - self._written >= _EVERY
 
     def write(self, trial: TrialRecord) -> None:
-        """Replace the files with the record's content.
-
-        Raises:
-            OSError: The new file cannot be written; the old ones remain.
-        """
+        """Replace the files with the record's content; if that fails, the old ones remain."""
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -127,11 +116,6 @@ def _span(trial: TrialRecord) -> tuple[float, float]:
     """Return the start of the first attempt and the latest known time of the trial, in seconds."""
     if not trial.attempts:
         return 0.0, 0.0
-    moments: list[datetime] = [
-        moment
-        for a in trial.attempts
-        for moment in (a.started_at, a.ended_at)
-        if moment is not None
-    ]
+    moments = [m for a in trial.attempts for m in (a.started_at, a.ended_at) if m is not None]
     latest = max(moments).timestamp()
     return moments[0].timestamp(), max(latest, time.time()) if trial.state == "running" else latest
