@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -27,43 +26,31 @@ def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
     )
 
 
-def best_trial(connection: Connection, study: AnyRow, trials: Sequence[AnyRow]) -> BestTrial | None:
+def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | None:
     """Return the complete trial with the best objective, the first of equal ones."""
-    return next(iter(leading_trials(connection, study, trials, 1)), None)
-
-
-def leading_trials(
-    connection: Connection, study: AnyRow, trials: Sequence[AnyRow], count: int
-) -> tuple[BestTrial, ...]:
-    """Return the ``count`` best complete trials, the best first."""
-    sign = -1 if study.direction == "maximize" else 1
-    values = optuna_rows.values(connection, _complete_ids(study))
-    ranked = heapq.nsmallest(
-        count, ((sign * values[key], number, key) for number, key in _with_values(trials, values))
-    )
-    params = optuna_rows.drawn_values(connection, tuple(key for _, _, key in ranked))
-    return tuple(BestTrial(number, values[key], params.get(key, {})) for _, number, key in ranked)
+    sign = -1 if direction == "maximize" else 1
+    ended = [(sign * t.value, t.number, t) for t in _complete(trials) if t.value is not None]
+    if not ended:
+        return None
+    _, number, best = min(ended)
+    return BestTrial(number, cast("float", best.value), best.params)
 
 
 def pareto_front(
-    connection: Connection,
-    study: AnyRow,
-    trials: Sequence[AnyRow],
-    objectives: Sequence[Objective],
+    trials: Sequence[TrialStatus], objectives: Sequence[Objective]
 ) -> tuple[ParetoTrial, ...]:
     """Return the complete trials of the Pareto front, by number.
 
     A trial beats another if it is better in an objective and worse in none.
     """
-    signs = [-1 if objective.direction == "maximize" else 1 for objective in objectives]
-    values = optuna_rows.all_values(connection, _complete_ids(study))
+    signs = {each.name: -1 if each.direction == "maximize" else 1 for each in objectives}
     points = sorted(
-        (tuple(sign * value for sign, value in zip(signs, values[key], strict=True)), number, key)
-        for number, key in _with_values(trials, values)
-        if len(values[key]) == len(signs)
+        (tuple(sign * trial.values[name] for name, sign in signs.items()), trial.number, trial)
+        for trial in _complete(trials)
+        if trial.values is not None
     )
     # In sorted order, a point can only be beaten by an earlier point of the front.
-    front: list[tuple[tuple[float, ...], int, int]] = []
+    front: list[tuple[tuple[float, ...], int, TrialStatus]] = []
     for point in points:
         beaten = (
             other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
@@ -71,27 +58,14 @@ def pareto_front(
         )
         if not any(beaten):
             front.append(point)
-    leading = {number: key for _, number, key in front}
-    params = optuna_rows.drawn_values(connection, tuple(leading.values()))
     return tuple(
-        ParetoTrial(
-            number,
-            {o.name: v for o, v in zip(objectives, values[key], strict=True)},
-            params.get(key, {}),
-        )
-        for number, key in sorted(leading.items())
+        ParetoTrial(number, trial.values or {}, trial.params)
+        for _, number, trial in sorted(front, key=lambda point: point[1])
     )
 
 
-def _complete_ids(study: AnyRow) -> sa.Select[int]:
-    return sa.select(Trial.optuna_trial_id).where(
-        Trial.study_id == study.id, Trial.result == "complete"
-    )
-
-
-def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tuple[int, int]]:
-    """Return the numbers and Optuna's ids of the trials that have values."""
-    return [(t.number, t.optuna_trial_id) for t in trials if t.optuna_trial_id in values]
+def _complete(trials: Sequence[TrialStatus]) -> list[TrialStatus]:
+    return [trial for trial in trials if trial.state == "complete"]
 
 
 _RECENT_TRIALS = 64
@@ -252,9 +226,6 @@ def _seconds_spent(
     return spent
 
 
-_Rows = Sequence[AnyRow]
-
-
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
     """Return whether attempts of the study ran under an earlier definition."""
     return bool(
@@ -296,27 +267,27 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
 
 
 def code_groups(
-    connection: Connection,
     study: AnyRow,
-    trials: _Rows,
-    best: Callable[[_Rows], BestTrial | None],
+    trials: Sequence[TrialStatus],
+    codes: Mapping[int, str],
+    best: Callable[[Sequence[TrialStatus]], BestTrial | None],
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    Empty if all are of the present code, because those of another one began again. ``best`` returns the
-    best of some trials, or None.
+    Empty if all are of the present code, because those of another one began again. ``codes`` are those of
+    trials by number; ``best`` returns the best of some trials, or None.
     """
-    codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
-    by_code: dict[str, list[AnyRow]] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        by_code.setdefault(codes.get(trial.id, short_code(study.fingerprint)), []).append(trial)
+    present = short_code(study.fingerprint)
+    by_code: dict[str, list[TrialStatus]] = {}
+    for trial in trials:
+        by_code.setdefault(codes.get(trial.number, present), []).append(trial)
     found = []
     for code, group in by_code.items():
         leader = best(group)
         found.append(
             CodeGroup(
                 code=code,
-                current=code == short_code(study.fingerprint),
+                current=code == present,
                 trials=tuple(trial.number for trial in group),
                 best=None if leader is None else leader.number,
                 value=None if leader is None else leader.value,

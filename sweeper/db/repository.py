@@ -113,7 +113,6 @@ class Repository:
     drop_checkpoints = writing(attempts.drop_checkpoints)
 
     status = reading(stored_results.read_status)
-    leaders = reading(stored_results.read_leaders)
     statuses = reading(stored_results.read_statuses)
     trial = reading(stored_results.read_trial)
     trials = reading(stored_results.read_trials)

@@ -24,7 +24,6 @@ from sweeper.db.progress import (
     code_groups,
     codes_of_trials,
     is_mixed,
-    leading_trials,
     objectives_of,
     pareto_front,
     seconds_left,
@@ -34,7 +33,7 @@ from sweeper.db.progress import (
 )
 from sweeper.db.repeats import repeating_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
-from sweeper.db.studies import find_study, no_such_trial, study_names
+from sweeper.db.studies import find_study, no_such_trial, study_names, trials_of
 from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial
 from sweeper.db.verdicts import (
     audits_of_trials,
@@ -72,15 +71,10 @@ def read_status(
     """Count the study's trials by state, and find its best one.
 
     If trials ran under several definitions, it is the best under the present one, unless
-    ``all_code``. Each trial's progress and the time left are included only with ``each``.
+    ``all_code``. Configurations, whose statistics import SciPy, are included only with ``each``.
     """
     study = find_study(connection, name)
-    trials = connection.execute(
-        sa.select(
-            *(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.paused),
-            *(Trial.current_attempt, Trial.epochs, Trial.value_of),
-        ).where(Trial.study_id == study.id)
-    ).all()
+    rows = connection.execute(sa.select(Trial).where(Trial.study_id == study.id)).all()
     live = {
         row.trial_id
         for row in connection.execute(open_attempts().where(Trial.study_id == study.id))
@@ -88,35 +82,32 @@ def read_status(
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
-    repeated = not repeating_of(study).is_plain
-    stands: tuple[TrialStatus, ...] = ()
-    if each or repeated:
-        stands = trial_statuses(connection, study, trials, live, objectives)
+    trials = trial_statuses(connection, study, rows, live, objectives)
 
-    def configured(group: Sequence[AnyRow], *, compared: bool) -> tuple[ConfigurationRecord, ...]:
-        if not repeated:
+    def configured(
+        group: Sequence[TrialStatus], *, compared: bool
+    ) -> tuple[ConfigurationRecord, ...]:
+        if repeating_of(study).is_plain:
             return ()
-        chosen = {trial.number for trial in group}
-        found = [trial for trial in stands if trial.number in chosen]
-        return configurations_of(found, study.direction, study.definition, compared=compared)
+        return configurations_of(group, study.direction, study.definition, compared=compared)
 
-    def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
+    def best_of(group: Sequence[TrialStatus]) -> BestTrial | None:
         if several:
             return None
-        return (
-            leader_of(configured(group, compared=False))
-            if repeated
-            else best_trial(connection, study, group)
-        )
+        if repeating_of(study).is_plain:
+            return best_trial(group, study.direction)
+        return leader_of(configured(group, compared=False))
 
     codes: tuple[CodeGroup, ...] = ()
     ranked = trials
     if is_mixed(connection, study):
-        codes = code_groups(connection, study, trials, best_of)
+        by_id = codes_of_trials(connection, trials_of(study.id))
+        numbered = {row.number: by_id[row.id] for row in rows if row.id in by_id}
+        codes = code_groups(study, trials, numbered, best_of)
         if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
-            ranked = [trial for trial in trials if trial.number in current]
-    counts = Counter(trial_state(trial, running=trial.id in live) for trial in trials)
+            ranked = tuple(trial for trial in trials if trial.number in current)
+    counts = Counter(trial.state for trial in trials)
     return StudyStatus(
         study=study.name,
         target=study.target,
@@ -131,13 +122,13 @@ def read_status(
         configurations=configured(ranked, compared=True) if each else (),
         confirmed=_confirmed(connection, study) if each else (),
         objectives=objectives if several else (),
-        pareto=pareto_front(connection, study, ranked, objectives) if several else (),
+        pareto=pareto_front(ranked, objectives) if several else (),
         exactness=read_exactness(connection, study),
         codes=codes,
         objective=study.objective,
         direction=study.direction,
-        trials=stands if each else (),
-        seconds_left=seconds_left(connection, study, stands if each else ()),
+        trials=trials,
+        seconds_left=seconds_left(connection, study, trials),
     )
 
 
@@ -146,26 +137,6 @@ def _confirmed(connection: Connection, study: AnyRow) -> tuple[ConfigurationReco
     beside = confirmation_name(study.name)
     known = beside in study_names(connection)
     return read_status(connection, beside).configurations if known else ()
-
-
-def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTrial, ...]:
-    """Return the ``count`` best trials under the present definition and code, the best first.
-
-    A study of several objectives has none.
-    """
-    study = find_study(connection, name)
-    if len(objectives_of(study)) > 1:
-        return ()
-    trials = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result).where(
-            Trial.study_id == study.id, Trial.result == "complete"
-        )
-    ).all()
-    if is_mixed(connection, study):
-        groups = code_groups(connection, study, trials, lambda _: None)
-        others = {n for group in groups if not group.current for n in group.trials}
-        trials = [trial for trial in trials if trial.number not in others]
-    return leading_trials(connection, study, trials, count)
 
 
 def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:

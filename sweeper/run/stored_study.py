@@ -29,7 +29,7 @@ from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.records.results import Params, TrialRecord
-from sweeper.records.status import none_complete
+from sweeper.records.status import leading, none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import describe_source
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -485,7 +485,7 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
             "by their numbers (--trial)"
         )
         raise UsageError(msg)
-    leaders = repository.leaders(stored.name, asked.best)
+    leaders = leading(repository.status(stored.name), asked.best)
     if not leaders:
         errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
         msg = (
