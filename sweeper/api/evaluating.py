@@ -23,7 +23,7 @@ from sweeper.errors import CheckpointError, StudyImportError, SweeperError, Usag
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
 from sweeper.records.events import (
     CheckpointMeasured,
-    EvaluationOpened,
+    ChecksOpened,
     Event,
     Listener,
     Notice,
@@ -219,13 +219,12 @@ class Evaluator:
         for each in self._not_evaluated:
             self._tell(Notice(each.line))
         self._tell(
-            EvaluationOpened(
-                study=study,
-                trials=len(self._chosen),
-                checkpoints=sum(map(len, self._chosen.values())),
-                workers=min(slots, len(self._chosen)),
-                metric=self._objective.name,
-                direction=self._objective.direction,
+            ChecksOpened(
+                study,
+                "measured",
+                sum(map(len, self._chosen.values())),
+                min(slots, len(self._chosen)),
+                self._objective.name,
             )
         )
         asked = self.repository.distributions(study)
@@ -379,7 +378,6 @@ class Evaluator:
         with self._telling:
             self._not_evaluated.append(each)
         self._tell(Notice(each.line))
-        self._tell(CheckpointMeasured(number, step, None))
 
     def _tell(self, event: Event) -> None:
         with self._telling:

@@ -42,7 +42,7 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import MixedStudyError, SweeperError
-from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
+from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
 from sweeper.records.results import TrialRecord
 from sweeper.records.status import none_complete
 from sweeper.replay.comparison import epoch_path
@@ -227,7 +227,8 @@ def verify_with(
             request.listener(event)
 
     verifier = _Verifier(request, repository, settings, launcher, tell)
-    tell(_opened(request, settings, len(chosen)))
+    workers = max(1, min(request.workers, len(chosen)))
+    tell(ChecksOpened(settings.name, "verified", len(chosen), workers, settings.objective))
     trials = verifier.verify(chosen) if chosen else ()
     codes = repository.status(request.study).codes
     return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)
@@ -420,18 +421,6 @@ def _explanations(
     return tuple(
         f"{difference} (attempt {', '.join(map(str, attempts))})" if several else difference
         for difference, attempts in found.items()
-    )
-
-
-def _opened(request: VerifyRequest, settings: StudySettings, trials: int) -> VerificationOpened:
-    return VerificationOpened(
-        study=settings.name,
-        trials=trials,
-        epochs=settings.epochs,
-        objective=settings.objective,
-        direction=settings.direction,
-        workers=max(1, min(request.workers, trials)),
-        storage=request.storage,
     )
 
 

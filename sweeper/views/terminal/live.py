@@ -36,6 +36,7 @@ from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
+    ChecksOpened,
     Doing,
     EpochFinished,
     Event,
@@ -45,7 +46,6 @@ from sweeper.records.events import (
     StudyOpened,
     TrainingStarted,
     TrialVerified,
-    VerificationOpened,
 )
 from sweeper.views.formats import metrics_text, rate_text
 from sweeper.views.tables import STATE_STYLES
@@ -152,7 +152,7 @@ class RunProgress(Progress):
         match event:
             case StudyOpened():
                 self._objective = event.status.objective
-            case VerificationOpened():
+            case ChecksOpened():
                 self._objective = event.objective
             case Doing() if event.trial is not None:
                 self.update(self._row(event.trial), phase=event.what)
