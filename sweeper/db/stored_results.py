@@ -158,17 +158,11 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
 
 
 def read_trials(
-    connection: Connection,
-    name: str,
-    numbers: Collection[int] | None = None,
-    first_epoch: int = 0,
+    connection: Connection, name: str, numbers: Collection[int] | None = None
 ) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given.
-
-    Epochs before ``first_epoch`` are left out.
-    """
+    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given."""
     wanted = sa.true() if numbers is None else Trial.number.in_(list(numbers))
-    return _records(connection, find_study(connection, name), wanted, first_epoch)
+    return _records(connection, find_study(connection, name), wanted)
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
@@ -268,7 +262,6 @@ def _records(
     connection: Connection,
     study: AnyRow,
     condition: sa.ColumnElement[bool],
-    first_epoch: int = 0,
 ) -> tuple[TrialRecord, ...]:
     chosen = sa.and_(Trial.study_id == study.id, condition)
     trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
@@ -294,9 +287,7 @@ def _records(
                 warm_starts[row.trial_id] = surroundings["warm_start_report"]
     epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
     for epoch in connection.execute(
-        sa.select(Epoch)
-        .where(Epoch.trial_id.in_(ids), Epoch.epoch >= first_epoch)
-        .order_by(Epoch.epoch)
+        sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
     ):
         epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, epoch.metrics))
     checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
