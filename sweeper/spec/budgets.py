@@ -23,8 +23,6 @@ from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
 from sweeper.spec.searching import Direction, Objective
 
-_KINDS = ("halving", "hyperband")
-
 
 @with_named_arguments
 @dataclass(frozen=True, slots=True)
@@ -168,10 +166,6 @@ def describe_budget(
         epochs: The study's.
         pruner: The study's, or None.
         objectives: The study's.
-
-    Raises:
-        DefinitionError: It is not a budget, has impossible values, does not fit ``epochs``, or is
-            combined with a pruner or several objectives.
     """
     if budget is None:
         return None
@@ -221,7 +215,7 @@ def describe_budget(
 
 def rung_schedule(budget: Mapping[str, Any] | None, epochs: int) -> RungSchedule | None:
     """Return the schedule of a budget that `describe_budget` described; None if it has no rungs."""
-    if budget is None or budget["kind"] not in _KINDS:
+    if budget is None:
         return None
     rungs = _rungs(budget["min_epochs"], budget["factor"], epochs)
     return RungSchedule(epochs, rungs, budget["factor"], budget.get("brackets", len(rungs) + 1))

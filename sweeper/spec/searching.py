@@ -47,12 +47,7 @@ class Objective:
 
 
 def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
-    """Return the objectives in the user's order.
-
-    Raises:
-        DefinitionError: A name or direction is not valid, their numbers differ, or a metric is
-            named twice.
-    """
+    """Return the objectives in the user's order."""
     several = isinstance(objective, list | tuple)
     names = list(objective) if several else [objective]
     ways = list(direction) if isinstance(direction, list | tuple) else [direction]
@@ -77,11 +72,7 @@ def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
 
 
 def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
-    """Return ``at`` if it is a valid choice of the epoch of a trial's value.
-
-    Raises:
-        DefinitionError: It is not, or it is ``"best"`` with several objectives.
-    """
+    """Return ``at`` if it is a valid choice; ``"best"`` is refused with several objectives."""
     meaning = (
         "the weights whose objective is a trial's value, at the end, or of the last or best epoch"
     )
@@ -118,11 +109,7 @@ def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
 
 
 def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
-    """Return ``sampler`` if it is a name of `SAMPLERS` or can be called.
-
-    Raises:
-        DefinitionError: It is neither.
-    """
+    """Return ``sampler`` if it is a name of `SAMPLERS` or can be called, and refuse it otherwise."""
     if isinstance(sampler, str):
         if sampler in SAMPLERS:
             return sampler
@@ -138,12 +125,7 @@ def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
 
 
 def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
-    """Return each parameter's points; None without a grid.
-
-    Raises:
-        DefinitionError: A grid without ``sampler="grid"`` or the reverse, no points, a point of
-            another type, or a duplicate.
-    """
+    """Return each parameter's points; None without a grid."""
     if (grid is not None) != (sampler == "grid"):
         msg = (
             "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
@@ -173,12 +155,7 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
 def checked_repeats(
     repeats: Any, trials: int, objectives: Sequence[Objective], budget: object = None
 ) -> int:
-    """Return the number of trials of each configuration.
-
-    Raises:
-        DefinitionError: It is no whole number of at least 1, ``trials`` is not a multiple of it, or it is
-            combined with several objectives or a budget.
-    """
+    """Return the number of trials of each configuration."""
     checked_whole(repeats, "repeats", least=1)
     if repeats == 1:
         return 1
@@ -200,11 +177,7 @@ def checked_repeats(
 
 
 def check_whole_configurations(trials: int, repeats: int) -> None:
-    """Check that a total of trials is a multiple of the repeats.
-
-    Raises:
-        DefinitionError: It is not; the message names the nearest multiples.
-    """
+    """Check that a total of trials is a multiple of the repeats; the error names the nearest ones."""
     if trials % repeats == 0:
         return
     near = [n for n in (trials // repeats * repeats, (trials // repeats + 1) * repeats) if n]
@@ -218,12 +191,7 @@ def check_whole_configurations(trials: int, repeats: int) -> None:
 def checked_enqueue(
     enqueue: Any, *, trials: int, sampler: Any, repeats: int = 1
 ) -> tuple[Mapping[str, CategoricalChoice], ...]:
-    """Return the given values of the first trials, one mapping for each trial.
-
-    Raises:
-        DefinitionError: They are not a list of mappings from names to plain values, are more than
-            the trials, or are combined with a grid.
-    """
+    """Return the given values of the first trials, one mapping for each trial."""
     if enqueue is None:
         return ()
     if not isinstance(enqueue, Sequence) or isinstance(enqueue, str):
@@ -259,9 +227,6 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
     ``{"class": "MedianPruner", "n_startup_trials": 5, …}`` for Optuna's own, and
     ``{"class": "custom:<qualified name>", …}`` for another one. Arguments are read from the
     attributes of the same names, with a leading underscore as in Optuna or without.
-
-    Raises:
-        DefinitionError: It is not a pruner, or there are several objectives.
     """
     if pruner is None:
         return None
