@@ -156,11 +156,7 @@ class Database:
         return f"Database({shown_url(self.url)!r})"
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one read-only transaction with one snapshot.
-
-        Raises:
-            DatabaseUnavailableError: Temporary faults lasted longer than the patience.
-        """
+        """Run ``work`` in one read-only transaction with one snapshot."""
         return self._transact(self._reading, work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -230,21 +226,6 @@ class Database:
             yield
         finally:
             turn.release()
-
-
-def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection], T]:
-    """Wrap ``work`` for `Database.write`, to tell it whether it has run before.
-
-    In that case its commit may have been made and only the answer lost.
-    """
-    runs = 0
-
-    def run(connection: Connection) -> T:
-        nonlocal runs
-        runs += 1
-        return work(connection, runs > 1)
-
-    return run
 
 
 def _waiting(connection: Connection, deadline: float) -> Connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
 from typing import cast
@@ -17,15 +18,6 @@ from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialSta
 from sweeper.spec.searching import Objective
 
 
-def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
-    """Return the study's objectives, in order."""
-    further = study.definition.get("further_objectives", ())
-    return (
-        Objective(study.objective, study.direction),
-        *(Objective(name, direction) for name, direction in further),
-    )
-
-
 def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | None:
     """Return the complete trial with the best objective, the first of equal ones."""
     sign = -1 if direction == "maximize" else 1
@@ -39,10 +31,7 @@ def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | Non
 def pareto_front(
     trials: Sequence[TrialStatus], objectives: Sequence[Objective]
 ) -> tuple[ParetoTrial, ...]:
-    """Return the complete trials of the Pareto front, by number.
-
-    A trial beats another if it is better in an objective and worse in none.
-    """
+    """Return the complete trials, by number, that no other beats in an objective and matches in all."""
     signs = {each.name: -1 if each.direction == "maximize" else 1 for each in objectives}
     points = sorted(
         (tuple(sign * trial.values[name] for name, sign in signs.items()), trial.number, trial)
@@ -84,10 +73,10 @@ def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
 
 
 def values_by_name(
-    objectives: Sequence[Objective], values: Sequence[float] | None
+    objectives: Sequence[Objective], values: Sequence[float]
 ) -> dict[str, float] | None:
     """Return a trial's values by objective; None with one objective or without values."""
-    if values is None or len(objectives) == 1:
+    if not values or len(objectives) == 1:
         return None
     return {o.name: value for o, value in zip(objectives, values, strict=True)}
 
@@ -104,22 +93,22 @@ def trial_statuses(
     ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
     """
     optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
-    params = optuna_rows.drawn_values(connection, optuna_ids)
-    values = optuna_rows.all_values(connection, optuna_ids)
+    drawn = optuna_rows.parameters(connection, optuna_ids)
+    values = optuna_rows.values(connection, optuna_ids)
     latest = _latest_epochs(connection, study.id)
     definition = study.definition
     epochs = definition.get("epochs")
     errors = _errors(connection, study.id)
     found = []
     for trial in sorted(trials, key=lambda t: t.number):
-        own = values.get(trial.optuna_trial_id)
+        own = values[trial.optuna_trial_id]
         epoch, metrics = latest.get(trial.id, (0, {}))
         found.append(
             TrialStatus(
                 number=trial.number,
                 state=trial_state(trial, running=trial.id in live),
-                params=params.get(trial.optuna_trial_id, {}),
-                value=None if own is None else own[0],
+                params=drawn[trial.optuna_trial_id].params,
+                value=next(iter(own), None),
                 value_of=trial.value_of,
                 epoch=epoch,
                 epochs=trial.epochs or epochs,
@@ -160,30 +149,36 @@ def seconds_left(
     """Estimate the seconds until the study's total is reached, with the present number of running trials.
 
     The duration of an epoch is the median of the latest trials, including their overhead. A trial
-    that has not begun counts as the median of complete and pruned trials, or as the study's number
+    that does not exist yet counts as the median of complete and pruned trials, or as the study's number
     of epochs if there is none.
 
     Returns:
         None if no trial runs, no trial has finished an epoch, or the number of epochs is unknown.
     """
-    running = [trial for trial in trials if trial.state == "running"]
+    running = {trial.number for trial in trials if trial.state == "running"}
     if not running or any(trial.epochs is None for trial in trials):
         return None
-    spent = _seconds_spent(connection, study.id, {trial.number for trial in running})
-    paces = [spent[t.number] / t.epoch for t in trials if t.epoch and spent.get(t.number)]
+    recent = trials[-_RECENT_TRIALS:]
+    rows = connection.execute(
+        sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))
+        .join(Trial, Trial.id == Attempt.trial_id)
+        .where(Trial.study_id == study.id, Trial.number >= recent[0].number)
+    )
+    spent: defaultdict[int, float] = defaultdict(float)
+    for row in rows:
+        if row.ended_at is not None or row.number in running:
+            spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
+    paces = [
+        spent[each.number] / each.epoch for each in recent if each.epoch and each.number in spent
+    ]
     if not paces:
         return None
-    ended = [trial.epoch for trial in trials if trial.state in ("complete", "pruned")]
-    whole = median(ended) if ended else float(running[0].epochs or 0)
-    begun = [
-        float(max((trial.epochs or 0) - trial.epoch, 0))
-        for trial in trials
-        if trial.state in ("running", "interrupted")
-    ]
-    waiting = [whole] * max(study.target - len(trials), 0)
-    begun += [float(t.epochs or 0) for t in trials if t.state == "waiting"]
-    epochs = max(*begun, *waiting, (sum(begun) + sum(waiting)) / len(running))
-    return median(paces) * epochs
+    ended = [each.epoch for each in trials if each.state in ("complete", "pruned")]
+    whole = median(ended) if ended else float(trials[0].epochs or 0)
+    unfinished = ("running", "interrupted", "waiting")
+    left = [max((t.epochs or 0) - t.epoch, 0.0) for t in trials if t.state in unfinished]
+    left += [whole] * max(study.target - len(trials), 0)
+    return median(paces) * max(*left, sum(left) / len(running))
 
 
 def _latest_epochs(
@@ -202,28 +197,6 @@ def _latest_epochs(
         )
     )
     return {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
-
-
-def _seconds_spent(
-    connection: Connection, study_id: int, running: Collection[int]
-) -> dict[int, float]:
-    """Return the seconds that the attempts of the latest trials took, by trial number."""
-    newest = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id)
-    rows = connection.execute(
-        sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))
-        .join(Trial, Trial.id == Attempt.trial_id)
-        .where(
-            Trial.study_id == study_id,
-            Trial.number > newest.scalar_subquery() - _RECENT_TRIALS,
-        )
-    )
-    spent: dict[int, float] = {}
-    for row in rows:
-        if row.ended_at is None and row.number not in running:
-            continue
-        seconds = ((row.ended_at or row.now) - row.started_at).total_seconds()
-        spent[row.number] = spent.get(row.number, 0.0) + max(seconds, 0.0)
-    return spent
 
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:

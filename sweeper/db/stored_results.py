@@ -24,7 +24,6 @@ from sweeper.db.progress import (
     code_groups,
     codes_of_trials,
     is_mixed,
-    objectives_of,
     pareto_front,
     seconds_left,
     trial_state,
@@ -33,8 +32,8 @@ from sweeper.db.progress import (
 )
 from sweeper.db.repeats import repeating_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
-from sweeper.db.studies import find_study, no_such_trial, study_names, trials_of
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial
+from sweeper.db.studies import find_study, no_such_trial, objectives_of, study_names, trials_of
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, record_of
 from sweeper.db.verdicts import (
     audits_of_trials,
     evaluations_of_trials,
@@ -49,7 +48,6 @@ from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
-    Outcome,
     StudyStatus,
     TrialRecord,
     TrialStatus,
@@ -63,6 +61,9 @@ _NUMBER = re.compile(r"0x[0-9a-fA-F]+|\d+(\.\d+)?([eE][+-]?\d+)?")
 
 _SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
 """Keys of an attempt's fingerprint that an `Environment` has."""
+
+
+_COUNTED = ("complete", "running", "interrupted", "paused", "pruned", "failed")
 
 
 def read_status(
@@ -107,16 +108,11 @@ def read_status(
         if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
             ranked = tuple(trial for trial in trials if trial.number in current)
-    counts = Counter(trial.state for trial in trials)
+    counts: Counter[str] = Counter(trial.state for trial in trials)
     return StudyStatus(
         study=study.name,
         target=study.target,
-        complete=counts["complete"],
-        running=counts["running"],
-        interrupted=counts["interrupted"],
-        paused=counts["paused"],
-        pruned=counts["pruned"],
-        failed=counts["failed"],
+        **{state: counts[state] for state in _COUNTED},
         waiting=max(study.target - len(trials), 0) + counts["waiting"],
         best=best_of(ranked),
         configurations=configured(ranked, compared=True) if each else (),
@@ -145,11 +141,7 @@ def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudySt
 
 
 def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial with all details.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
+    """Return one trial with all details."""
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
@@ -184,7 +176,18 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
         known = row.fingerprint or {}
         kept = {part: known[part] for part in _SURROUNDINGS if part in known}
         hosts[json.dumps(kept)] += [row.host] * row.attempts
-    return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
+    return tuple(
+        Environment(
+            versions=known.get("versions", {}),
+            processor=known.get("processor", ""),
+            devices=tuple(known.get("devices", ())),
+            threads=tuple(known.get("threads", ())),
+            deterministic=known.get("deterministic"),
+            hosts=tuple(dict.fromkeys(found)),
+            attempts=len(found),
+        )
+        for known, found in ((json.loads(text), found) for text, found in hosts.items())
+    )
 
 
 def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
@@ -211,18 +214,16 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     ).all()
     ids = sa.select(Trial.optuna_trial_id).where(chosen)
     parameters = optuna_rows.parameters(connection, ids)
-    values = optuna_rows.all_values(connection, ids)
+    values = optuna_rows.values(connection, ids)
     intermediate = optuna_rows.intermediate_values(connection, ids)
     observed = tuple(
         Observation(
             number=row.number,
             state=cast("optuna_rows.TrialResult", row.result),
-            params={n: p.value for n, p in parameters.get(row.optuna_trial_id, {}).items()},
-            distributions={
-                n: p.distribution for n, p in parameters.get(row.optuna_trial_id, {}).items()
-            },
-            value=next(iter(values.get(row.optuna_trial_id, ())), None),
-            values=values.get(row.optuna_trial_id) if several else None,
+            params=parameters[row.optuna_trial_id].params,
+            distributions=parameters[row.optuna_trial_id].distributions,
+            value=next(iter(values[row.optuna_trial_id]), None),
+            values=(values[row.optuna_trial_id] or None) if several else None,
             intermediate=intermediate.get(row.optuna_trial_id, {}),
         )
         for row in rows
@@ -236,26 +237,16 @@ def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, s
     Errors that differ only in numbers are the same. A study without further trials is not judged.
 
     Returns:
-        The number, and the last line of the latest error; None if fewer than ``least`` have ended, or
-        their errors differ.
+        The number, and the last line of the last trial's error; None if fewer than ``least`` have ended,
+        or their errors differ.
     """
-    study = find_study(connection, name)
-    of_study = Trial.study_id == study.id
-    ended = sa.select(sa.func.count()).where(of_study, Trial.result.is_not(None))
-    good = sa.select(sa.func.count()).where(of_study, Trial.result != "failed")
-    count = int(connection.scalar(ended) or 0)
-    if count < least or count >= study.target or connection.scalar(good):
+    status = read_status(connection, name, each=False)
+    lines = [trial.error or "" for trial in status.trials if trial.state == "failed"]
+    if len(lines) < status.finished or not least <= len(lines) < status.target:
         return None
-    errors = connection.scalars(
-        sa.select(Attempt.error)
-        .join(Trial, sa.and_(Trial.id == Attempt.trial_id, Trial.current_attempt == Attempt.number))
-        .where(of_study, Trial.result == "failed")
-        .order_by(Attempt.id)
-    )
-    lines = [(error or "").strip().rpartition("\n")[2] for error in errors]
     if not lines[-1] or len({_NUMBER.sub("#", line) for line in lines}) > 1:
         return None
-    return count, lines[-1]
+    return len(lines), lines[-1]
 
 
 def _records(
@@ -294,11 +285,9 @@ def _records(
     for kept in connection.execute(
         sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
     ):
-        checkpoints[kept.trial_id].append(
-            CheckpointRecord(kept.step, kept.epoch, kept.digest, kept.bytes, kept.path)
-        )
+        checkpoints[kept.trial_id].append(record_of(CheckpointRecord, kept))
     drawn = optuna_rows.parameters(connection, optuna_ids)
-    values = optuna_rows.all_values(connection, optuna_ids)
+    values = optuna_rows.values(connection, optuna_ids)
     objectives = objectives_of(study)
     verified = latest_verdicts(connection, ids)
     audits = audits_of_trials(connection, ids)
@@ -308,26 +297,21 @@ def _records(
     length = study.definition.get("epochs")
     lengths = lengths_of_trials(connection, ids, objectives)
     return tuple(
-        TrialRecord(
+        record_of(
+            TrialRecord,
+            trial,
             study=study.name,
-            number=trial.number,
             state=trial_state(trial, running=any(a.outcome is None for a in attempts[trial.id])),
-            params={n: p.value for n, p in drawn.get(trial.optuna_trial_id, {}).items()},
-            distributions={
-                n: p.distribution for n, p in drawn.get(trial.optuna_trial_id, {}).items()
-            },
-            value=next(iter(values.get(trial.optuna_trial_id, ())), None),
-            values=values_by_name(objectives, values.get(trial.optuna_trial_id)),
-            seed=trial.seed,
-            digest=trial.digest,
-            value_of=trial.value_of,
+            params=drawn[trial.optuna_trial_id].params,
+            distributions=drawn[trial.optuna_trial_id].distributions,
+            value=next(iter(values[trial.optuna_trial_id]), None),
+            values=values_by_name(objectives, values[trial.optuna_trial_id]),
             epochs=tuple(epochs[trial.id]),
             attempts=tuple(attempts[trial.id]),
             checkpoints=tuple(checkpoints[trial.id]),
             verification=verified.get(trial.id),
             audits=tuple(audits.get(trial.id, ())),
             code=codes.get(trial.id),
-            anew_after=trial.anew_after,
             output_only=exempted.get(trial.id, ()),
             evaluations=tuple(evaluations.get(trial.id, ())),
             warm_start=warm_starts.get(trial.id),
@@ -340,28 +324,6 @@ def _records(
     )
 
 
-def _environment(known: Mapping[str, Any], hosts: Sequence[str]) -> Environment:
-    return Environment(
-        versions=known.get("versions", {}),
-        processor=known.get("processor", ""),
-        devices=tuple(known.get("devices", ())),
-        threads=tuple(known.get("threads", ())),
-        deterministic=known.get("deterministic"),
-        hosts=tuple(dict.fromkeys(hosts)),
-        attempts=len(hosts),
-    )
-
-
 def _attempt(row: AnyRow) -> AttemptRecord:
     outcome = "lost" if row.outcome is None and is_lost(row) else row.outcome
-    return AttemptRecord(
-        number=row.number,
-        outcome=cast("Outcome | None", outcome),
-        start_step=row.start_step,
-        end_step=row.end_step,
-        host=row.host,
-        pid=row.pid,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        error=row.error,
-    )
+    return record_of(AttemptRecord, row, outcome=outcome)

@@ -331,7 +331,7 @@ def distributions(connection: Connection, study: str) -> Mapping[int, Mapping[st
     }
     ids = sa.select(Trial.optuna_trial_id).where(of_study)
     return {
-        numbers[optuna_id]: {name: each.distribution for name, each in asked.items()}
+        numbers[optuna_id]: asked.distributions
         for optuna_id, asked in optuna_rows.parameters(connection, ids).items()
     }
 

@@ -479,7 +479,7 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
     """Return the extension with the numbers of the best trials, if only their count was given."""
     if asked.best is None:
         return asked
-    if len(stored.directions) > 1:
+    if len(stored.objectives) > 1:
         msg = (
             f"study {stored.name!r} has several objectives, so it has no best trial; name trials "
             "by their numbers (--trial)"
