@@ -63,9 +63,6 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
 
     Args:
         given: The caller's argument; None for the study's own ``Data(test=…)``.
-
-    Raises:
-        UsageError: It has the wrong type, there is no such file, or it cannot be sent.
     """
     if given is None:
         return HeldOutData()
@@ -158,16 +155,7 @@ class StudyEvaluation:
 
 
 def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
-    """Measure checkpoints of a study, and store and rank the results.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial in it.
-        UsageError: There are no such data, or the metric was not reported or has no known
-            direction. If it was not reported, the other results are stored.
-        DefinitionChangedError: The definition in the study's file differs from the stored one.
-        Interrupted: SIGINT or SIGTERM was received; finished results are stored.
-        SweeperError: No checkpoint could be measured; the message has the reasons.
-    """
+    """Measure checkpoints of a study, and store and rank the results."""
     options = request.options
     with interrupting(STOPPED), Database.open(options.storage, create=False) as database:
         evaluator = Evaluator(request, Repository(database))

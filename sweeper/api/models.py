@@ -80,12 +80,7 @@ class TrialFiles:
 
     @classmethod
     def of(cls, trial: TrialRecord, paths: RunPaths, origin: Origin) -> TrialFiles:
-        """Look them up at the database's paths and below the present runs directory.
-
-        Raises:
-            ForeignCheckpointError: The files belong to another study.
-            CheckpointError: The disk or the object store cannot be read.
-        """
+        """Look them up at the database's paths and below the present runs directory."""
         located = [parse_location(path) for path in locate(trial, paths).known]
         own = [path for path in located if _attempt(path) > trial.anew_after]
         found = {c.step: c for c in read_kept((), own, origin=origin) if c.good}
@@ -100,10 +95,6 @@ class TrialFiles:
             at: ``"end"``, ``"best"`` or a step.
             objective: The study's objective; the first of several.
             direction: ``"maximize"`` or ``"minimize"``.
-
-        Raises:
-            UsageError: ``at`` is none of these.
-            CheckpointError: The trial keeps no such model; what it keeps is listed.
         """
         if at == "end":
             return self._end()
@@ -201,11 +192,7 @@ class StoredModel:
     directory: Path
 
     def value_of(self, name: str) -> CategoricalChoice:
-        """Return the trial's parameter.
-
-        Raises:
-            ParameterError: The trial does not have it.
-        """
+        """Return the trial's parameter; refuse one that the trial does not have."""
         params = self.trial.params
         if name not in params:
             has = ", ".join(map(repr, sorted(params))) or "none"
@@ -315,12 +302,7 @@ class StudyModels:
         return Exported(str(target), card)
 
     def find(self, number: int, at: At) -> StoredModel:
-        """Return the model's variables, read and verified, without importing the study's code.
-
-        Raises:
-            UnknownStudyError: There is no such study or trial.
-            CheckpointError: The trial keeps no such model; what it keeps is listed.
-        """
+        """Return the model's variables, read and verified, without importing the study's code."""
         paths = RunPaths(self.runs_dir.absolute(), self.study, self.checkpoints)
         with Database.open(self.storage, create=False) as database:
             repository = Repository(database)
@@ -331,21 +313,13 @@ class StudyModels:
         return StoredModel(row, trial, loaded, training, paths.trial_files(number))
 
     def code_source(self, row: StudyRow) -> StudySource:
-        """Return the target of the study's code.
-
-        Raises:
-            StudyFileError: The file is missing or has changed; the message says what to do.
-        """
+        """Return the target of the study's code."""
         if self.source is not None:
             return target_source(self.source, self.study.partition("~")[0])
         return recall_source(self.study, row.source, _GONE, row.code)
 
     def load_definition(self, row: StudyRow) -> StudyDefinition:
-        """Return the study's definition, imported unless this process has it.
-
-        Raises:
-            StudyFileError, StudyImportError: It cannot be loaded.
-        """
+        """Return the study's definition, imported unless this process has it."""
         if self.definition is not None:
             return self.definition
         return load_source(self.code_source(row))

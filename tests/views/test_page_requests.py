@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -229,12 +228,7 @@ def test_all_that_is_not_ours_is_the_dashboards():
         assert both({"PATH_INFO": path}, None) == [name]
 
 
-def test_importances_come_with_a_later_poll(tmp_path, opening):
-    ask = opening(database(tmp_path / "s.db"))
-    path = "/sweeper/studies/recorded/data.json"
-    deadline = time.monotonic() + 60
-    while not (found := ask(path).data["importance"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert found["objective"] == "score"
-    assert abs(sum(share for _, share in found["shares"]) - 1) < 1e-9
+def test_importances_come_with_the_study(tmp_path, opening):
+    found = opening(database(tmp_path / "s.db"))("/sweeper/studies/recorded/data.json").data
+    assert found["importance"]["objective"] == "score"
+    assert abs(sum(share for _, share in found["importance"]["shares"]) - 1) < 1e-9

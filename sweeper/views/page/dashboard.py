@@ -302,12 +302,6 @@ def open_dashboard(
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
     Port 0 takes a free one. Without a runs directory, there are no logs.
-
-    Raises:
-        UsageError: The dashboard's packages are not installed.
-        DatabaseUnavailableError: There is no database, or it holds no studies of sweeper's.
-        DatabaseVersionError: Another version of sweeper or Optuna wrote it.
-        ExecutionError: The address cannot be listened on.
     """
     try:
         from optuna_dashboard import wsgi

@@ -214,8 +214,7 @@ class _Kept:
 class LivePayloads:
     """Data of the pages of a dashboard, which answers only with what has changed; safe for threads.
 
-    Importances of parameters take longer than a poll may. So they are computed in a thread, and again
-    once there are a tenth more complete trials.
+    Importances of parameters are computed again once there are a tenth more complete trials.
     """
 
     def __init__(self, advice: Advice) -> None:
@@ -229,9 +228,6 @@ class LivePayloads:
         """Return the present version, and the data that a page of the version ``since`` lacks.
 
         The data are None if it lacks nothing. ``more`` is added to the study's part.
-
-        Raises:
-            UnknownStudyError: There is no such study.
         """
         with self._lock:
             kept = self._read(repository, name)
@@ -264,22 +260,12 @@ class LivePayloads:
         # The time left and the configurations need the progress of each trial, and nothing else does.
         each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
         if each or before is None or before.but_progress != stamps.but_progress:
-            self._read_study(kept, repository, name, each=each)
+            results = StudyResults(repository.status(name), tuple(kept.slim.values()))
+            commands = self._advice.study(results.status)
+            kept.study = study_json(repository, results, commands, datetime.now(UTC))
+            if results.status.complete > 1.1 * kept.ranked:
+                # They take a tenth of a second, which not every poll may.
+                kept.ranked, kept.importance = results.status.complete, importances(results)
         kept.study["made_at"] = datetime.now(UTC).isoformat()
         kept.stamps = stamps
         return kept
-
-    def _read_study(self, kept: _Kept, repository: Repository, name: str, *, each: bool) -> None:
-        results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))
-        commands = self._advice.study(results.status)
-        kept.study = study_json(repository, results, commands, datetime.now(UTC))
-        if results.status.complete > 1.1 * kept.ranked:
-            kept.ranked = results.status.complete
-            threading.Thread(target=self._rank, args=(kept, results), daemon=True).start()
-
-    def _rank(self, kept: _Kept, results: StudyResults) -> None:
-        found = importances(results)
-        with self._lock:
-            if found != kept.importance:
-                kept.importance = found
-                kept.version += 1

@@ -189,10 +189,7 @@ class LineProgress:
 
 
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
-    """Return whether ``event`` is reported.
-
-    ``epochs`` is the number of epochs of its trial, if known.
-    """
+    """Return whether ``event`` is reported; ``epochs`` is the number of epochs of its trial, if known."""
     match event:
         case Notice():
             return verbosity != "quiet" or not isinstance(event, Remark)
