@@ -198,12 +198,11 @@ class Database:
         deadline = time.monotonic() + self._patience
 
         def transaction() -> T:
-            with (
-                self._has(turn, deadline),
-                engine.connect() as connection,
-                _waiting(connection, deadline).begin(),
-            ):
-                return work(connection)
+            with self._has(turn, deadline), engine.connect() as connection:
+                # SQLite waits in this transaction for other processes, at most until the deadline.
+                seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
+                with connection.execution_options(sweeper_busy_ms=int(1000 * seconds)).begin():
+                    return work(connection)
 
         with _as_unavailable(self.url, "be used"):
             return retrying(
@@ -226,12 +225,6 @@ class Database:
             yield
         finally:
             turn.release()
-
-
-def _waiting(connection: Connection, deadline: float) -> Connection:
-    """Let SQLite wait in this transaction for other processes, at most until ``deadline``."""
-    seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
-    return connection.execution_options(sweeper_busy_ms=int(1000 * seconds))
 
 
 @contextlib.contextmanager

@@ -95,7 +95,15 @@ def trial_statuses(
     optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
     drawn = optuna_rows.parameters(connection, optuna_ids)
     values = optuna_rows.values(connection, optuna_ids)
-    latest = _latest_epochs(connection, study.id)
+    last = (
+        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
+        .where(Epoch.trial_id.in_(trials_of(study.id)))
+        .group_by(Epoch.trial_id)
+        .subquery()
+    )
+    is_last = sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
+    rows = connection.execute(sa.select(Epoch).join(last, is_last))
+    latest = {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
     definition = study.definition
     epochs = definition.get("epochs")
     errors = _errors(connection, study.id)
@@ -179,24 +187,6 @@ def seconds_left(
     left = [max((t.epochs or 0) - t.epoch, 0.0) for t in trials if t.state in unfinished]
     left += [whole] * max(study.target - len(trials), 0)
     return median(paces) * max(*left, sum(left) / len(running))
-
-
-def _latest_epochs(
-    connection: Connection, study_id: int
-) -> dict[int, tuple[int, Mapping[str, float]]]:
-    """Return each trial's number of finished epochs and its latest epoch's metrics, by the trial's id."""
-    last = (
-        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
-        .where(Epoch.trial_id.in_(trials_of(study_id)))
-        .group_by(Epoch.trial_id)
-        .subquery()
-    )
-    rows = connection.execute(
-        sa.select(Epoch).join(
-            last, sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
-        )
-    )
-    return {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
 
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:

@@ -280,12 +280,16 @@ def _decide(
         if epochs not in done:
             rows = _members(connection, study, each.first, end, epochs, before)
             expected = end - each.first if before is None else len(rows)
-            if len(rows) < expected or not all(r.result or r.reached is not None for r in rows):
-                # Not every member has begun, and reached the rung or ended.
+            if not _is_full(rows, expected):
                 break
             decided.append(_write(connection, study, schedule, each, epochs, rows))
         before = epochs
     return tuple(decided)
+
+
+def _is_full(rows: Sequence[AnyRow], expected: int) -> bool:
+    """Return whether all expected members have begun, and each has reached the rung or ended."""
+    return len(rows) >= expected and all(r.result or r.reached is not None for r in rows)
 
 
 def _members(  # noqa: PLR0917 - these determine a rung

@@ -108,6 +108,10 @@ def read_status(
         if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
             ranked = tuple(trial for trial in trials if trial.number in current)
+    confirmed: tuple[ConfigurationRecord, ...] = ()
+    beside = confirmation_name(name)
+    if each and beside in study_names(connection):
+        confirmed = read_status(connection, beside).configurations
     counts: Counter[str] = Counter(trial.state for trial in trials)
     return StudyStatus(
         study=study.name,
@@ -116,7 +120,7 @@ def read_status(
         waiting=max(study.target - len(trials), 0) + counts["waiting"],
         best=best_of(ranked),
         configurations=configured(ranked, compared=True) if each else (),
-        confirmed=_confirmed(connection, study) if each else (),
+        confirmed=confirmed,
         objectives=objectives if several else (),
         pareto=pareto_front(ranked, objectives) if several else (),
         exactness=read_exactness(connection, study),
@@ -126,13 +130,6 @@ def read_status(
         trials=trials,
         seconds_left=seconds_left(connection, study, trials),
     )
-
-
-def _confirmed(connection: Connection, study: AnyRow) -> tuple[ConfigurationRecord, ...]:
-    """Return the configurations that were trained again in the study beside this one."""
-    beside = confirmation_name(study.name)
-    known = beside in study_names(connection)
-    return read_status(connection, beside).configurations if known else ()
 
 
 def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:

@@ -440,14 +440,12 @@ def _require(connection: Connection, name: str, query: sa.Select[Any]) -> AnyRow
 
 
 def _check_numbers(row: StudyRow) -> None:
+    msg = None
     if not 0 <= row.seed <= _LARGEST_SEED:
         msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
-        raise DefinitionError(msg)
-    if row.target < 1:
+    elif row.target < 1:
         msg = f"trials={row.target}; expected 1 or more"
-        raise DefinitionError(msg)
-    if row.window is not None and row.window < 1:
-        msg = f"window={row.window}; expected 1 or more"
+    if msg is not None:
         raise DefinitionError(msg)
 
 

@@ -51,22 +51,19 @@ def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
     several = isinstance(objective, list | tuple)
     names = list(objective) if several else [objective]
     ways = list(direction) if isinstance(direction, list | tuple) else [direction]
+    msg = None
     if several != isinstance(direction, list | tuple) or len(names) != len(ways) or not names:
         msg = (
             f"objective={objective!r} and direction={direction!r}; give one name and one "
             "direction, or two lists of equal length"
         )
-        raise DefinitionError(msg)
-    for name in names:
-        if not isinstance(name, str) or not name:
-            msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
-            raise DefinitionError(msg)
-    for way in ways:
-        if way not in ("minimize", "maximize"):
-            msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
-            raise DefinitionError(msg)
-    if len(set(names)) != len(names):
+    elif not all(isinstance(name, str) and name for name in names):
+        msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
+    elif any(way not in ("minimize", "maximize") for way in ways):
+        msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
+    elif len(set(names)) != len(names):
         msg = f"objective={objective!r} names a metric twice; leave one out"
+    if msg is not None:
         raise DefinitionError(msg)
     return tuple(Objective(name, way) for name, way in zip(names, ways, strict=True))
 
@@ -77,14 +74,18 @@ def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
         "the weights whose objective is a trial's value, at the end, or of the last or best epoch"
     )
     chosen: At = checked_choice(at, "at", get_args(At), meaning)
-    if at == "best" and len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"at='best' with the objectives {names}: each objective has a different best epoch; "
-            "use at='end', or one objective"
-        )
-        raise DefinitionError(msg)
+    if at == "best":
+        reason = "each objective has a different best epoch; use at='end', or one objective"
+        check_one_objective(objectives, "at='best'", reason)
     return chosen
+
+
+def check_one_objective(objectives: Sequence[Objective], given: str, reason: str) -> None:
+    """Refuse several objectives beside an argument that takes one."""
+    if len(objectives) > 1:
+        names = ", ".join(repr(objective.name) for objective in objectives)
+        msg = f"{given} with the objectives {names}: {reason}"
+        raise DefinitionError(msg)
 
 
 def is_better(value: float, than: float, direction: Direction) -> bool:
@@ -160,13 +161,11 @@ def checked_repeats(
     if repeats == 1:
         return 1
     check_whole_configurations(trials, repeats)
-    if len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"repeats={repeats} with the objectives {names}: configurations are compared by the "
-            "mean of one value; give one objective, or leave repeats out"
-        )
-        raise DefinitionError(msg)
+    reason = (
+        "configurations are compared by the mean of one value; give one objective, or leave "
+        "repeats out"
+    )
+    check_one_objective(objectives, f"repeats={repeats}", reason)
     if budget is not None:
         msg = (
             f"repeats={repeats} with a budget: rungs compare single trainings; leave one of them "
@@ -231,19 +230,11 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
     if pruner is None:
         return None
     if isinstance(pruner, type) or not callable(getattr(pruner, "prune", None)):
-        hint = "()" if isinstance(pruner, type) else ""
-        msg = (
-            f"pruner={pruner!r} is not a pruner; give an object, such as "
-            f"{getattr(pruner, '__name__', 'optuna.pruners.MedianPruner') + (hint or '()')}"
-        )
+        better = getattr(pruner, "__name__", "optuna.pruners.MedianPruner")
+        msg = f"pruner={pruner!r} is not a pruner; give an object, such as {better}()"
         raise DefinitionError(msg)
-    if len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"pruner={type(pruner).__name__} with the objectives {names}: Optuna prunes by one "
-            "value; leave pruner out, or compare by one objective"
-        )
-        raise DefinitionError(msg)
+    reason = "Optuna prunes by one value; leave pruner out, or compare by one objective"
+    check_one_objective(objectives, f"pruner={type(pruner).__name__}", reason)
     return _pruner_parts(pruner)
 
 

@@ -57,7 +57,6 @@ class EventLines:
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
-        self.verifies = False
         self._attempts: dict[int, int] = {}
         self._objective: str | None = None
 
@@ -78,8 +77,14 @@ class EventLines:
             case TrialVerified():
                 return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
             case CheckpointKept():
-                kept = checkpoint_text(event)
-                return f"trial {event.trial} checkpoint at step {event.step} {kept}"
+                kept = (
+                    f"trial {event.trial} checkpoint at step {event.step} {size_text(event.bytes)}"
+                )
+                if event.seconds is not None:
+                    kept += f" in {time_text(event.seconds)}"
+                if event.stalled_seconds is not None:
+                    kept += f", training waited {time_text(event.stalled_seconds)}"
+                return kept
             case CheckpointMeasured():
                 metrics = metrics_text(event.metrics, self._objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
@@ -91,7 +96,7 @@ class EventLines:
     def _opening(self, event: StudyOpened | ChecksOpened) -> str:
         workers = counted(event.workers, "worker")
         if isinstance(event, ChecksOpened):
-            self._objective, self.verifies = event.objective, event.done == "verified"
+            self._objective = event.objective
             return f"study {event.study}: 0/{event.total} {event.done}, {workers}"
         status = event.status
         self._objective = status.objective
@@ -205,13 +210,3 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
             return number in (1, epochs) or number % every == 0
         case _:
             return verbosity != "quiet"
-
-
-def checkpoint_text(kept: CheckpointKept) -> str:
-    """Format a checkpoint's size, its writing time, and the time that training waited."""
-    text = size_text(kept.bytes)
-    if kept.seconds is not None:
-        text += f" in {time_text(kept.seconds)}"
-    if kept.stalled_seconds is not None:
-        text += f", training waited {time_text(kept.stalled_seconds)}"
-    return text

@@ -22,6 +22,7 @@ from typing import Any, Self, TextIO
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -77,9 +78,7 @@ class StyledLines(EventLines):
     def _style(self, event: Event) -> str | None:
         match event:
             case AttemptEnded():
-                # The end of a replay is not reported, because the trial's verdict follows.
-                ended = self.verifies and event.outcome in ("complete", "pruned")
-                return None if ended else STATE_STYLES.get(event.outcome, "bold red")
+                return STATE_STYLES.get(event.outcome, "bold red")
             case TrialVerified():
                 return _VERDICTS[event.verdict]
             case Notice():
@@ -128,7 +127,7 @@ class RunProgress(Progress):
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[phase]}", markup=False),
             BarColumn(bar_width=12),
-            TextColumn("{task.fields[steps]}", markup=False, justify="right"),
+            MofNCompleteColumn(),
             _RateColumn(),
             TimeRemainingColumn(compact=True),
             _MetricsColumn(Column()),
@@ -177,7 +176,7 @@ class RunProgress(Progress):
 
     def _row(self, trial: int) -> TaskID:
         if trial not in self._rows:
-            fields: dict[str, Any] = {"phase": "preparing", "steps": "", "metrics": "", "epochs": 0}
+            fields: dict[str, Any] = {"phase": "preparing", "metrics": "", "epochs": 0}
             self._rows[trial] = self.add_task(f"trial {trial}", total=None, **fields)
         return self._rows[trial]
 
@@ -188,9 +187,8 @@ class RunProgress(Progress):
         total = task.total
         if total is None and epoch and epochs:
             total = step / epoch * epochs
-        of = "" if total is None else f"/{total:.0f}"
         phase = f"epoch {min(epoch + 1, epochs or epoch + 1)}" + (f"/{epochs}" if epochs else "")
-        options |= {"phase": phase, "steps": f"{step}{of}", "completed": step, "total": total}
+        options |= {"phase": phase, "completed": step, "total": total}
         self.update(row, **options)
 
 

@@ -132,6 +132,7 @@ def test_a_verification_shows_its_own_progress():
             TrialVerified(1, "differs", 3.0),
         )
         assert run.shown == [
+            "trial 0 attempt 1 complete value=0.9",
             "trial 0 verified holds 2.0s",
             "trial 1 verified differs 3.0s",
             "",
