@@ -33,7 +33,6 @@ from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
 from sweeper.db.studies import StudyRow
 from sweeper.db.verdicts import AuditVerdict
-from sweeper.records.results import StudyResults
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
@@ -138,6 +137,7 @@ class Repository:
 
     status = reading(stored_results.read_status)
     statuses = reading(stored_results.read_statuses)
+    results = reading(stored_results.read_results)
     trial = reading(stored_results.read_trial)
     trials = reading(stored_results.read_trials)
     environments = reading(stored_results.read_environments)
@@ -239,7 +239,3 @@ class Repository:
         if not found:
             return ()
         return self.database.write(lambda c: leases.close_lost(c, found))
-
-    def results(self, study: str) -> StudyResults:
-        """Return the study's status and every trial that has begun."""
-        return StudyResults(self.status(study), self.trials(study))

@@ -48,6 +48,7 @@ from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
+    StudyResults,
     StudyStatus,
     TrialRecord,
     TrialStatus,
@@ -152,6 +153,11 @@ def read_trials(
     """Return every trial that has begun with all details, by number; only those of ``numbers``, if given."""
     wanted = sa.true() if numbers is None else Trial.number.in_(list(numbers))
     return _records(connection, find_study(connection, name), wanted)
+
+
+def read_results(connection: Connection, name: str) -> StudyResults:
+    """Return the study's status and every trial that has begun."""
+    return StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import cast
 
 import optuna
 from optuna.pruners import BasePruner, NopPruner
@@ -35,7 +36,7 @@ from sweeper.search.spaces import (
 )
 from sweeper.search.spec import SamplerSpec, leaves_attributes, make_sampler, quietly
 from sweeper.spec.searching import Direction
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
+from sweeper.spec.space import CategoricalChoice, Distribution, IntRange
 
 
 class _WindowStudy(optuna.Study):
@@ -124,9 +125,11 @@ class Asked:
             return value
         if name in self._given:
             given = self._check_given(name, distribution)
-            self._suggest(name, distribution, plain)
+            self._trial._suggest(name, plain)
             return given
-        return self._suggest(name, distribution, plain)
+        drawn = self._trial._suggest(name, plain)
+        whole = isinstance(distribution, IntRange)
+        return cast("CategoricalChoice", int(drawn) if whole else drawn)
 
     def hold(self, name: str, distribution: Distribution, value: CategoricalChoice) -> None:
         """Set a value that the sampler did not draw."""
@@ -153,23 +156,6 @@ class Asked:
                 f"suggested range {distribution}; change the value or the range"
             )
             raise ParameterError(msg) from error
-
-    def _suggest(
-        self, name: str, distribution: Distribution, plain: optuna.distributions.BaseDistribution
-    ) -> CategoricalChoice:
-        trial, bounds = self._trial, plain
-        if isinstance(distribution, Categorical):
-            return trial.suggest_categorical(name, distribution.choices)
-        if isinstance(bounds, optuna.distributions.FloatDistribution):
-            return trial.suggest_float(
-                name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
-            )
-        if isinstance(bounds, optuna.distributions.IntDistribution):
-            return trial.suggest_int(
-                name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
-            )
-        msg = f"{distribution!r} is not a distribution"
-        raise TypeError(msg)
 
 
 class ReplayedAttributes:
