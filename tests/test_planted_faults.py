@@ -51,9 +51,9 @@ FAULTS = (
     ),
     Fault(
         "a trial waits for one trial less than its window",
-        "db/claims.py",
-        "if lowest <= number - study.window:",
-        "if lowest <= number - study.window - 1:",
+        "db/rungs.py",
+        "lowest <= begun - study.window:",
+        "lowest <= begun - study.window - 1:",
         "conformance/test_repository.py",
     ),
     Fault(

@@ -25,6 +25,7 @@ from sweeper.checkpoint.remote_store import open_store
 from sweeper.checkpoint.store import leftovers, sweep_leftovers
 from sweeper.db.repository import Repository
 from sweeper.errors import CheckpointError, DefinitionError
+from sweeper.records.printing import json_fields
 from sweeper.records.results import TrialRecord
 from sweeper.run.worker.checkpoints import check_directories, present_path
 from sweeper.spec.checkpointing import Keep, Retention, parse_keep, retention
@@ -57,13 +58,7 @@ class Garbage:
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "study": self.study,
-            "trial": self.trial,
-            "path": str(self.path),
-            "why": self.why,
-            "bytes": self.bytes,
-        }
+        return json_fields(self, "study", "trial", "why", "bytes") | {"path": str(self.path)}
 
 
 def collect(
@@ -91,12 +86,6 @@ def collect(
 
     Returns:
         The deleted items, or those that would be deleted.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        DefinitionError: The study's rules have a predicate, which the database cannot store.
-        ForeignCheckpointError: A directory, or a checkpoint in it, is another study's.
-        CheckpointError: An item cannot be deleted.
     """
     stored = repository.study(study)
     rules = _rules(stored.definition, study, keep)

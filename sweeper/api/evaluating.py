@@ -23,7 +23,7 @@ from sweeper.errors import CheckpointError, StudyImportError, SweeperError, Usag
 from sweeper.records.evaluations import EvaluationRecord, ranked, ranking_objective
 from sweeper.records.events import (
     CheckpointMeasured,
-    EvaluationOpened,
+    ChecksOpened,
     Event,
     Listener,
     Notice,
@@ -63,9 +63,6 @@ def held_out_data(given: DataGiven | None) -> HeldOutData:
 
     Args:
         given: The caller's argument; None for the study's own ``Data(test=…)``.
-
-    Raises:
-        UsageError: It has the wrong type, there is no such file, or it cannot be sent.
     """
     if given is None:
         return HeldOutData()
@@ -158,16 +155,7 @@ class StudyEvaluation:
 
 
 def evaluate_study(request: EvaluationRequest) -> StudyEvaluation:
-    """Measure checkpoints of a study, and store and rank the results.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial in it.
-        UsageError: There are no such data, or the metric was not reported or has no known
-            direction. If it was not reported, the other results are stored.
-        DefinitionChangedError: The definition in the study's file differs from the stored one.
-        Interrupted: SIGINT or SIGTERM was received; finished results are stored.
-        SweeperError: No checkpoint could be measured; the message has the reasons.
-    """
+    """Measure checkpoints of a study, and store and rank the results."""
     options = request.options
     with interrupting(STOPPED), Database.open(options.storage, create=False) as database:
         evaluator = Evaluator(request, Repository(database))
@@ -219,13 +207,12 @@ class Evaluator:
         for each in self._not_evaluated:
             self._tell(Notice(each.line))
         self._tell(
-            EvaluationOpened(
-                study=study,
-                trials=len(self._chosen),
-                checkpoints=sum(map(len, self._chosen.values())),
-                workers=min(slots, len(self._chosen)),
-                metric=self._objective.name,
-                direction=self._objective.direction,
+            ChecksOpened(
+                study,
+                "measured",
+                sum(map(len, self._chosen.values())),
+                min(slots, len(self._chosen)),
+                self._objective.name,
             )
         )
         trials = {trial.number: trial for trial in self.repository.trials(study)}
@@ -378,7 +365,6 @@ class Evaluator:
         with self._telling:
             self._not_evaluated.append(each)
         self._tell(Notice(each.line))
-        self._tell(CheckpointMeasured(number, step, None))
 
     def _tell(self, event: Event) -> None:
         with self._telling:

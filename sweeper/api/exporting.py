@@ -58,14 +58,7 @@ class ExportRequest:
 
 
 def export_apart(request: ExportRequest) -> Exported:
-    """Write a trial's model, in a separate process.
-
-    Raises:
-        UsageError: The format or the path is not valid.
-        CheckpointError: The trial has no such model; the message lists those that it has.
-        DefinitionChangedError: The study's code has changed.
-        ExportError: The model could not be built or written; the message has the reason.
-    """
+    """Write a trial's model, in a separate process."""
     path = request.path.absolute()
     check_format(request.format, str(path))
     check_target(path, force=request.force)

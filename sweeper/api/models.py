@@ -25,6 +25,7 @@ from sweeper.definition.definition import StudyDefinition
 from sweeper.errors import CheckpointError, ForeignCheckpointError, ParameterError, UsageError
 from sweeper.models.exported import Exported, check_code, check_format, check_target
 from sweeper.records.model_source import At
+from sweeper.records.printing import counted
 from sweeper.records.results import TrialRecord
 from sweeper.run.launch.sources import load_source, recall_source, target_source
 from sweeper.run.protocol.messages import StudySource
@@ -32,7 +33,6 @@ from sweeper.run.trial.devices import import_tensorflow
 from sweeper.run.worker.checkpoints import locate
 from sweeper.spec.checkpointing import KeptCheckpoint, best_checkpoint
 from sweeper.spec.repeating import Repeating
-from sweeper.spec.searching import Direction
 from sweeper.spec.space import CategoricalChoice, Distribution
 from sweeper.support.paths import (
     Location,
@@ -62,104 +62,58 @@ Chosen = tuple[LoadedCheckpoint, tuple[KeptCheckpoint, ...]]
 last one has the optimizer's state at the same step."""
 
 
-@dataclass(frozen=True)
-class TrialFiles:
-    """Files of a trial, on disk or in an object store.
+def choose_model(row: StudyRow, trial: TrialRecord, paths: RunPaths, at: At) -> Chosen:
+    """Return the model that ``at`` selects: ``"end"``, ``"best"`` or a step.
 
-    Attributes:
-        kept: Its existing checkpoints with complete manifests, oldest first.
-        ends: Possible places of its model at the end.
-        origin: The origin that every checkpoint must have.
+    Its files are looked up at the database's paths and below the present runs directory.
     """
-
-    trial: TrialRecord
-    kept: tuple[KeptCheckpoint, ...]
-    ends: tuple[Location, ...]
-    origin: Origin
-
-    @classmethod
-    def of(cls, trial: TrialRecord, paths: RunPaths, origin: Origin) -> TrialFiles:
-        """Look them up at the database's paths and below the present runs directory.
-
-        Raises:
-            ForeignCheckpointError: The files belong to another study.
-            CheckpointError: The disk or the object store cannot be read.
-        """
-        located = [parse_location(path) for path in locate(trial, paths).known]
-        own = [path for path in located if _attempt(path) > trial.anew_after]
-        found = {c.step: c for c in read_kept((), own, origin=origin) if c.good}
-        ends = [paths.end_model(trial.number), *(end_model_beside(path) for path in reversed(own))]
-        kept = tuple(found[step] for step in sorted(found))
-        return cls(trial, kept, tuple(dict.fromkeys(ends)), origin)
-
-    def choose(self, at: At, objective: str, direction: Direction) -> Chosen:
-        """Return the model that ``at`` selects.
-
-        Args:
-            at: ``"end"``, ``"best"`` or a step.
-            objective: The study's objective; the first of several.
-            direction: ``"maximize"`` or ``"minimize"``.
-
-        Raises:
-            UsageError: ``at`` is none of these.
-            CheckpointError: The trial keeps no such model; what it keeps is listed.
-        """
-        if at == "end":
-            return self._end()
-        if at == "best":
-            best = best_checkpoint(self.kept, objective, direction)
-            if best is None:
-                lacked = f"has no checkpoint with the objective {objective!r}"
-                raise self._missing(lacked)
-            return self._of(best)
-        if isinstance(at, bool) or not isinstance(at, int):
-            msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
-            raise UsageError(msg)
-        for checkpoint in self.kept:
-            if checkpoint.step == at:
-                return self._of(checkpoint)
-        lacked = f"has no checkpoint of step {at}"
-        raise self._missing(lacked)
-
-    def _end(self) -> Chosen:
-        trial = self.trial
+    origin = Origin(row.name, row.identity, trial.number, row.seed)
+    located = [parse_location(path) for path in locate(trial, paths).known]
+    own = [path for path in located if _attempt(path) > trial.anew_after]
+    found = {c.step: c for c in read_kept((), own, origin=origin) if c.good}
+    kept = tuple(found[step] for step in sorted(found))
+    if at == "end":
         if trial.state != "complete":
-            begun = _WITHOUT_END.get(
-                trial.state, f"is {trial.state}, so its training has not ended"
-            )
-            msg = f"trial {trial.number} of study {trial.study!r} {begun}; {self._advice()}"
-            raise CheckpointError(msg)
-        loaded = read_end(self.ends, [checkpoint.path for checkpoint in self.kept])
-        if loaded is None or not self.kept:
-            lacked = (
-                "has no stored model at the end (it was run by an older version of sweeper, or "
-                f"{self.ends[0]} was removed)"
-            )
-            raise self._missing(lacked)
-        foreign = [] if loaded.origin is None else self.origin.differences(loaded.origin)
-        if foreign:
-            msg = (
-                f"the model at the end in {loaded.path} cannot be used: {'; '.join(foreign)}. "
-                f"Name the runs directory of study {trial.study!r} (--runs-dir, runs_dir=…)"
-            )
-            raise ForeignCheckpointError(msg)
-        return loaded, self.kept
+            begun = f"is {trial.state}, so its training has not ended"
+            raise _missing(trial, kept, _WITHOUT_END.get(trial.state, begun))
+        ends = [paths.end_model(trial.number), *(end_model_beside(path) for path in reversed(own))]
+        return _end_model(trial, kept, list(dict.fromkeys(ends)), origin)
+    if at == "best":
+        chosen = best_checkpoint(kept, row.objective, row.direction)
+        lacked = f"has no checkpoint with the objective {row.objective!r}"
+    elif isinstance(at, bool) or not isinstance(at, int):
+        msg = f"at={at!r}; it is 'end', 'best', or the step of a kept checkpoint"
+        raise UsageError(msg)
+    else:
+        chosen, lacked = found.get(at), f"has no checkpoint of step {at}"
+    if chosen is None:
+        raise _missing(trial, kept, lacked)
+    before = tuple(each for each in kept if each.step <= chosen.step)
+    return load_checkpoint(chosen.path), before
 
-    def _of(self, checkpoint: KeptCheckpoint) -> Chosen:
-        before = tuple(each for each in self.kept if each.step <= checkpoint.step)
-        return load_checkpoint(checkpoint.path), before
 
-    def _missing(self, lacked: str) -> CheckpointError:
-        trial = self.trial
-        msg = f"trial {trial.number} of study {trial.study!r} {lacked}; {self._advice()}"
-        return CheckpointError(msg)
+def _end_model(
+    trial: TrialRecord, kept: tuple[KeptCheckpoint, ...], ends: Sequence[Location], origin: Origin
+) -> Chosen:
+    loaded = read_end(ends, [checkpoint.path for checkpoint in kept])
+    if loaded is None or not kept:
+        raise _missing(trial, kept, f"has no stored model at the end ({ends[0]} was removed)")
+    foreign = [] if loaded.origin is None else origin.differences(loaded.origin)
+    if foreign:
+        msg = (
+            f"the model at the end in {loaded.path} cannot be used: {'; '.join(foreign)}. "
+            f"Name the runs directory of study {trial.study!r} (--runs-dir, runs_dir=…)"
+        )
+        raise ForeignCheckpointError(msg)
+    return loaded, kept
 
-    def _advice(self) -> str:
-        if not self.kept:
-            return "it has no kept checkpoint to load instead"
-        shown = ", ".join(f"{c.step} ({_epochs(c)})" for c in self.kept)
-        newest = self.kept[-1].step
-        return f"it keeps checkpoints at the steps {shown}: at={newest} is the newest"
+
+def _missing(trial: TrialRecord, kept: Sequence[KeptCheckpoint], lacked: str) -> CheckpointError:
+    advice = "it has no kept checkpoint to load instead"
+    if kept:
+        shown = ", ".join(f"{c.step} ({counted(c.epoch, 'epoch')})" for c in kept)
+        advice = f"it keeps checkpoints at the steps {shown}: at={kept[-1].step} is the newest"
+    return CheckpointError(f"trial {trial.number} of study {trial.study!r} {lacked}; {advice}")
 
 
 def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[KeptCheckpoint, ...]:
@@ -170,10 +124,6 @@ def newest_of(training: Sequence[KeptCheckpoint], count: int | None) -> tuple[Ke
 def _attempt(path: Location) -> int:
     named = _ATTEMPT.fullmatch(path.parent.parent.name)
     return 1 << 30 if named is None else int(named[1])
-
-
-def _epochs(checkpoint: KeptCheckpoint) -> str:
-    return f"{checkpoint.epoch} epoch{'' if checkpoint.epoch == 1 else 's'}"
 
 
 _GONE = (
@@ -200,11 +150,7 @@ class StoredModel:
     directory: Path
 
     def value_of(self, name: str) -> CategoricalChoice:
-        """Return the trial's parameter.
-
-        Raises:
-            ParameterError: The trial does not have it.
-        """
+        """Return the trial's parameter; refuse one that the trial does not have."""
         params = self.trial.params
         if name not in params:
             has = ", ".join(map(repr, sorted(params))) or "none"
@@ -314,37 +260,23 @@ class StudyModels:
         return Exported(str(target), card)
 
     def find(self, number: int, at: At) -> StoredModel:
-        """Return the model's variables, read and verified, without importing the study's code.
-
-        Raises:
-            UnknownStudyError: There is no such study or trial.
-            CheckpointError: The trial keeps no such model; what it keeps is listed.
-        """
+        """Return the model's variables, read and verified, without importing the study's code."""
         paths = RunPaths(self.runs_dir.absolute(), self.study, self.checkpoints)
         with Database.open(self.storage, create=False) as database:
             repository = Repository(database)
             row = repository.study(self.study)
             trial = repository.trial(self.study, number)
-        files = TrialFiles.of(trial, paths, Origin(row.name, row.identity, number, row.seed))
-        loaded, training = files.choose(at, row.objective, row.direction)
+        loaded, training = choose_model(row, trial, paths, at)
         return StoredModel(row, trial, loaded, training, paths.trial_files(number))
 
     def code_source(self, row: StudyRow) -> StudySource:
-        """Return the target of the study's code.
-
-        Raises:
-            StudyFileError: The file is missing or has changed; the message says what to do.
-        """
+        """Return the target of the study's code."""
         if self.source is not None:
             return target_source(self.source, self.study.partition("~")[0])
         return recall_source(self.study, row.source, _GONE, row.code)
 
     def load_definition(self, row: StudyRow) -> StudyDefinition:
-        """Return the study's definition, imported unless this process has it.
-
-        Raises:
-            StudyFileError, StudyImportError: It cannot be loaded.
-        """
+        """Return the study's definition, imported unless this process has it."""
         if self.definition is not None:
             return self.definition
         return load_source(self.code_source(row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,8 +99,7 @@ class StoredStudy:
             StudyFileError: The file is missing, or has no `Study`.
             SweeperError: As for `Study.run`.
         """
-        results: StudyResults = self._runnable().run(**self._here(options))
-        return results
+        return self._call("run", **options)
 
     def extend(self, epochs: int, **options: Any) -> StudyResults:
         """Extend the study as `Study.extend` does, with this study's database and directories.
@@ -110,8 +108,7 @@ class StoredStudy:
             epochs: Total number of epochs, finished ones included.
             options: The other arguments of `Study.extend`.
         """
-        results: StudyResults = self._runnable().extend(epochs, **self._here(options))
-        return results
+        return self._call("extend", epochs=epochs, **options)
 
     def confirm(self, **options: Any) -> StudyResults:
         """Train the leading configurations again as `Study.confirm` does, with this study's database.
@@ -119,24 +116,19 @@ class StoredStudy:
         Args:
             options: The arguments of `Study.confirm`.
         """
-        results: StudyResults = self._runnable().confirm(**self._here(options))
-        return results
+        return self._call("confirm", **options)
 
-    def _runnable(self) -> Any:
+    def _call(self, name: str, **options: Any) -> StudyResults:
+        """Call a method of the `Study` with this study's database and directories."""
         definition: Any = self.definition
         if not hasattr(definition, "run"):
             msg = f"study {self.name!r} is a bare StudyDefinition; write sweeper.Study(…) instead"
             raise StudyFileError(msg)
-        return definition
-
-    def _here(self, options: Mapping[str, Any]) -> dict[str, Any]:
         models = self.models
-        return {
-            "storage": models.storage,
-            "runs_dir": models.runs_dir,
-            "checkpoints_dir": models.checkpoints,
-            **options,
-        }
+        here = {"storage": models.storage, "runs_dir": models.runs_dir}
+        here |= {"checkpoints_dir": models.checkpoints}
+        results: StudyResults = getattr(definition, name)(**{**here, **options})
+        return results
 
     def resume(self, **options: Any) -> StudyResults:
         """Resume the study where it was interrupted; a synonym of `run`.
@@ -149,8 +141,6 @@ class StoredStudy:
 
 def is_stored(name: str, storage: str) -> bool:
     """Return whether there is a database at ``storage``, and a study of this name in it."""
-    from sweeper.errors import DatabaseUnavailableError
-
     try:
         with Database.open(storage, create=False) as database:
             return name in Repository(database).study_names()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -17,13 +19,11 @@ from sweeper.support.paths import is_name
 from sweeper.support.shown import shown_url
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sweeper.api.evaluating import DataGiven
     from sweeper.api.models import StudyModels
     from sweeper.api.stored_study import StoredStudy
     from sweeper.records.evaluations import EvaluationRecord
-    from sweeper.records.events import Listener
+    from sweeper.records.events import Event, Listener
     from sweeper.records.results import StudyResults
     from sweeper.spec.repeating import ConfirmRequest
     from sweeper.spec.searching import Direction
@@ -102,31 +102,29 @@ class Study(StudyDefinition):
         end_reading()
         from sweeper.records.events import Doing
         from sweeper.run.options import RunRequest, WorkerOptions
-        from sweeper.spec.settings import load_settings
-        from sweeper.views.terminal.live import progress_listener
 
-        settings = load_settings(
-            storage=storage,
-            runs_dir=None if runs_dir is None else Path(runs_dir),
+        settings = _settings(
+            storage,
+            runs_dir,
+            checkpoints_dir,
             workers=workers,
             engine=engine,
             isolation=isolation,
             engine_address=engine_address,
             gpus=gpus,
             trials_per_gpu=trials_per_gpu,
-            checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
         )
         options = WorkerOptions.resolved(
             settings, slots=settings.workers, fail_fast=fail_fast, accept_inexact=accept_inexact
         )
 
-        def sweep(listener: Listener) -> StudyResults:
+        with _listening(listener, Doing("importing TensorFlow and the study")) as progress:
             from sweeper.run.run import run_sweep
 
             results = run_sweep(
                 RunRequest(
                     options,
-                    listener,
+                    progress,
                     definition=self,
                     trials=trials,
                     engine=settings.engine,
@@ -138,16 +136,7 @@ class Study(StudyDefinition):
                     resume_command="study.resume()" if confirm is None else "study.confirm()",
                 )
             )
-            name = results.status.study
-            return results.with_models(_models(name, settings, definition=self))
-
-        if listener is not None:
-            return sweep(listener)
-        import sys
-
-        with progress_listener(sys.stderr) as progress:
-            progress(Doing("importing TensorFlow and the study"))
-            return sweep(progress)
+        return results.with_models(_models(results.status.study, settings, definition=self))
 
     def resume(self, **options: Any) -> StudyResults:
         """Resume an interrupted study; a synonym of `run`.
@@ -241,11 +230,8 @@ class Study(StudyDefinition):
         """
         from sweeper.db.database import Database
         from sweeper.db.repository import Repository
-        from sweeper.spec.settings import load_settings
 
-        settings = load_settings(
-            storage=storage, runs_dir=None if runs_dir is None else Path(runs_dir)
-        )
+        settings = _settings(storage, runs_dir)
         with Database.open(settings.storage, create=False) as database:
             found = Repository(database).results(self.name)
         return found.with_models(_models(self.name, settings, definition=self))
@@ -289,22 +275,14 @@ class Study(StudyDefinition):
         end_reading()
         from sweeper.api.evaluating import EvaluationRequest, evaluate_study, held_out_data
         from sweeper.run.options import WorkerOptions
-        from sweeper.spec.settings import load_settings
-        from sweeper.views.terminal.live import progress_listener
 
-        settings = load_settings(
-            storage=storage,
-            runs_dir=None if runs_dir is None else Path(runs_dir),
-            workers=workers,
-        )
-        options = WorkerOptions.resolved(settings, slots=settings.workers)
-
-        def measure(listener: Listener) -> tuple[EvaluationRecord, ...]:
+        settings = _settings(storage, runs_dir, workers=workers)
+        with _listening(listener) as progress:
             return evaluate_study(
                 EvaluationRequest(
                     study=self.name,
-                    options=options,
-                    listener=listener,
+                    options=WorkerOptions.resolved(settings, slots=settings.workers),
+                    listener=progress,
                     trial=trial,
                     data=held_out_data(data),
                     metric=metric,
@@ -312,13 +290,6 @@ class Study(StudyDefinition):
                     definition=self,
                 )
             ).records
-
-        if listener is not None:
-            return measure(listener)
-        import sys
-
-        with progress_listener(sys.stderr) as progress:
-            return measure(progress)
 
     def status(
         self, *, storage: str | None = None, runs_dir: str | Path | None = None
@@ -384,13 +355,8 @@ def load_study(
     stored = isinstance(target, str) and is_name(given) and not Path(given).is_file()
     if stored or source is not None:
         from sweeper.api.stored_study import StoredStudy, is_stored
-        from sweeper.spec.settings import load_settings
 
-        settings = load_settings(
-            storage=storage,
-            runs_dir=None if runs_dir is None else Path(runs_dir),
-            checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
-        )
+        settings = _settings(storage, runs_dir, checkpoints_dir)
         if is_stored(given, settings.storage):
             return StoredStudy(given, _models(given, settings, source=source))
         if any(each is not None for each in (storage, runs_dir, checkpoints_dir, source)):
@@ -407,6 +373,36 @@ def load_study(
         msg = f"{given} holds a bare StudyDefinition; write sweeper.Study(…) instead"
         raise StudyFileError(msg)
     return definition
+
+
+def _settings(
+    storage: str | None,
+    runs_dir: str | Path | None,
+    checkpoints_dir: str | Path | None = None,
+    **more: Any,
+) -> Settings:
+    from sweeper.spec.settings import load_settings
+
+    return load_settings(
+        storage=storage,
+        runs_dir=None if runs_dir is None else Path(runs_dir),
+        checkpoints=None if checkpoints_dir is None else str(checkpoints_dir),
+        **more,
+    )
+
+
+@contextmanager
+def _listening(listener: Listener | None, *first: Event) -> Iterator[Listener]:
+    """Return the caller's listener, or one that shows the progress, which gets the ``first`` events."""
+    if listener is not None:
+        yield listener
+        return
+    from sweeper.views.terminal.live import progress_listener
+
+    with progress_listener(sys.stderr) as progress:
+        for event in first:
+            progress(event)
+        yield progress
 
 
 def _models(

@@ -36,7 +36,7 @@ from sweeper.db.database import Database
 from sweeper.db.repository import Repository
 from sweeper.definition.definition import StudySettings
 from sweeper.errors import MixedStudyError, SweeperError
-from sweeper.records.events import Event, Listener, Notice, TrialVerified, VerificationOpened
+from sweeper.records.events import ChecksOpened, Event, Listener, Notice, TrialVerified
 from sweeper.records.results import TrialRecord
 from sweeper.records.status import none_complete
 from sweeper.run.launch.launchers import open_launcher
@@ -196,17 +196,8 @@ def verify_with(
             request.listener(event)
 
     verifier = _Verifier(request, repository, settings, launcher, tell)
-    tell(
-        VerificationOpened(
-            study=settings.name,
-            trials=len(chosen),
-            epochs=settings.epochs,
-            objective=settings.objective,
-            direction=settings.direction,
-            workers=max(1, min(request.options.slots or 1, len(chosen))),
-            storage=request.options.storage,
-        )
-    )
+    workers = max(1, min(request.options.slots or 1, len(chosen)))
+    tell(ChecksOpened(settings.name, "verified", len(chosen), workers, settings.objective))
     trials = verifier.verify(chosen) if chosen else ()
     codes = repository.status(request.study).codes
     return StudyVerification(request.study, trials, passed_over, verifier.surroundings, codes)

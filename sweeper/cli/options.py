@@ -8,7 +8,7 @@ import contextlib
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,38 +30,29 @@ _PATIENCE = 1.0
 
 def complete_study(context: typer.Context, incomplete: str) -> list[str]:
     """Return the names of stored studies that begin with ``incomplete``."""
-    found: list[str] = []
-    with contextlib.suppress(Exception), _repository(context) as repository:
-        found += [name for name in repository.study_names() if name.startswith(incomplete)]
-    return found
+    return _completed(context, incomplete, lambda repository: repository.study_names())
 
 
 def complete_trial(context: typer.Context, incomplete: str) -> list[str]:
     """Return the trial numbers of the study named before that begin with ``incomplete``."""
-    found: list[str] = []
     study = str(context.params.get("study"))
-    with contextlib.suppress(Exception), _repository(context) as repository:
-        found += [n for n in map(str, repository.trial_numbers(study)) if n.startswith(incomplete)]
-    return found
+    return _completed(context, incomplete, lambda repository: repository.trial_numbers(study))
 
 
-@contextlib.contextmanager
-def _repository(context: typer.Context) -> Iterator["Repository"]:
-    """Open the database that the options typed so far select."""
+def _completed(
+    context: typer.Context, incomplete: str, read: Callable[["Repository"], Iterable[object]]
+) -> list[str]:
+    """Return what ``read`` finds in the database that the options typed so far select; nothing if it fails."""
     given = context.params
     flags = Flags(storage=given.get("storage"), runs_dir=given.get("runs_dir"))
-    with open_repository(flags.settings(), _PATIENCE) as repository:
-        yield repository
+    with contextlib.suppress(Exception), open_repository(flags.settings(), _PATIENCE) as repository:
+        return [word for word in map(str, read(repository)) if word.startswith(incomplete)]
+    return []
 
 
 @contextlib.contextmanager
 def open_repository(settings: "Settings", patience: float = 60.0) -> Iterator["Repository"]:
-    """Open the existing database of ``settings``, and close it afterwards.
-
-    Raises:
-        DatabaseUnavailableError: There is no database, or it cannot be opened.
-        DatabaseVersionError: Another version wrote it.
-    """
+    """Open the existing database of ``settings``, and close it afterwards."""
     from sweeper.db.database import Database
     from sweeper.db.repository import Repository
 
@@ -70,11 +61,7 @@ def open_repository(settings: "Settings", patience: float = 60.0) -> Iterator["R
 
 
 def study_name(text: str) -> str:
-    """Return ``text`` if it can be a study's name.
-
-    Raises:
-        typer.BadParameter: It is not a valid name, or it is a study's file.
-    """
+    """Return ``text`` if it can be a study's name; refuse it, or a study's file."""
     path = Path(text)
     if path.suffix == ".py" or (path.parent != Path() and path.is_file()):
         raise typer.BadParameter(_file_not_name(path))
@@ -177,35 +164,6 @@ TrialNumber = Annotated[
         autocompletion=complete_trial,
     ),
 ]
-Storage = Annotated[
-    str | None,
-    option(
-        "--storage",
-        "URL",
-        "The database. (default: sqlite:///runs/sweeper.db; env: SWEEPER_STORAGE)",
-    ),
-]
-RunsDir = Annotated[
-    Path | None,
-    option("--runs-dir", "PATH", "Directory of all files. (default: runs; env: SWEEPER_RUNS_DIR)"),
-]
-Checkpoints = Annotated[
-    str | None,
-    option(
-        "--checkpoints",
-        "PATH|URL",
-        "Directory or URL of checkpoints, such as s3://bucket/prefix. "
-        "(default: the runs directory; env: SWEEPER_CHECKPOINTS)",
-    ),
-]
-AsJson = Annotated[
-    bool,
-    flag("--json", help="Print one JSON value (NaN and infinities as null)."),
-]
-AsCsv = Annotated[
-    bool,
-    flag("--csv", help="Print CSV, with a header (epochs from 0, as in JSON)."),
-]
 Debug = Annotated[
     bool,
     typer.Option(
@@ -214,14 +172,6 @@ Debug = Annotated[
         metavar="",
         callback=_set_debug,
     ),
-]
-Quiet = Annotated[
-    bool,
-    flag("-q", "--quiet", help="Print only problems, on standard error."),
-]
-Verbose = Annotated[
-    bool,
-    flag("-v", "--verbose", help="Print every epoch and checkpoint, too."),
 ]
 Grace = Annotated[
     float | None,
@@ -232,87 +182,9 @@ Grace = Annotated[
         help="Seconds after SIGTERM in which trials finish their step and checkpoint.",
     ),
 ]
-FailFast = Annotated[
-    bool,
-    flag("--fail-fast", help="Stop with an error as soon as a trial fails."),
-]
-AcceptChanges = Annotated[
-    bool,
-    flag(
-        "--accept-changes",
-        help="Continue although the definition or code has changed; earlier trials are ranked apart.",
-    ),
-]
-AcceptInexact = Annotated[
-    bool,
-    flag(
-        "--accept-inexact",
-        help="Continue although an audit found a difference; status, show and best say so.",
-    ),
-]
-Gpus = Annotated[
-    str | None,
-    option("--gpus", "all|0,1", "Bind each slot to one of these GPUs. (env: SWEEPER_GPUS)"),
-]
-TrialsPerGpu = Annotated[
-    int | None,
-    option(
-        "--trials-per-gpu",
-        "N",
-        "Trials side by side on a GPU, which share its memory. (default: 1)",
-        min=1,
-    ),
-]
-GpuMemory = Annotated[
-    int | None,
-    option(
-        "--gpu-memory", "MB", "GPU memory of one trial. (default: an equal share of 90%)", min=1
-    ),
-]
-Fresh = Annotated[
-    bool,
-    flag("--fresh", help="Begin a new study; the existing one is renamed NAME~1."),
-]
-Workers = Annotated[
-    int | None,
-    option(
-        "--workers",
-        "N",
-        "Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
-        min=1,
-    ),
-]
 Trials = Annotated[
     int | None,
     option("--trials", "N", "Total number of trials, instead of the study's own.", min=1),
-]
-Epochs = Annotated[
-    int | None,
-    option(
-        "--epochs", "N", "Total number of epochs of each trial, finished trials included.", min=1
-    ),
-]
-Engine = Annotated[
-    str | None,
-    option(
-        "--engine", "local|dask|ray", "Where workers run. (default: local; env: SWEEPER_ENGINE)"
-    ),
-]
-EngineAddress = Annotated[
-    str | None,
-    option(
-        "--engine-address",
-        "URL",
-        "The cluster. (default: one on this machine; env: SWEEPER_ENGINE_ADDRESS)",
-    ),
-]
-Isolation = Annotated[
-    str | None,
-    option(
-        "--isolation",
-        "auto|fork|spawn|inline",
-        "How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
-    ),
 ]
 
 
@@ -324,27 +196,128 @@ class Flags:
         UsageError: Two of them contradict each other.
     """
 
-    workers: Workers = None
+    workers: Annotated[
+        int | None,
+        option(
+            "--workers",
+            "N",
+            "Trials side by side. (default: one per core; env: SWEEPER_WORKERS)",
+            min=1,
+        ),
+    ] = None
     trials: Trials = None
-    epochs: Epochs = None
-    engine: Engine = None
-    engine_address: EngineAddress = None
-    gpus: Gpus = None
-    trials_per_gpu: TrialsPerGpu = None
-    gpu_memory: GpuMemory = None
-    fail_fast: FailFast = False
+    epochs: Annotated[
+        int | None,
+        option(
+            "--epochs",
+            "N",
+            "Total number of epochs of each trial, finished trials included.",
+            min=1,
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        option(
+            "--engine", "local|dask|ray", "Where workers run. (default: local; env: SWEEPER_ENGINE)"
+        ),
+    ] = None
+    engine_address: Annotated[
+        str | None,
+        option(
+            "--engine-address",
+            "URL",
+            "The cluster. (default: one on this machine; env: SWEEPER_ENGINE_ADDRESS)",
+        ),
+    ] = None
+    gpus: Annotated[
+        str | None,
+        option("--gpus", "all|0,1", "Bind each slot to one of these GPUs. (env: SWEEPER_GPUS)"),
+    ] = None
+    trials_per_gpu: Annotated[
+        int | None,
+        option(
+            "--trials-per-gpu",
+            "N",
+            "Trials side by side on a GPU, which share its memory. (default: 1)",
+            min=1,
+        ),
+    ] = None
+    gpu_memory: Annotated[
+        int | None,
+        option(
+            "--gpu-memory", "MB", "GPU memory of one trial. (default: an equal share of 90%)", min=1
+        ),
+    ] = None
+    fail_fast: Annotated[
+        bool,
+        flag("--fail-fast", help="Stop with an error as soon as a trial fails."),
+    ] = False
     grace: Grace = None
-    isolation: Isolation = None
-    accept_inexact: AcceptInexact = False
-    accept_changes: AcceptChanges = False
-    fresh: Fresh = False
-    quiet: Quiet = False
-    verbose: Verbose = False
-    as_json: AsJson = False
-    as_csv: AsCsv = False
-    storage: Storage = None
-    runs_dir: RunsDir = None
-    checkpoints: Checkpoints = None
+    isolation: Annotated[
+        str | None,
+        option(
+            "--isolation",
+            "auto|fork|spawn|inline",
+            "How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
+        ),
+    ] = None
+    accept_inexact: Annotated[
+        bool,
+        flag(
+            "--accept-inexact",
+            help="Continue although an audit found a difference; status, show and best say so.",
+        ),
+    ] = False
+    accept_changes: Annotated[
+        bool,
+        flag(
+            "--accept-changes",
+            help="Continue although the definition or code has changed; earlier trials are ranked apart.",
+        ),
+    ] = False
+    fresh: Annotated[
+        bool,
+        flag("--fresh", help="Begin a new study; the existing one is renamed NAME~1."),
+    ] = False
+    quiet: Annotated[
+        bool,
+        flag("-q", "--quiet", help="Print only problems, on standard error."),
+    ] = False
+    verbose: Annotated[
+        bool,
+        flag("-v", "--verbose", help="Print every epoch and checkpoint, too."),
+    ] = False
+    as_json: Annotated[
+        bool,
+        flag("--json", help="Print one JSON value (NaN and infinities as null)."),
+    ] = False
+    as_csv: Annotated[
+        bool,
+        flag("--csv", help="Print CSV, with a header (epochs from 0, as in JSON)."),
+    ] = False
+    storage: Annotated[
+        str | None,
+        option(
+            "--storage",
+            "URL",
+            "The database. (default: sqlite:///runs/sweeper.db; env: SWEEPER_STORAGE)",
+        ),
+    ] = None
+    runs_dir: Annotated[
+        Path | None,
+        option(
+            "--runs-dir", "PATH", "Directory of all files. (default: runs; env: SWEEPER_RUNS_DIR)"
+        ),
+    ] = None
+    checkpoints: Annotated[
+        str | None,
+        option(
+            "--checkpoints",
+            "PATH|URL",
+            "Directory or URL of checkpoints, such as s3://bucket/prefix. "
+            "(default: the runs directory; env: SWEEPER_CHECKPOINTS)",
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         contradicting = {

@@ -4,7 +4,6 @@ import codecs
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +26,8 @@ from sweeper.spec.repeating import confirmation_name
 from sweeper.support.paths import RunPaths, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from sweeper.db.repository import Repository
-    from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord, TrialStatus
+    from sweeper.records.results import AttemptRecord, StudyStatus, TrialRecord
     from sweeper.spec.settings import Settings
     from sweeper.views.page.payload import Advice
 
@@ -182,7 +179,9 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     failed = [trial for trial in status.trials if trial.state == "failed"]
     again = bool(failed) and all(trial.would_fail_again for trial in failed)
     mistaken = [trial for trial in status.trials if trial.shows_a_mistake]
-    if status.best is None and (mistaken or again or _is_mistake(failed)):
+    # Several trials that failed with one error have it from the study's code.
+    alike = len(failed) > 1 and len({trial.error for trial in failed}) == 1
+    if status.best is None and (mistaken or again or alike):
         # Neither the waiting trials nor another attempt can succeed before the study is changed.
         return [settings.command("show", status.study, str((mistaken or failed)[0].number))]
     stuck = [t for t in status.trials if t.state == "interrupted" and t.error is not None]
@@ -206,11 +205,6 @@ def next_commands(status: "StudyStatus", settings: "Settings") -> list[str]:
     if status.pareto:
         commands.append(settings.command("best", status.study))
     return commands or [settings.command("status", status.study)]
-
-
-def _is_mistake(failed: "Sequence[TrialStatus]") -> bool:
-    """Return whether several trials failed with one error, which the study's code then has."""
-    return len(failed) > 1 and len({trial.error for trial in failed}) == 1
 
 
 @expanded(READING)
@@ -389,11 +383,7 @@ def logs(
 
 
 def _chosen(trial: "TrialRecord", number: int | None) -> "AttemptRecord":
-    """Return the attempt of that number, by default the newest.
-
-    Raises:
-        UsageError: The trial has no such attempt.
-    """
+    """Return the attempt of that number, by default the newest."""
     newest = _newest(trial)
     if number is None:
         return newest
@@ -434,65 +424,44 @@ def _unreadable(path: Path, attempt: "AttemptRecord", error: OSError) -> Sweeper
 
 def _follow(reader: "Repository", paths: RunPaths, study: str, number: int) -> None:
     """Print what each attempt writes, until the trial has its result or Ctrl-C ends it."""
+    current: AttemptRecord | None = None
+    read, over = 0, False
+    # A look may come between two bytes of one letter.
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     try:
-        for text in _followed(reader, paths, study, number):
-            sys.stdout.write(text)
+        while not over:
+            # How the trial stands is read before its log: what was written before it ended is there.
+            trial = reader.trial(study, number)
+            newest = _newest(trial)
+            current = current or newest
+            later = current.number < newest.number
+            over = trial.state in _FINISHED and not later
+            data = _unread(paths.log(number, current.number), current, read, is_over=over or later)
+            read += len(data)
+            sys.stdout.write(decoder.decode(data, final=over or later))
             sys.stdout.flush()
+            if later:
+                following = (a for a in trial.attempts if a.number > current.number)
+                current, read = min(following, key=lambda attempt: attempt.number), 0
+                typer.echo(f"trial {number} resumes as attempt {current.number}", err=True)
+                decoder.reset()
+            elif not over:
+                time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt:
         raise typer.Exit(Interrupted.exit_code) from None
 
 
-def _followed(reader: "Repository", paths: RunPaths, study: str, number: int) -> Iterator[str]:
-    current: _Log | None = None
-    while True:
-        # How the trial stands is read before its log: what was written before it ended is there.
-        trial = reader.trial(study, number)
-        newest = _newest(trial)
-        if current is None:
-            current = _Log(paths.log(number, newest.number), newest)
-        while current.attempt.number < newest.number:
-            yield current.unread(is_over=True)
-            following = min(
-                (a for a in trial.attempts if a.number > current.attempt.number),
-                key=lambda attempt: attempt.number,
-            )
-            typer.echo(f"trial {number} resumes as attempt {following.number}", err=True)
-            current = _Log(paths.log(number, following.number), following)
-        finished = trial.state in _FINISHED
-        yield current.unread(is_over=finished)
-        if finished:
-            return
-        time.sleep(LOOK_SECONDS)
-
-
-class _Log:
-    """One attempt's log, as far as it was read."""
-
-    def __init__(self, path: Path, attempt: "AttemptRecord") -> None:
-        self.attempt = attempt
-        self._path = path
-        self._read = 0
-        # A look may come between two bytes of one letter.
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def unread(self, *, is_over: bool) -> str:
-        """Return the text written since the last call.
-
-        Raises:
-            SweeperError: It cannot be read, and the attempt has ended.
-        """
-        try:
-            with self._path.open("rb") as log:
-                log.seek(self._read)
-                written = log.read()
-        except FileNotFoundError as error:
-            if is_over or self.attempt.host != socket.gethostname():
-                raise _unreadable(self._path, self.attempt, error) from None
-            return ""
-        except OSError as error:
-            raise _unreadable(self._path, self.attempt, error) from None
-        self._read += len(written)
-        return self._decoder.decode(written, final=is_over)
+def _unread(path: Path, attempt: "AttemptRecord", read: int, *, is_over: bool) -> bytes:
+    """Return the bytes of a log after the first ``read`` ones; none if it may still be created."""
+    try:
+        with path.open("rb") as log:
+            log.seek(read)
+            return log.read()
+    except OSError as error:
+        here = attempt.host == socket.gethostname()
+        if isinstance(error, FileNotFoundError) and here and not is_over:
+            return b""
+        raise _unreadable(path, attempt, error) from None
 
 
 @expanded("storage runs_dir")

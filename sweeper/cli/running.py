@@ -164,11 +164,8 @@ def _sweep(
     if verbosity != "quiet":
         say_beginning(source or f"the study {study}")
     settings = flags.settings()
-    if settings.gpus is not None and settings.engine == "local":
-        from sweeper.run.worker.gpus import find_gpus
-
-        # Before there is a study: one that cannot be run leaves nothing behind.
-        find_gpus(settings.gpus)
+    if settings.engine == "local":
+        _check_gpus(settings)
     known = study
     try:
         from sweeper.run.launch.server_process import begin_server
@@ -206,13 +203,26 @@ def _sweep(
         msg = f"{error}{stored_hint(source or '', settings)}"
         raise StudyFileError(msg) from None
     except (Interrupted, KeyboardInterrupt) as interruption:
-        typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
-        typer.echo("resume with:", err=True)
         # The same run again, if it ended before the study was known.
         words = ("run", source or "") if known is None else ("resume", known)
-        typer.echo(f"  {_command(flags, settings, *words)}", err=True)
-        raise typer.Exit(Interrupted.exit_code) from None
+        raise _interrupted(interruption, "resume", _command(flags, settings, *words)) from None
     _summarize(results, settings, as_json=flags.as_json)
+
+
+def _check_gpus(settings: "Settings") -> None:
+    """Refuse GPUs that are not there, before there is a study or a worker: nothing is left behind."""
+    if settings.gpus is not None:
+        from sweeper.run.worker.gpus import find_gpus
+
+        find_gpus(settings.gpus)
+
+
+def _interrupted(interruption: BaseException, how: str, command: str) -> typer.Exit:
+    """Print what was interrupted, and the command that goes on with it."""
+    typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
+    if command:
+        typer.echo(f"{how} with:\n  {command}", err=True)
+    return typer.Exit(Interrupted.exit_code)
 
 
 def _summarize(results: "StudyResults", settings: "Settings", *, as_json: bool) -> None:
@@ -402,11 +412,7 @@ def worker(
     from sweeper.run.options import HostSpec
 
     settings = replace(flags, workers=slots).settings()
-    if settings.gpus is not None:
-        from sweeper.run.worker.gpus import find_gpus
-
-        # Before it joins the study: one that cannot serve it leaves nothing there.
-        find_gpus(settings.gpus)
+    _check_gpus(settings)
     again = settings.command("worker", study, checkpoints=settings.checkpoints)
     wanted = settings.workers if slots is not None or settings.gpus is None else None
     spec = HostSpec(
@@ -442,11 +448,7 @@ def _run(spec: "HostSpec", again: str = "", verbosity: "Verbosity" = "normal") -
         with progress_listener(sys.stderr, verbosity) as progress:
             status = run_worker(spec, progress)
     except (Interrupted, KeyboardInterrupt) as interruption:
-        typer.echo(f"interrupted: {interruption}" if str(interruption) else "interrupted", err=True)
-        if again:
-            typer.echo("start it again with:", err=True)
-            typer.echo(f"  {again}", err=True)
-        raise typer.Exit(Interrupted.exit_code) from None
+        raise _interrupted(interruption, "start it again", again) from None
     typer.echo(
         f"study {status.study}: {status.finished} of {status.target} trials finished, "
         f"{status.failed} of them failed",

@@ -46,11 +46,7 @@ def check_in_study(
     study_id: int,
     number: int,
 ) -> None:
-    """Check a parameter of trial ``number`` against the first trial that has it.
-
-    Raises:
-        ParameterError: It has another kind, or other choices.
-    """
+    """Check that a parameter of trial ``number`` has the kind and choices of the first trial that has it."""
     asked = {"study_id": study_id, "name": name}
     first = connection.execute(_KNOWN, asked).first()
     if first is None:
@@ -211,18 +207,14 @@ def record_parameter(
     distribution: Distribution,
     value: CategoricalChoice,
 ) -> CategoricalChoice:
-    """Store a parameter unless an earlier attempt did; return the stored value.
-
-    Raises:
-        ParameterError: It is stored with another distribution, both of which are named; or
-            the distribution does not contain ``value``.
-    """
+    """Store a parameter unless an earlier attempt did; return the stored value."""
     trial = lock_current(connection, token)
     return optuna_rows.set_parameter(
         connection,
         trial.optuna_trial_id,
         name,
-        optuna_rows.Parameter(distribution, value),
+        distribution,
+        value,
         lambda: check_in_study(
             connection,
             name,
@@ -291,9 +283,13 @@ def move_checkpoints(
 
 
 def finish(
-    connection: Connection, token: int, ending: Ending, *, again: bool = False
+    connection: Connection, token: int, ending: Ending, *, again: bool
 ) -> tuple[DecidedRung, ...]:
-    """Close the attempt, and with it the trial unless it will be resumed; see the repository."""
+    """Close the attempt, and with it the trial unless it will be resumed; return newly decided rungs.
+
+    An attempt that is already closed in the same way is no error if the call may repeat one whose answer
+    was lost (``again``).
+    """
     if ending.outcome == "complete" and ending.value is None:
         msg = "a complete trial needs a value; finish it as failed, or give the objective"
         raise StorageError(msg)
@@ -309,8 +305,7 @@ def finish(
         if closed_as == ending.outcome:
             return ()
     decides = ending.result is not None or ending.outcome == "paused"
-    if decides:
-        lock_rounds(connection, token)
+    study = lock_rounds(connection, token) if decides else None
     trial = lock_current(connection, token)
     connection.execute(
         sa.update(Attempt)
@@ -347,7 +342,7 @@ def finish(
             )
             raise StorageError(msg)
         reach(connection, trial.id, ending.rung, ending.value, ending.digest)
-    return settle(connection, trial.study_id, trial.number) if decides else ()
+    return () if study is None else settle(connection, study, trial.number)
 
 
 _LONGEST_REASON = 300
@@ -392,12 +387,7 @@ def _forget(connection: Connection, trial_id: int, path: str) -> None:
 def drop_checkpoints(
     connection: Connection, study: str, number: int, paths: Collection[str]
 ) -> None:
-    """Delete the rows of checkpoints of a trial that exist no longer.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        StorageError: The trial is running, so only its attempt may change its checkpoints.
-    """
+    """Delete the rows of checkpoints of a trial that exist no longer; raise `StorageError` while it runs."""
     trial = connection.execute(
         sa.select(Trial.id, is_open().label("running")).where(
             Trial.study_id == find_study(connection, study).id, Trial.number == number

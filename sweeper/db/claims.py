@@ -22,21 +22,17 @@ from sweeper.db.rungs import (
     next_rung,
     reason_to_wait,
     running_trials,
-    schedule_of,
-    settle_all,
+    settle,
 )
 from sweeper.db.studies import changes_of, lock_study, number_of_changes, row_of
-from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcAfter, UtcNow
-from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError
-from sweeper.records.status import are
+from sweeper.db.tables import AnyRow, Attempt, Length, Trial, UtcNow, record_of
+from sweeper.errors import DefinitionChangedError, StorageError
 from sweeper.spec.retries import Fault
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.processes import ProcessIdentity
 
 TrialSeed = Callable[[int], int]
 """``position -> seed`` of a new trial, from 0 to 2**63 - 1; see `Repeating.seed_position`."""
-
-_LARGEST_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +77,7 @@ class Claim:
 
     def faults(self, fault: Fault) -> int:
         """Return the number of earlier attempts that ended with such a fault."""
-        counts: dict[Fault, int] = {
-            "crash": self.crashes,
-            "memory": self.memory_faults,
-            "error": self.errors,
-        }
+        counts = {"crash": self.crashes, "memory": self.memory_faults, "error": self.errors}
         return counts.get(fault, 0)
 
 
@@ -103,14 +95,14 @@ class Lease:
     Attributes:
         worker_key: The key with which the worker joined the study; None if it has not.
         devices: Devices for the trial; None for no restriction.
-        seconds: Duration of the lease.
+        lease_seconds: Duration of the lease.
         fingerprint: Fingerprint of the worker's definition; None for the study's.
         changes: Number of changes of the definition that the worker knows; None for all.
     """
 
     worker_key: str | None = None
     devices: str | None = None
-    seconds: float = 60.0
+    lease_seconds: float = 60.0
     fingerprint: str | None = None
     changes: int | None = None
 
@@ -121,14 +113,13 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
     worker: ProcessIdentity,
     trial_seed: TrialSeed,
     key: str,
-    lease: Lease | None = None,
+    lease: Lease,
 ) -> Claim | Waiting | None:
     """Claim the lowest interrupted trial, otherwise a promoted or new one; see `Repository.claim`.
 
     If the transaction is repeated because the answer to its commit was lost, the open attempt with
     this ``key`` was inserted by the first run.
     """
-    lease = lease or Lease()
     study = lock_study(connection, name)
     _check_same_study(connection, study, lease)
     made = connection.execute(
@@ -145,7 +136,7 @@ def claim(  # noqa: PLR0917 - the same order as in the repository
     trial = _begun_trial(connection, study)
     while trial is None:
         new = _new_trial(connection, study, trial_seed)
-        if isinstance(new, Waiting) and settle_all(connection, study):
+        if isinstance(new, Waiting) and settle(connection, study):
             # A rung was full without a decision, for example because the total was lowered.
             trial = _begun_trial(connection, study)
             continue
@@ -199,7 +190,7 @@ def _attempt(  # noqa: PLR0917 - the columns of an attempt
             worker_started=worker.started,
             worker_key=lease.worker_key,
             devices=lease.devices,
-            lease_until=UtcAfter(lease.seconds),
+            lease_until=UtcNow(lease.lease_seconds),
             started_at=UtcNow(),
             definition=study.fingerprint,
         )
@@ -214,7 +205,12 @@ def _new_trial(
     """Begin a new trial, or return the reason to wait; None if all have ended."""
     found: int | str | None
     if repeating_of(study).is_plain:
-        found = _next_trial(connection, study)
+        numbers = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id)
+        last = connection.scalar(numbers)
+        number = 0 if last is None else last + 1
+        found = reason_to_wait(connection, study, number)
+        if found is None and number < study.target:
+            found = number
     else:
         found = next_repeat(connection, study)
     if isinstance(found, str):
@@ -246,40 +242,6 @@ def is_open() -> sa.Exists:
     )
 
 
-def _next_trial(connection: Connection, study: AnyRow) -> int | str | None:
-    """Return the next trial that a sampler draws, or the reason to wait; None if all have ended."""
-    last = connection.scalar(sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study.id))
-    number = 0 if last is None else last + 1
-    schedule = schedule_of(study)
-    if schedule is None:
-        reason = _held_up(connection, study, number)
-    else:
-        reason = reason_to_wait(connection, study, schedule, number)
-    if reason is not None:
-        return reason
-    return number if number < study.target else None
-
-
-def _held_up(connection: Connection, study: AnyRow, number: int) -> str | None:
-    """Return the reason for which trial ``number`` cannot begin now, or None."""
-    if number < study.target and study.window is None:
-        return None
-    lowest = connection.scalar(
-        sa.select(Trial.number)
-        .where(Trial.study_id == study.id, Trial.result.is_(None))
-        .order_by(Trial.number)
-        .limit(1)
-    )
-    if lowest is None:
-        return None
-    running = running_trials(connection, study)
-    if number >= study.target:
-        return f"all {number} trials have begun, and {running} {are(running)} still running"
-    if lowest <= number - study.window:
-        return f"trial {number} uses the result of trial {lowest}, which is still running"
-    return at_most(study, running)
-
-
 def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) -> AnyRow:
     # Within the next statement, because each is a round trip under the study's lock.
     newest = sa.select(sa.func.coalesce(sa.func.max(Trial.optuna_trial_id), -1)).where(
@@ -295,10 +257,6 @@ def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) 
             "add trials"
         )
         raise StorageError(msg)
-    value = seed(repeating_of(study).seed_position(number))
-    if not 0 <= value <= _LARGEST_SEED:
-        msg = f"trial {number} was given the seed {value}; expected 0 to 2**63 - 1"
-        raise DefinitionError(msg)
     optuna_id = optuna_rows.create_trial(connection, study.optuna_study_id, number)
     if shown := shown_repeat(study, number):
         optuna_rows.set_attributes(connection, optuna_id, shown)
@@ -308,7 +266,7 @@ def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) 
             study_id=study.id,
             number=number,
             optuna_trial_id=optuna_id,
-            seed=value,
+            seed=seed(repeating_of(study).seed_position(number)),
             current_attempt=1,
             crashes=0,
             epochs=study.epochs,
@@ -319,29 +277,24 @@ def _begin(connection: Connection, study: AnyRow, number: int, seed: TrialSeed) 
 
 def _claim(connection: Connection, study: AnyRow, trial: AnyRow, number: int, token: int) -> Claim:
     """Return the claim of the trial's attempt ``number``; a new trial needs no further queries."""
-    stored: dict[int, dict[str, CategoricalChoice]] = {}
+    params: Mapping[str, CategoricalChoice] = {}
     former: tuple[str, ...] = ()
     if number > 1:
         changes = changes_of(connection, study.id)
         former = tuple(c.replaced for c in changes if c.replaced is not None)
-        stored = optuna_rows.drawn_values(connection, (trial.optuna_trial_id,))
-    return Claim(
+        stored = optuna_rows.parameters(connection, (trial.optuna_trial_id,))
+        params = stored[trial.optuna_trial_id].params
+    return record_of(
+        Claim,
+        trial,
         study=study.name,
-        number=trial.number,
         attempt=number,
         token=token,
-        seed=trial.seed,
-        optuna_trial_id=trial.optuna_trial_id,
-        params=stored.get(trial.optuna_trial_id, {}),
-        crashes=trial.crashes,
-        memory_faults=trial.memory_faults,
-        errors=trial.errors,
+        params=params,
         identity=study.identity,
         definition=study.fingerprint or row_of(study).fingerprint,
         former=former,
-        anew_after=trial.anew_after,
         pause_after=next_rung(connection, study, trial),
-        epochs=trial.epochs,
         extended=trial.epochs is not None
         and bool(connection.scalar(sa.select(sa.exists().where(Length.trial_id == trial.id)))),
     )

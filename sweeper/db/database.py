@@ -156,11 +156,7 @@ class Database:
         return f"Database({shown_url(self.url)!r})"
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Run ``work`` in one read-only transaction with one snapshot.
-
-        Raises:
-            DatabaseUnavailableError: Temporary faults lasted longer than the patience.
-        """
+        """Run ``work`` in one read-only transaction with one snapshot."""
         return self._transact(self._reading, work)
 
     def write(self, work: Callable[[Connection], T]) -> T:
@@ -202,12 +198,11 @@ class Database:
         deadline = time.monotonic() + self._patience
 
         def transaction() -> T:
-            with (
-                self._has(turn, deadline),
-                engine.connect() as connection,
-                _waiting(connection, deadline).begin(),
-            ):
-                return work(connection)
+            with self._has(turn, deadline), engine.connect() as connection:
+                # SQLite waits in this transaction for other processes, at most until the deadline.
+                seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
+                with connection.execution_options(sweeper_busy_ms=int(1000 * seconds)).begin():
+                    return work(connection)
 
         with _as_unavailable(self.url, "be used"):
             return retrying(
@@ -230,27 +225,6 @@ class Database:
             yield
         finally:
             turn.release()
-
-
-def answered_late(work: Callable[[Connection, bool], T]) -> Callable[[Connection], T]:
-    """Wrap ``work`` for `Database.write`, to tell it whether it has run before.
-
-    In that case its commit may have been made and only the answer lost.
-    """
-    runs = 0
-
-    def run(connection: Connection) -> T:
-        nonlocal runs
-        runs += 1
-        return work(connection, runs > 1)
-
-    return run
-
-
-def _waiting(connection: Connection, deadline: float) -> Connection:
-    """Let SQLite wait in this transaction for other processes, at most until ``deadline``."""
-    seconds = min(_LONGEST_TRY, max(0.0, deadline - time.monotonic()))
-    return connection.execution_options(sweeper_busy_ms=int(1000 * seconds))
 
 
 @contextlib.contextmanager

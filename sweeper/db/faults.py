@@ -49,11 +49,7 @@ class OpenFile:
         return cls(path, found.st_dev, found.st_ino)
 
     def check(self, url: URL) -> None:
-        """Check that the path still refers to this file.
-
-        Raises:
-            DatabaseUnavailableError: It was removed or replaced by another file.
-        """
+        """Raise `DatabaseUnavailableError` if the file was removed or replaced by another one."""
         try:
             found = self.path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -126,11 +122,7 @@ _POSTGRESQL_NO_TABLE = "42P01"
 
 
 def parse_url(text: str) -> URL:
-    """Return the URL of a SQLite file or a PostgreSQL database.
-
-    Raises:
-        DatabaseUnavailableError: It is neither.
-    """
+    """Return the URL of a SQLite file or a PostgreSQL database; refuse any other."""
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:

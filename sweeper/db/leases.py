@@ -10,14 +10,14 @@ take the trials of those that reconnect a second later.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from sweeper.db.studies import find_study
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Trial, UtcAfter, UtcNow, Worker
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Trial, UtcNow, Worker, record_of
 from sweeper.records.results import WorkerRecord
 from sweeper.support.processes import ProcessIdentity, is_gone
 
@@ -31,10 +31,12 @@ expires.
 
 @dataclass(frozen=True, slots=True)
 class LostAttempt:
-    """An attempt that was closed because its worker is gone."""
+    """An open attempt to be closed as lost: its worker is gone, or its lease has ended."""
 
     trial: int
     attempt: int
+    token: int = field(default=0, compare=False)
+    gone: bool = field(default=False, compare=False)
 
 
 _GONE = "its worker was killed, or its machine restarted"
@@ -44,44 +46,37 @@ _UNRENEWED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
-    """An open attempt to be closed: its worker is gone, or its lease has ended."""
-
-    token: int
-    lost: LostAttempt
-    gone: bool
-
-
-def renew(connection: Connection, tokens: Collection[int], seconds: float) -> frozenset[int]:
-    """Extend the leases of the attempts that are still open; return their tokens.
+def renew(
+    connection: Connection,
+    tokens: Collection[int],
+    lease_seconds: float,
+    *,
+    worker_key: str | None = None,
+) -> frozenset[int]:
+    """Renew the leases of attempts, and their worker's own; return the tokens still held.
 
     An expired lease is renewed too, as long as its attempt is open.
     """
+    if worker_key is not None:
+        contact_broke = Worker.lease_until < UtcNow((1 - _GAP) * lease_seconds)
+        connection.execute(
+            sa.update(Worker)
+            .where(Worker.key == worker_key, Worker.left_at.is_(None))
+            .values(
+                lease_until=UtcNow(lease_seconds),
+                present_since=sa.case((contact_broke, UtcNow()), else_=Worker.present_since),
+            )
+        )
     if not tokens:
         return frozenset()
     return frozenset(
         connection.scalars(
             sa.update(Attempt)
             .where(Attempt.id.in_(tokens), Attempt.outcome.is_(None))
-            .values(lease_until=UtcAfter(seconds))
+            .values(lease_until=UtcNow(lease_seconds))
             .returning(Attempt.id)
         )
     )
-
-
-def renew_worker(connection: Connection, key: str, seconds: float) -> bool:
-    """Extend a worker's own lease; return whether a worker with this key exists and has not left."""
-    contact_broke = Worker.lease_until < UtcAfter((1 - _GAP) * seconds)
-    renewed = connection.execute(
-        sa.update(Worker)
-        .where(Worker.key == key, Worker.left_at.is_(None))
-        .values(
-            lease_until=UtcAfter(seconds),
-            present_since=sa.case((contact_broke, UtcNow()), else_=Worker.present_since),
-        )
-    )
-    return renewed.rowcount == 1
 
 
 def join(
@@ -100,7 +95,7 @@ def join(
         "left_at": None,
         "error": None,
         "present_since": UtcNow(),
-        "lease_until": UtcAfter(lease_seconds),
+        "lease_until": UtcNow(lease_seconds),
     }
     back = connection.execute(sa.update(Worker).where(Worker.key == key).values(now))
     if back.rowcount:
@@ -108,12 +103,9 @@ def join(
     connection.execute(
         sa.insert(Worker).values(
             **now,
+            **asdict(worker),
             study_id=study_id,
             key=key,
-            host=worker.host,
-            boot_id=worker.boot_id,
-            pid=worker.pid,
-            started=worker.started,
             engine=engine,
             slots=slots,
             joined_at=UtcNow(),
@@ -171,7 +163,7 @@ def is_lost(attempt: AnyRow) -> bool:
 
 def suspects(
     connection: Connection, study: str, observer: str | None, seconds: float
-) -> tuple[Suspect, ...]:
+) -> tuple[LostAttempt, ...]:
     """Return the open attempts that may be closed as lost; see `Repository.release_lost`.
 
     Without an ``observer``, for a caller that is not a worker, expired leases count at once.
@@ -188,16 +180,22 @@ def suspects(
     for row in candidates:
         gone = _worker_is_gone(row) is True
         if gone or (row.lease_ended and judges):
-            found.append(Suspect(row.id, LostAttempt(row.trial, row.number), gone))
+            found.append(LostAttempt(row.trial, row.number, row.id, gone))
     return tuple(found)
 
 
-def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[LostAttempt, ...]:
+def close_lost(connection: Connection, found: Collection[LostAttempt]) -> tuple[LostAttempt, ...]:
     """Close the suspects that are unchanged, as "lost".
 
     An attempt that its worker closes or renews at the same moment is not changed.
     """
     lost = []
+    newest = (
+        sa.select(sa.func.max(Checkpoint.step))
+        .where(Checkpoint.trial_id == Attempt.trial_id, Checkpoint.attempt == Attempt.number)
+        .correlate(Attempt.__table__)
+        .scalar_subquery()
+    )
     for suspect in found:
         still = sa.true() if suspect.gone else lease_has_ended()
         closed = connection.execute(
@@ -206,12 +204,12 @@ def close_lost(connection: Connection, found: Collection[Suspect]) -> tuple[Lost
             .values(
                 outcome="lost",
                 ended_at=UtcNow(),
-                end_step=_newest_checkpoint(),
+                end_step=newest,
                 error=_GONE if suspect.gone else _UNRENEWED,
             )
         )
         if closed.rowcount == 1:
-            lost.append(suspect.lost)
+            lost.append(suspect)
     return tuple(lost)
 
 
@@ -221,39 +219,18 @@ def was_there(connection: Connection, key: str, seconds: float) -> bool:
         connection.scalar(
             sa.select(
                 sa.and_(
-                    Worker.present_since <= UtcAfter(-seconds),
-                    Worker.lease_until >= UtcAfter((1 - _GAP) * seconds),
+                    Worker.present_since <= UtcNow(-seconds),
+                    Worker.lease_until >= UtcNow((1 - _GAP) * seconds),
                 )
             ).where(Worker.key == key)
         )
     )
 
 
-def _newest_checkpoint() -> sa.ScalarSelect[int | None]:
-    """Return the step of the newest checkpoint of the enclosing query's attempt, as a subquery."""
-    return (
-        sa.select(sa.func.max(Checkpoint.step))
-        .where(Checkpoint.trial_id == Attempt.trial_id, Checkpoint.attempt == Attempt.number)
-        .correlate(Attempt.__table__)
-        .scalar_subquery()
-    )
-
-
 def _worker(row: AnyRow) -> WorkerRecord:
-    identity = ProcessIdentity(row.host, row.boot_id, row.pid, row.started)
-    gone = is_gone(identity)
-    return WorkerRecord(
-        key=row.key,
-        host=row.host,
-        pid=row.pid,
-        engine=row.engine,
-        slots=row.slots,
-        joined_at=row.joined_at,
-        lease_until=row.lease_until,
-        left_at=row.left_at,
-        error=row.error,
-        live=row.left_at is None and gone is not True and (gone is False or not row.ended),
-    )
+    gone = is_gone(ProcessIdentity(row.host, row.boot_id, row.pid, row.started))
+    there = gone is not True and (gone is False or not row.ended)
+    return record_of(WorkerRecord, row, live=row.left_at is None and there)
 
 
 def _worker_is_gone(attempt: AnyRow) -> bool | None:

@@ -18,10 +18,20 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.claims import is_open
-from sweeper.db.progress import objectives_of, values_by_name
+from sweeper.db.progress import values_by_name
 from sweeper.db.requests import ran_under_another_definition
-from sweeper.db.studies import find_study, lock_study, no_such_trial
-from sweeper.db.tables import UNFINISHED, AnyRow, Attempt, Epoch, Length, Study, Trial, Verdict
+from sweeper.db.studies import find_study, lock_study, no_such_trial, objectives_of
+from sweeper.db.tables import (
+    UNFINISHED,
+    AnyRow,
+    Attempt,
+    Epoch,
+    Length,
+    Study,
+    Trial,
+    Verdict,
+    record_of,
+)
 from sweeper.errors import UsageError
 from sweeper.records.lengths import Extension, ExtensionPlan, LengthRecord
 from sweeper.search.spaces import Observation
@@ -42,14 +52,13 @@ def lengths_of_trials(
         sa.select(Length).where(Length.trial_id.in_(trial_ids)).order_by(Length.epochs)
     ):
         values = tuple(row.objectives)
-        record = LengthRecord(
-            epochs=row.epochs,
-            trained=row.trained,
+        record = record_of(
+            LengthRecord,
+            row,
             state=row.result,
             value=next(iter(values), None),
-            digest=row.digest,
             at=row.ended_at,
-            values=values_by_name(objectives, values or None),
+            values=values_by_name(objectives, values),
         )
         found.setdefault(row.trial_id, []).append(record)
     return found
@@ -76,16 +85,22 @@ def at_first_length(
         sa.select(Length).where(Length.trial_id.in_(longer)).order_by(Length.epochs.desc())
     )
     kept = {row.trial_id: row for row in rows}  # of each trial, the shortest length
-    epochs = _epochs_until(connection, longer, first)
+    epochs: dict[int, dict[int, Mapping[str, float]]] = {}
+    for row in connection.execute(
+        sa.select(Epoch)
+        .where(Epoch.trial_id.in_(longer), Epoch.epoch < first)
+        .order_by(Epoch.epoch)
+    ):
+        epochs.setdefault(row.trial_id, {})[row.epoch] = row.metrics
     found = []
     for trial, seen in zip(trials, observed, strict=True):
         if trial.id not in longer:
             found.append(seen)
             continue
-        row, reported = kept.get(trial.id), epochs.get(trial.id, {})
-        if row is not None:
-            ended = _ended_as(seen, row.result, tuple(row.objectives))
-            end = row.trained
+        stored, reported = kept.get(trial.id), epochs.get(trial.id, {})
+        if stored is not None:
+            ended = _ended_as(seen, stored.result, tuple(stored.objectives))
+            end = stored.trained
         elif len(reported) == first:
             ended, end = _computed(study, seen, reported), first
         else:
@@ -96,19 +111,6 @@ def at_first_length(
     return tuple(found)
 
 
-def _epochs_until(
-    connection: Connection, trials: set[int], first: int
-) -> dict[int, dict[int, Mapping[str, float]]]:
-    found: dict[int, dict[int, Mapping[str, float]]] = {}
-    for row in connection.execute(
-        sa.select(Epoch)
-        .where(Epoch.trial_id.in_(trials), Epoch.epoch < first)
-        .order_by(Epoch.epoch)
-    ):
-        found.setdefault(row.trial_id, {})[row.epoch] = row.metrics
-    return found
-
-
 def _computed(
     study: AnyRow, seen: Observation, reported: Mapping[int, Mapping[str, float]]
 ) -> Observation:
@@ -117,12 +119,9 @@ def _computed(
     values = []
     for objective in objectives_of(study):
         own = [m[objective.name] for m in reported.values() if objective.name in m]
-        if not own:
-            return replace(seen, state="failed", value=None, values=None)
-        value = value_at(own, at, objective.direction)
-        if not math.isfinite(value):
-            return replace(seen, state="failed", value=None, values=None)
-        values.append(value)
+        values.append(value_at(own, at, objective.direction) if own else math.nan)
+    if not all(map(math.isfinite, values)):
+        return replace(seen, state="failed", value=None, values=None)
     return _ended_as(seen, "complete", tuple(values))
 
 
@@ -137,13 +136,7 @@ def _ended_as(seen: Observation, state: str, values: tuple[float, ...]) -> Obser
 
 
 def plan_extension(connection: Connection, study: str, extension: Extension) -> ExtensionPlan:
-    """Return the changes that the extension would make; empty if all were already made.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-        UsageError: A trial has trained for more epochs or has failed, trials are running, or the
-            study has a budget.
-    """
+    """Return the changes that the extension would make; empty if all were already made."""
     return _plan(connection, find_study(connection, study), extension)
 
 
@@ -204,12 +197,7 @@ def _chosen(
     first: int,
     trials: Sequence[AnyRow],
 ) -> ExtensionPlan:
-    """Return the requested trials by number, also pruned ones.
-
-    Raises:
-        UnknownStudyError: One has not begun.
-        UsageError: One has failed, ran under another definition, or has trained for more epochs.
-    """
+    """Return the requested trials by number, also pruned ones."""
     epochs, by_number = extension.epochs, {trial.number: trial for trial in trials}
     trained = _epochs_trained(connection, (trial.id for trial in trials))
     reopened: dict[int, int] = {}
@@ -246,11 +234,7 @@ def _chosen(
 
 
 def extend(connection: Connection, name: str, extension: Extension) -> ExtensionPlan:
-    """Extend trials; return the changes. A repeated call has no effect.
-
-    Raises:
-        UnknownStudyError, UsageError: See `plan`.
-    """
+    """Extend trials; return the changes. A repeated call has no effect. See `plan_extension` for errors."""
     study = lock_study(connection, name)
     plan = _plan(connection, study, extension)
     if not plan:
@@ -280,7 +264,7 @@ def extend(connection: Connection, name: str, extension: Extension) -> Extension
 
 def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int, int]) -> None:
     """Store the trials' results at their present length."""
-    values = optuna_rows.all_values(connection, [trial.optuna_trial_id for trial in trials])
+    values = optuna_rows.values(connection, [trial.optuna_trial_id for trial in trials])
     trained = _epochs_trained(connection, (trial.id for trial in trials))
     for trial in trials:
         ended = connection.scalar(
@@ -294,7 +278,7 @@ def _keep(connection: Connection, trials: Sequence[AnyRow], lengths: Mapping[int
                 epochs=lengths[trial.number],
                 trained=trained.get(trial.id, 0),
                 result=trial.result,
-                objectives=list(values.get(trial.optuna_trial_id, ())),
+                objectives=list(values[trial.optuna_trial_id]),
                 digest=trial.digest,
                 ended_at=ended,
             )

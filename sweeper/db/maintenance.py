@@ -7,7 +7,7 @@ notice a worker that was started meanwhile. So the copy is complete and equal, o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -55,11 +55,6 @@ def copy_database(source: Database, target: Database) -> tuple[CopiedTable, ...]
 
     Returns:
         The copied tables.
-
-    Raises:
-        StorageError: Trials are running in the source, or it changed meanwhile; the target has
-            studies; or the copy differs from the source.
-        DatabaseUnavailableError: Either cannot be reached.
     """
     source.read(lambda c: _check_at_rest(c, source))
     target.read(lambda c: _check_empty(c, target))
@@ -98,7 +93,8 @@ def _read(connection: Connection, *, into: Connection | None = None) -> tuple[Co
     for table in copied_tables():
         digest = xxhash.xxh3_128()
         count = 0
-        for rows in _batches(connection, table):
+        query = sa.select(table).order_by(*table.primary_key.columns)
+        for rows in connection.execute(query.execution_options(yield_per=_BATCH)).partitions():
             # Python values are compared, because the two kinds of databases store times and enums differently.
             for row in rows:
                 digest.update(repr(tuple(row)).encode("utf-8", "surrogatepass"))
@@ -107,12 +103,6 @@ def _read(connection: Connection, *, into: Connection | None = None) -> tuple[Co
                 _insert(into, table, rows)
         found.append(CopiedTable(table.name, count, digest.hexdigest()))
     return tuple(found)
-
-
-def _batches(connection: Connection, table: sa.Table) -> Iterator[Sequence[AnyRow]]:
-    query = sa.select(table).order_by(*table.primary_key.columns)
-    result = connection.execute(query.execution_options(yield_per=_BATCH))
-    yield from result.partitions()
 
 
 def _insert(connection: Connection, table: sa.Table, rows: Sequence[AnyRow]) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -20,7 +21,7 @@ from sqlalchemy.engine import Connection
 from sweeper.db.tables import UtcNow
 from sweeper.errors import ParameterError, StorageError
 from sweeper.search.spaces import from_internal, from_text, to_internal, to_text
-from sweeper.spec.searching import Direction
+from sweeper.spec.searching import Objective
 from sweeper.spec.space import CategoricalChoice, Distribution
 
 _metadata = sa.MetaData()
@@ -132,11 +133,11 @@ _NEW_PARAMETER = sa.insert(_Params)
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
-    """A stored parameter: distribution and value."""
+class Drawn:
+    """Parameters of a trial by name, in the order of suggestion: values and distributions."""
 
-    distribution: Distribution
-    value: CategoricalChoice
+    params: dict[str, CategoricalChoice] = field(default_factory=dict)
+    distributions: dict[str, Distribution] = field(default_factory=dict)
 
 
 def study_names(connection: Connection) -> tuple[str, ...]:
@@ -144,21 +145,17 @@ def study_names(connection: Connection) -> tuple[str, ...]:
     return tuple(connection.scalars(sa.select(_Studies.c.study_name)))
 
 
-def create_study(
-    connection: Connection, name: str, directions: Sequence[Direction], objectives: Sequence[str]
-) -> int:
-    """Insert a study with an objective for each direction and name; return Optuna's id of it."""
+def create_study(connection: Connection, name: str, objectives: Sequence[Objective]) -> int:
+    """Insert a study with its objectives; return Optuna's id of it."""
     study_id = _inserted(connection, sa.insert(_Studies).values(study_name=name))
-    for index, direction in enumerate(directions):
-        connection.execute(
-            sa.insert(_Directions).values(
-                study_id=study_id, objective=index, direction=direction.upper()
-            )
-        )
-    names = {"study_id": study_id, "key": "study:metric_names"}
-    connection.execute(
-        sa.insert(_StudyAttributes).values(**names, value_json=json.dumps(objectives))
-    )
+    rows = [
+        {"study_id": study_id, "objective": index, "direction": objective.direction.upper()}
+        for index, objective in enumerate(objectives)
+    ]
+    connection.execute(sa.insert(_Directions), rows)
+    names = json.dumps([objective.name for objective in objectives])
+    attribute = {"study_id": study_id, "key": "study:metric_names", "value_json": names}
+    connection.execute(sa.insert(_StudyAttributes), attribute)
     return study_id
 
 
@@ -196,36 +193,28 @@ def create_trial(connection: Connection, study_id: int, number: int) -> int:
     )
 
 
-def set_parameter(
+def set_parameter(  # noqa: PLR0917 - the columns of a parameter
     connection: Connection,
     trial_id: int,
     name: str,
-    drawn: Parameter,
+    distribution: Distribution,
+    value: CategoricalChoice,
     check: Callable[[], None],
 ) -> CategoricalChoice:
     """Store a parameter unless it is stored; return the stored value.
 
-    Args:
-        connection: In a writing transaction.
-        trial_id: Optuna's id of the trial.
-        name: Name of the parameter.
-        drawn: The parameter.
-        check: Called before a new parameter is stored; its error refuses the parameter.
-
-    Raises:
-        ParameterError: It is stored with another distribution.
+    ``check`` is called before a new parameter is stored; its error refuses the parameter.
     """
-    distribution = drawn.distribution
     found = connection.execute(_PARAMETER, {"trial_id": trial_id, "name": name}).all()
     if found:
-        stored = _read_parameters(found)[trial_id][name]
-        if to_text(stored.distribution) != to_text(distribution):
+        stored = _read_parameters(found)[trial_id]
+        if to_text(stored.distributions[name]) != to_text(distribution):
             msg = (
-                f"parameter {name!r} is stored as {stored.distribution}, and the resumed trial "
+                f"parameter {name!r} is stored as {stored.distributions[name]}, and the resumed trial "
                 f"suggests {distribution}; restore the range, or start a study of another name"
             )
             raise ParameterError(msg)
-        return stored.value
+        return stored.params[name]
     if len(name) > _LONGEST_NAME:
         msg = f"parameter {name[:40]!r}… has a name of {len(name)} characters; use at most 512"
         raise ParameterError(msg)
@@ -235,11 +224,11 @@ def set_parameter(
         {
             "trial_id": trial_id,
             "param_name": name,
-            "param_value": to_internal(name, distribution, drawn.value),
+            "param_value": to_internal(name, distribution, value),
             "distribution_json": to_text(distribution),
         },
     )
-    return drawn.value
+    return value
 
 
 def set_attributes(connection: Connection, trial_id: int, values: Mapping[str, Any]) -> None:
@@ -265,32 +254,15 @@ def parameter_count(trial_id: Any) -> sa.ScalarSelect[int]:
 
 def parameters(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
-) -> dict[int, dict[str, Parameter]]:
-    """Return the parameters of the trials, by Optuna's trial id, in the order of suggestion.
-
-    Raises:
-        StorageError: A value is not among its distribution's choices.
-    """
-    return _read_parameters(
-        connection.execute(
-            _PARAMETERS.where(_Params.c.trial_id.in_(trial_ids)).order_by(_Params.c.param_id)
-        )
-    )
+) -> Mapping[int, Drawn]:
+    """Return the parameters of the trials, by Optuna's trial id; a trial without any has empty ones."""
+    chosen = _PARAMETERS.where(_Params.c.trial_id.in_(trial_ids))
+    return _read_parameters(connection.execute(chosen.order_by(_Params.c.param_id)))
 
 
-def drawn_values(
-    connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
-) -> dict[int, dict[str, CategoricalChoice]]:
-    """Return the parameters' values alone, as `parameters` does."""
-    return {
-        trial_id: {name: parameter.value for name, parameter in found.items()}
-        for trial_id, found in parameters(connection, trial_ids).items()
-    }
-
-
-def _read_parameters(rows: Iterable[Any]) -> dict[int, dict[str, Parameter]]:
+def _read_parameters(rows: Iterable[Any]) -> Mapping[int, Drawn]:
     texts: dict[str, Distribution] = {}
-    found: dict[int, dict[str, Parameter]] = {}
+    found: defaultdict[int, Drawn] = defaultdict(Drawn)
     for trial_id, name, internal, text in rows:
         if text not in texts:
             texts[text] = from_text(text)
@@ -303,7 +275,8 @@ def _read_parameters(rows: Iterable[Any]) -> dict[int, dict[str, Parameter]]:
                 f"which is outside of {distribution}; another tool has changed it: restore it"
             )
             raise StorageError(msg) from None
-        found.setdefault(trial_id, {})[name] = Parameter(distribution, value)
+        found[trial_id].params[name] = value
+        found[trial_id].distributions[name] = distribution
     return found
 
 
@@ -318,17 +291,11 @@ def set_intermediate_values(
             _Intermediate.c.trial_id == trial_id, _Intermediate.c.step.in_(list(by_step))
         )
     )
-    rows = []
-    for step, value in by_step.items():
-        stored, kind = _stored(value)
-        rows.append(
-            {
-                "trial_id": trial_id,
-                "step": step,
-                "intermediate_value": stored,
-                "intermediate_value_type": kind,
-            }
-        )
+    names = ("intermediate_value", "intermediate_value_type")
+    rows = [
+        {"trial_id": trial_id, "step": step, **dict(zip(names, _stored(value), strict=True))}
+        for step, value in by_step.items()
+    ]
     connection.execute(sa.insert(_Intermediate), rows)
 
 
@@ -365,54 +332,44 @@ def finish_trial(
     if result == "pruned" and not values:
         reported = intermediate_values(connection, (trial_id,)).get(trial_id, {})
         values = (reported[max(reported)],) if reported else ()
-    if result != "failed" and not any(math.isnan(value) for value in values):
-        for index, value in enumerate(values):
-            stored, kind = _stored(value)
-            connection.execute(
-                sa.insert(_Values).values(
-                    trial_id=trial_id, objective=index, value=stored, value_type=kind
-                )
-            )
-    connection.execute(
-        sa.update(_Trials)
-        .where(_Trials.c.trial_id == trial_id)
-        .values(state=_STATES[result], datetime_complete=UtcNow())
-    )
+    if result == "failed" or any(math.isnan(value) for value in values):
+        values = ()
+    rows = [_value_row(trial_id, index, value) for index, value in enumerate(values)]
+    _end_trials(connection, [trial_id], result, rows)
 
 
 def prune_trials(connection: Connection, values: Mapping[int, float | None]) -> None:
     """End many trials as pruned, each with its value if it has one, by Optuna's trial ids."""
-    if not values:
-        return
-    rows = []
-    for trial_id, value in values.items():
-        if value is None:
-            continue
-        stored, kind = _stored(value)
-        rows.append({"trial_id": trial_id, "objective": 0, "value": stored, "value_type": kind})
+    rows = [_value_row(key, 0, value) for key, value in values.items() if value is not None]
+    _end_trials(connection, list(values), "pruned", rows)
+
+
+def _value_row(trial_id: int, objective: int, value: float) -> dict[str, Any]:
+    stored, kind = _stored(value)
+    return {"trial_id": trial_id, "objective": objective, "value": stored, "value_type": kind}
+
+
+def _end_trials(
+    connection: Connection, ids: Sequence[int], result: TrialResult, rows: Sequence[dict[str, Any]]
+) -> None:
     if rows:
         connection.execute(sa.insert(_Values), rows)
     connection.execute(
         sa.update(_Trials)
-        .where(_Trials.c.trial_id.in_(list(values)))
-        .values(state=_STATES["pruned"], datetime_complete=UtcNow())
+        .where(_Trials.c.trial_id.in_(ids))
+        .values(state=_STATES[result], datetime_complete=UtcNow())
     )
 
 
-def reopen_trial(connection: Connection, trial_id: int) -> None:
-    """Set a finished trial to running again, without a value."""
-    connection.execute(sa.delete(_Values).where(_Values.c.trial_id == trial_id))
+def reopen_trial(connection: Connection, trial_id: int, *, anew: bool = False) -> None:
+    """Set a finished trial to running again, without a value; ``anew`` without parameters and epochs, too."""
+    for table in (_Values, _Params, _Intermediate) if anew else (_Values,):
+        connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
     connection.execute(
         sa.update(_Trials)
         .where(_Trials.c.trial_id == trial_id)
         .values(state="RUNNING", datetime_complete=None)
     )
-
-
-def forget_trial(connection: Connection, trial_id: int) -> None:
-    """Delete a trial's intermediate values and parameters, for a new start."""
-    for table in (_Params, _Intermediate):
-        connection.execute(sa.delete(table).where(table.c.trial_id == trial_id))
 
 
 def rename_study(connection: Connection, study_id: int, name: str) -> None:
@@ -435,23 +392,18 @@ def delete_study(connection: Connection, study_id: int) -> None:
             connection.execute(sa.delete(table).where(table.c.study_id == study_id))
 
 
-def values(connection: Connection, trial_ids: Sequence[int] | sa.Select[int]) -> dict[int, float]:
-    """Return the first objective of the trials that have a value, by Optuna's trial id."""
-    return {trial_id: found[0] for trial_id, found in all_values(connection, trial_ids).items()}
-
-
-def all_values(
+def values(
     connection: Connection, trial_ids: Sequence[int] | sa.Select[int]
-) -> dict[int, tuple[float, ...]]:
-    """Return every objective of the trials that have values, in order, by Optuna's trial id."""
+) -> Mapping[int, tuple[float, ...]]:
+    """Return every objective of the trials, in order, by Optuna's trial id; empty for one without values."""
     rows = connection.execute(
         sa.select(_Values.c.trial_id, _Values.c.value, _Values.c.value_type)
         .where(_Values.c.trial_id.in_(trial_ids))
         .order_by(_Values.c.objective)
     ).all()
-    found: dict[int, tuple[float, ...]] = {}
+    found: defaultdict[int, tuple[float, ...]] = defaultdict(tuple)
     for trial_id, stored, kind in rows:
-        found[trial_id] = (*found.get(trial_id, ()), _restored(stored, kind))
+        found[trial_id] += (_restored(stored, kind),)
     return found
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -18,52 +18,28 @@ from sweeper.records.results import BestTrial, ParetoTrial, TrialState, TrialSta
 from sweeper.spec.searching import Objective
 
 
-def objectives_of(study: AnyRow) -> tuple[Objective, ...]:
-    """Return the study's objectives, in order."""
-    further = study.definition.get("further_objectives", ())
-    return (
-        Objective(study.objective, study.direction),
-        *(Objective(name, direction) for name, direction in further),
-    )
-
-
-def best_trial(connection: Connection, study: AnyRow, trials: Sequence[AnyRow]) -> BestTrial | None:
+def best_trial(trials: Sequence[TrialStatus], direction: str) -> BestTrial | None:
     """Return the complete trial with the best objective, the first of equal ones."""
-    return next(iter(leading_trials(connection, study, trials, 1)), None)
-
-
-def leading_trials(
-    connection: Connection, study: AnyRow, trials: Sequence[AnyRow], count: int
-) -> tuple[BestTrial, ...]:
-    """Return the ``count`` best complete trials, the best first."""
-    sign = -1 if study.direction == "maximize" else 1
-    values = optuna_rows.values(connection, _complete_ids(study))
-    ranked = heapq.nsmallest(
-        count, ((sign * values[key], number, key) for number, key in _with_values(trials, values))
-    )
-    params = optuna_rows.drawn_values(connection, tuple(key for _, _, key in ranked))
-    return tuple(BestTrial(number, values[key], params.get(key, {})) for _, number, key in ranked)
+    sign = -1 if direction == "maximize" else 1
+    ended = [(sign * t.value, t.number, t) for t in _complete(trials) if t.value is not None]
+    if not ended:
+        return None
+    _, number, best = min(ended)
+    return BestTrial(number, cast("float", best.value), best.params)
 
 
 def pareto_front(
-    connection: Connection,
-    study: AnyRow,
-    trials: Sequence[AnyRow],
-    objectives: Sequence[Objective],
+    trials: Sequence[TrialStatus], objectives: Sequence[Objective]
 ) -> tuple[ParetoTrial, ...]:
-    """Return the complete trials of the Pareto front, by number.
-
-    A trial beats another if it is better in an objective and worse in none.
-    """
-    signs = [-1 if objective.direction == "maximize" else 1 for objective in objectives]
-    values = optuna_rows.all_values(connection, _complete_ids(study))
+    """Return the complete trials, by number, that no other beats in an objective and matches in all."""
+    signs = {each.name: -1 if each.direction == "maximize" else 1 for each in objectives}
     points = sorted(
-        (tuple(sign * value for sign, value in zip(signs, values[key], strict=True)), number, key)
-        for number, key in _with_values(trials, values)
-        if len(values[key]) == len(signs)
+        (tuple(sign * trial.values[name] for name, sign in signs.items()), trial.number, trial)
+        for trial in _complete(trials)
+        if trial.values is not None
     )
     # In sorted order, a point can only be beaten by an earlier point of the front.
-    front: list[tuple[tuple[float, ...], int, int]] = []
+    front: list[tuple[tuple[float, ...], int, TrialStatus]] = []
     for point in points:
         beaten = (
             other != point[0] and all(a <= b for a, b in zip(other, point[0], strict=True))
@@ -71,27 +47,14 @@ def pareto_front(
         )
         if not any(beaten):
             front.append(point)
-    leading = {number: key for _, number, key in front}
-    params = optuna_rows.drawn_values(connection, tuple(leading.values()))
     return tuple(
-        ParetoTrial(
-            number,
-            {o.name: v for o, v in zip(objectives, values[key], strict=True)},
-            params.get(key, {}),
-        )
-        for number, key in sorted(leading.items())
+        ParetoTrial(number, trial.values or {}, trial.params)
+        for _, number, trial in sorted(front, key=lambda point: point[1])
     )
 
 
-def _complete_ids(study: AnyRow) -> sa.Select[int]:
-    return sa.select(Trial.optuna_trial_id).where(
-        Trial.study_id == study.id, Trial.result == "complete"
-    )
-
-
-def _with_values(trials: Sequence[AnyRow], values: Mapping[int, Any]) -> list[tuple[int, int]]:
-    """Return the numbers and Optuna's ids of the trials that have values."""
-    return [(t.number, t.optuna_trial_id) for t in trials if t.optuna_trial_id in values]
+def _complete(trials: Sequence[TrialStatus]) -> list[TrialStatus]:
+    return [trial for trial in trials if trial.state == "complete"]
 
 
 _RECENT_TRIALS = 64
@@ -110,10 +73,10 @@ def trial_state(trial: AnyRow, *, running: bool) -> TrialState:
 
 
 def values_by_name(
-    objectives: Sequence[Objective], values: Sequence[float] | None
+    objectives: Sequence[Objective], values: Sequence[float]
 ) -> dict[str, float] | None:
     """Return a trial's values by objective; None with one objective or without values."""
-    if values is None or len(objectives) == 1:
+    if not values or len(objectives) == 1:
         return None
     return {o.name: value for o, value in zip(objectives, values, strict=True)}
 
@@ -130,22 +93,30 @@ def trial_statuses(
     ``trials`` are the columns of all its trials; ``live`` are the ids of those with a live attempt.
     """
     optuna_ids = sa.select(Trial.optuna_trial_id).where(Trial.study_id == study.id)
-    params = optuna_rows.drawn_values(connection, optuna_ids)
-    values = optuna_rows.all_values(connection, optuna_ids)
-    latest = _latest_epochs(connection, study.id)
+    drawn = optuna_rows.parameters(connection, optuna_ids)
+    values = optuna_rows.values(connection, optuna_ids)
+    last = (
+        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
+        .where(Epoch.trial_id.in_(trials_of(study.id)))
+        .group_by(Epoch.trial_id)
+        .subquery()
+    )
+    is_last = sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
+    rows = connection.execute(sa.select(Epoch).join(last, is_last))
+    latest = {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
     definition = study.definition
     epochs = definition.get("epochs")
     errors = _errors(connection, study.id)
     found = []
     for trial in sorted(trials, key=lambda t: t.number):
-        own = values.get(trial.optuna_trial_id)
+        own = values[trial.optuna_trial_id]
         epoch, metrics = latest.get(trial.id, (0, {}))
         found.append(
             TrialStatus(
                 number=trial.number,
                 state=trial_state(trial, running=trial.id in live),
-                params=params.get(trial.optuna_trial_id, {}),
-                value=None if own is None else own[0],
+                params=drawn[trial.optuna_trial_id].params,
+                value=next(iter(own), None),
                 value_of=trial.value_of,
                 epoch=epoch,
                 epochs=trial.epochs or epochs,
@@ -186,73 +157,36 @@ def seconds_left(
     """Estimate the seconds until the study's total is reached, with the present number of running trials.
 
     The duration of an epoch is the median of the latest trials, including their overhead. A trial
-    that has not begun counts as the median of complete and pruned trials, or as the study's number
+    that does not exist yet counts as the median of complete and pruned trials, or as the study's number
     of epochs if there is none.
 
     Returns:
         None if no trial runs, no trial has finished an epoch, or the number of epochs is unknown.
     """
-    running = [trial for trial in trials if trial.state == "running"]
+    running = {trial.number for trial in trials if trial.state == "running"}
     if not running or any(trial.epochs is None for trial in trials):
         return None
-    spent = _seconds_spent(connection, study.id, {trial.number for trial in running})
-    paces = [spent[t.number] / t.epoch for t in trials if t.epoch and spent.get(t.number)]
-    if not paces:
-        return None
-    ended = [trial.epoch for trial in trials if trial.state in ("complete", "pruned")]
-    whole = median(ended) if ended else float(running[0].epochs or 0)
-    begun = [
-        float(max((trial.epochs or 0) - trial.epoch, 0))
-        for trial in trials
-        if trial.state in ("running", "interrupted")
-    ]
-    waiting = [whole] * max(study.target - len(trials), 0)
-    begun += [float(t.epochs or 0) for t in trials if t.state == "waiting"]
-    epochs = max(*begun, *waiting, (sum(begun) + sum(waiting)) / len(running))
-    return median(paces) * epochs
-
-
-def _latest_epochs(
-    connection: Connection, study_id: int
-) -> dict[int, tuple[int, Mapping[str, float]]]:
-    """Return each trial's number of finished epochs and its latest epoch's metrics, by the trial's id."""
-    last = (
-        sa.select(Epoch.trial_id, sa.func.max(Epoch.epoch).label("epoch"))
-        .where(Epoch.trial_id.in_(trials_of(study_id)))
-        .group_by(Epoch.trial_id)
-        .subquery()
-    )
-    rows = connection.execute(
-        sa.select(Epoch).join(
-            last, sa.and_(Epoch.trial_id == last.c.trial_id, Epoch.epoch == last.c.epoch)
-        )
-    )
-    return {row.trial_id: (row.epoch + 1, row.metrics) for row in rows}
-
-
-def _seconds_spent(
-    connection: Connection, study_id: int, running: Collection[int]
-) -> dict[int, float]:
-    """Return the seconds that the attempts of the latest trials took, by trial number."""
-    newest = sa.select(sa.func.max(Trial.number)).where(Trial.study_id == study_id)
+    recent = trials[-_RECENT_TRIALS:]
     rows = connection.execute(
         sa.select(Trial.number, Attempt.started_at, Attempt.ended_at, UtcNow().label("now"))
         .join(Trial, Trial.id == Attempt.trial_id)
-        .where(
-            Trial.study_id == study_id,
-            Trial.number > newest.scalar_subquery() - _RECENT_TRIALS,
-        )
+        .where(Trial.study_id == study.id, Trial.number >= recent[0].number)
     )
-    spent: dict[int, float] = {}
+    spent: defaultdict[int, float] = defaultdict(float)
     for row in rows:
-        if row.ended_at is None and row.number not in running:
-            continue
-        seconds = ((row.ended_at or row.now) - row.started_at).total_seconds()
-        spent[row.number] = spent.get(row.number, 0.0) + max(seconds, 0.0)
-    return spent
-
-
-_Rows = Sequence[AnyRow]
+        if row.ended_at is not None or row.number in running:
+            spent[row.number] += ((row.ended_at or row.now) - row.started_at).total_seconds()
+    paces = [
+        spent[each.number] / each.epoch for each in recent if each.epoch and each.number in spent
+    ]
+    if not paces:
+        return None
+    ended = [each.epoch for each in trials if each.state in ("complete", "pruned")]
+    whole = median(ended) if ended else float(trials[0].epochs or 0)
+    unfinished = ("running", "interrupted", "waiting")
+    left = [max((t.epochs or 0) - t.epoch, 0.0) for t in trials if t.state in unfinished]
+    left += [whole] * max(study.target - len(trials), 0)
+    return median(paces) * max(*left, sum(left) / len(running))
 
 
 def is_mixed(connection: Connection, study: AnyRow) -> bool:
@@ -296,27 +230,27 @@ def codes_of_trials(connection: Connection, trial_ids: sa.Select[int]) -> dict[i
 
 
 def code_groups(
-    connection: Connection,
     study: AnyRow,
-    trials: _Rows,
-    best: Callable[[_Rows], BestTrial | None],
+    trials: Sequence[TrialStatus],
+    codes: Mapping[int, str],
+    best: Callable[[Sequence[TrialStatus]], BestTrial | None],
 ) -> tuple[CodeGroup, ...]:
     """Return the study's trials by definition and code, in the order of their first trials.
 
-    Empty if all are of the present code, because those of another one began again. ``best`` returns the
-    best of some trials, or None.
+    Empty if all are of the present code, because those of another one began again. ``codes`` are those of
+    trials by number; ``best`` returns the best of some trials, or None.
     """
-    codes: Mapping[int, str] = codes_of_trials(connection, trials_of(study.id))
-    by_code: dict[str, list[AnyRow]] = {}
-    for trial in sorted(trials, key=lambda t: t.number):
-        by_code.setdefault(codes.get(trial.id, short_code(study.fingerprint)), []).append(trial)
+    present = short_code(study.fingerprint)
+    by_code: dict[str, list[TrialStatus]] = {}
+    for trial in trials:
+        by_code.setdefault(codes.get(trial.number, present), []).append(trial)
     found = []
     for code, group in by_code.items():
         leader = best(group)
         found.append(
             CodeGroup(
                 code=code,
-                current=code == short_code(study.fingerprint),
+                current=code == present,
                 trials=tuple(trial.number for trial in group),
                 best=None if leader is None else leader.number,
                 value=None if leader is None else leader.value,

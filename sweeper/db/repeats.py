@@ -87,7 +87,8 @@ def _next_of_race(
             return number
     ended = {number: row.optuna_trial_id for number, row in results.items() if row.result}
     values = optuna_rows.values(connection, [*ended.values()])
-    standing = race({n: values.get(ended[n]) for n in ended}, study.direction, repeating)
+    first = {number: next(iter(values[key]), None) for number, key in ended.items()}
+    standing = race(first, study.direction, repeating)
     if standing.round is None:
         return None
     members = [repeating.number(number, standing.round) for number in standing.running]
@@ -146,8 +147,8 @@ def other_parameters(connection: Connection, name: str, number: int) -> str | No
     complete = [n for n, row in results.items() if row.result == "complete"]
     other = min((n for n in complete if repeating.index_of(n) == index), default=number)
     ids = [results[n].optuna_trial_id for n in (number, other)]
-    params = optuna_rows.drawn_values(connection, ids)
-    own, theirs = ({*params.get(optuna_id, ())} for optuna_id in ids)
+    drawn = optuna_rows.parameters(connection, ids)
+    own, theirs = ({*drawn[optuna_id].params} for optuna_id in ids)
     if own == theirs:
         return None
     asks = "and does not ask" if own < theirs else "asks"

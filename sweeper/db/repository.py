@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy.engine import Connection
@@ -25,14 +25,13 @@ from sweeper.db import (
 )
 from sweeper.db.attempts import Ending
 from sweeper.db.claims import Claim, Lease, TrialSeed, Waiting
-from sweeper.db.database import Database, answered_late
+from sweeper.db.database import Database
 from sweeper.db.leases import LostAttempt
 from sweeper.db.repeats import other_parameters
 from sweeper.db.requests import StopRequest
 from sweeper.db.rungs import DecidedRung
 from sweeper.db.stamps import read_stamps
-from sweeper.db.studies import AcceptedChange, StudyRow, row_of
-from sweeper.records.results import StudyResults
+from sweeper.db.studies import StudyRow
 from sweeper.support.processes import ProcessIdentity as WorkerIdentity
 
 __all__ = [
@@ -72,6 +71,24 @@ def writing(statement: Callable[Concatenate[Connection, P], T]) -> Callable[Conc
     return method
 
 
+def writing_once(statement: Callable[..., T]) -> Callable[..., T]:
+    """Return a writing method that tells ``statement`` by ``again`` whether it has run before.
+
+    In that case its commit may have been made and only the answer lost.
+    """
+
+    @functools.wraps(statement)
+    def method(self: Repository, /, *args: Any, again: bool = False, **kwargs: Any) -> T:
+        def work(connection: Connection) -> T:
+            nonlocal again
+            before, again = again, True
+            return statement(connection, *args, again=before, **kwargs)
+
+        return self.database.write(work)
+
+    return method
+
+
 class Repository:
     """Studies, trials and attempts in one database.
 
@@ -83,6 +100,9 @@ class Repository:
 
     accept_definition = writing(studies.accept_definition)
     accept_search = writing(studies.accept_search)
+    study = reading(studies.read_study)
+    definition_changes = reading(studies.definition_changes)
+    has_begun = reading(studies.has_begun)
     study_names = reading(studies.study_names)
     trial_numbers = reading(studies.trial_numbers)
     optuna_ids = reading(studies.optuna_ids)
@@ -92,13 +112,16 @@ class Repository:
     join = writing(leases.join)
     leave = writing(leases.leave)
     workers = reading(leases.read_workers)
+    renew = writing(leases.renew)
 
     request_stop = writing(requests.request_stop)
     stop_requested = reading(requests.stop_requested)
     clear_stop = writing(requests.clear_stop)
     now = reading(requests.now)
+    retry = writing_once(requests.retry)
     retry_failed = writing(requests.retry_failed)
 
+    finish = writing_once(attempts.finish)
     record_process = writing(attempts.record_process)
     record_fingerprint = writing(attempts.record_fingerprint)
     record_files = writing(attempts.record_files)
@@ -111,8 +134,8 @@ class Repository:
     drop_checkpoints = writing(attempts.drop_checkpoints)
 
     status = reading(stored_results.read_status)
-    leaders = reading(stored_results.read_leaders)
     statuses = reading(stored_results.read_statuses)
+    results = reading(stored_results.read_results)
     trial = reading(stored_results.read_trial)
     trials = reading(stored_results.read_trials)
     environments = reading(stored_results.read_environments)
@@ -165,36 +188,14 @@ class Repository:
             # Another process has created it meanwhile.
             return self.database.write(lambda c: studies.create_or_open(c, row))
 
-    def definition_changes(self, study: str) -> tuple[AcceptedChange, ...]:
-        """Return the changes of a study's definition that were accepted, the oldest first."""
-        return self.database.read(lambda c: studies.changes_of(c, studies.find_study(c, study).id))
-
-    def study(self, name: str) -> StudyRow:
-        """Return the stored study.
-
-        Raises:
-            UnknownStudyError: There is none; the message lists similar names.
-        """
-        return self.database.read(lambda c: row_of(studies.find_study(c, name)))
-
-    def has_begun(self, study: str) -> bool:
-        """Return whether any trial of the study has begun."""
-        return self.database.read(
-            lambda c: studies.begun_trials(c, studies.find_study(c, study).id) > 0
-        )
-
     def claim(
         self,
         study: str,
         worker: WorkerIdentity,
         trial_seed: TrialSeed,
         *,
-        worker_key: str | None = None,
-        devices: str | None = None,
-        lease_seconds: float = 60.0,
         key: str | None = None,
-        fingerprint: str | None = None,
-        changes: int | None = None,
+        **lease: Any,
     ) -> Claim | Waiting | None:
         """Claim a trial: the lowest interrupted one, otherwise the lowest promoted one, otherwise a new one.
 
@@ -202,14 +203,9 @@ class Repository:
             study: The study's name.
             worker: The claiming worker.
             trial_seed: Returns the seed of a new trial by its number.
-            worker_key: The key with which the worker joined the study.
-            devices: Devices of the machine for the trial.
-            lease_seconds: Duration of the lease; 60 by default.
             key: 32 characters, equal in every call that repeats this claim after a lost answer;
                 None for a single call.
-            fingerprint: Fingerprint of the worker's definition; None for the study's.
-            changes: Number of changes of the definition that the worker knows (`StudyRow.changes`); None
-                for all.
+            lease: Fields of `Lease`.
 
         Returns:
             The claim; `Waiting` if running trials have to end first, or the study is asked to stop;
@@ -220,26 +216,10 @@ class Repository:
             StorageError: Another tool has changed the study's Optuna rows.
             DefinitionChangedError: The study's definition differs from the worker's.
         """
-        asked = key or uuid.uuid4().hex
-        lease = Lease(worker_key, devices, lease_seconds, fingerprint, changes)
+        asked, given = key or uuid.uuid4().hex, Lease(**lease)
         return self.database.write(
-            lambda c: claims.claim(c, study, worker, trial_seed, asked, lease)
+            lambda c: claims.claim(c, study, worker, trial_seed, asked, given)
         )
-
-    def renew(
-        self, tokens: Collection[int], lease_seconds: float, *, worker_key: str | None = None
-    ) -> frozenset[int]:
-        """Renew the leases of attempts, and their worker's own; return the tokens still held.
-
-        An expired lease is renewed too, as long as its attempt is open.
-        """
-
-        def work(connection: Connection) -> frozenset[int]:
-            if worker_key is not None:
-                leases.renew_worker(connection, worker_key, lease_seconds)
-            return leases.renew(connection, tokens, lease_seconds)
-
-        return self.database.write(work)
 
     def release_lost(
         self, study: str, *, observer: str | None = None, lease_seconds: float = 60.0
@@ -255,42 +235,3 @@ class Repository:
         if not found:
             return ()
         return self.database.write(lambda c: leases.close_lost(c, found))
-
-    def retry(self, study: str, number: int) -> None:
-        """Give a failed trial another attempt: the next claim resumes it.
-
-        Raises:
-            UnknownStudyError: There is no such study, or no such trial has begun in it.
-            UsageError: The trial has not failed.
-        """
-        self.database.write(
-            answered_late(lambda c, again: requests.retry(c, study, number, again=again))
-        )
-
-    def finish(self, token: int, ending: Ending, *, again: bool = False) -> tuple[DecidedRung, ...]:
-        """Close the attempt, and with it the trial unless it will be resumed.
-
-        Args:
-            token: The attempt's token.
-            ending: The end of the attempt.
-            again: Whether the call may repeat one whose answer was lost; then an attempt that is
-                already closed in the same way is no error.
-
-        Returns:
-            The newly decided rungs of the trial's round, if the study has a budget.
-
-        Raises:
-            NonFiniteError: "complete" with NaN; finish it as "failed".
-            StorageError: "complete" without a value.
-        """
-        return self.database.write(
-            answered_late(lambda c, rerun: attempts.finish(c, token, ending, again=again or rerun))
-        )
-
-    def results(self, study: str) -> StudyResults:
-        """Return the study's status and every trial that has begun.
-
-        Raises:
-            UnknownStudyError: There is no such study.
-        """
-        return StudyResults(self.status(study), self.trials(study))

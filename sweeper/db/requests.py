@@ -63,20 +63,17 @@ def accept_while_nothing_has_a_value(
     Returns:
         The changes, and the number of trials that start again; empty if the change cannot be
         accepted, or there is none.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        DefinitionError: The direction changed.
     """
     study = lock_study(connection, row.name)
     begun = connection.execute(
         sa.select(Trial, is_open().label("running")).where(Trial.study_id == study.id)
     ).all()
-    unfinished = [trial for trial in begun if trial.result is None]
     if any(trial.result in ("complete", "pruned") or trial.running for trial in begun):
         return (), 0
-    if any(_has_trained(connection, trial) for trial in unfinished):
-        return (), 0
+    unfinished = [trial.id for trial in begun if trial.result is None]
+    for table in (Checkpoint, Epoch):
+        if connection.scalar(sa.select(sa.exists().where(table.trial_id.in_(unfinished)))):
+            return (), 0
     changes = accept_definition(connection, row, search_alone=True)
     if not changes:
         return (), 0
@@ -103,8 +100,7 @@ def begin_anew(connection: Connection, trial: AnyRow, *, seed: int | None = None
             seed=trial.seed if seed is None else seed,
         )
     )
-    optuna_rows.reopen_trial(connection, trial.optuna_trial_id)
-    optuna_rows.forget_trial(connection, trial.optuna_trial_id)
+    optuna_rows.reopen_trial(connection, trial.optuna_trial_id, anew=True)
 
 
 def ran_under_another_definition(connection: Connection, study: AnyRow, trial: AnyRow) -> bool:
@@ -115,14 +111,6 @@ def ran_under_another_definition(connection: Connection, study: AnyRow, trial: A
         )
     )
     return latest is not None and latest != study.fingerprint
-
-
-def _has_trained(connection: Connection, trial: AnyRow) -> bool:
-    """Return whether the trial has a checkpoint to resume from, or a finished epoch."""
-    return any(
-        connection.scalar(sa.select(sa.exists().where(table.trial_id == trial.id)))
-        for table in (Checkpoint, Epoch)
-    )
 
 
 StopRequest = Literal["drain", "kill"]
@@ -159,7 +147,7 @@ def now(connection: Connection) -> datetime:
     return connection.execute(sa.select(UtcNow())).scalar_one()
 
 
-def retry(connection: Connection, name: str, number: int, *, again: bool = False) -> None:
+def retry(connection: Connection, name: str, number: int, *, again: bool) -> None:
     """Set a failed trial to unfinished, with its faults reset to 0.
 
     It resumes from its newest checkpoint, or starts from scratch if the definition has changed. Later
@@ -252,11 +240,7 @@ def delete_study(connection: Connection, name: str) -> None:
 
 
 def rename_study(connection: Connection, name: str, new: str, moved: Mapping[str, str]) -> None:
-    """Rename the study, and change the paths of its files that were ``moved``.
-
-    Raises:
-        UsageError: The new name is taken, or the study is running.
-    """
+    """Rename a study that is at rest to a free name, and change the paths of its files that were ``moved``."""
     study = lock_study(connection, name)
     check_at_rest(connection, name, "set aside")
     if new in (*study_names(connection), *optuna_rows.study_names(connection)):

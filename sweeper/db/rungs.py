@@ -90,38 +90,35 @@ def change_total(connection: Connection, study: AnyRow, target: int, begun: int)
         connection.execute(sa.insert(RoundStart).values(study_id=study.id, number=study.target))
 
 
-def reason_to_wait(
-    connection: Connection, study: AnyRow, schedule: RungSchedule, begun: int
-) -> str | None:
+def reason_to_wait(connection: Connection, study: AnyRow, begun: int) -> str | None:
     """Return the reason for which no trial can begin now; None if one can, or all are finished.
 
-    Samplers use values at the first rung, so they wait only for these.
+    With a budget, samplers use values at the first rung, so they wait only for these.
     """
-    unfinished = sa.and_(Trial.study_id == study.id, Trial.result.is_(None))
+    if begun < study.target and study.window is None:
+        return None
+    schedule = schedule_of(study)
+    reached = sa.false() if schedule is None else Epoch.epoch == schedule.rungs[0] - 1
     rows = connection.execute(
         sa.select(Trial.number, Trial.paused, Epoch.epoch)
-        .outerjoin(Epoch, sa.and_(Epoch.trial_id == Trial.id, Epoch.epoch == schedule.rungs[0] - 1))
-        .where(unfinished)
+        .outerjoin(Epoch, sa.and_(Epoch.trial_id == Trial.id, reached))
+        .where(Trial.study_id == study.id, Trial.result.is_(None))
         .order_by(Trial.number)
     ).all()
     running = sum(row.paused is None for row in rows)
     if begun >= study.target:
-        if not rows:
-            return None
         paused = len(rows) - running
         if paused:
             return (
                 f"all {begun} trials have begun; {paused} {are(paused)} paused until the other "
                 f"trials of their rungs arrive, and {running} {are(running)} running"
             )
-        return f"all {begun} trials have begun, and {running} {are(running)} still running"
-    if study.window is None:
-        return None
+        said = f"all {begun} trials have begun, and {running} {are(running)} still running"
+        return said if rows else None
     lowest = next((row.number for row in rows if row.epoch is None), None)
     if lowest is not None and lowest <= begun - study.window:
-        return (
-            f"trial {begun} uses the result of trial {lowest}, which has not reached its first rung"
-        )
+        state = "is still running" if schedule is None else "has not reached its first rung"
+        return f"trial {begun} uses the result of trial {lowest}, which {state}"
     return at_most(study, running)
 
 
@@ -146,11 +143,7 @@ def running_trials(connection: Connection, study: AnyRow) -> int:
 
 
 def check_not_compared(connection: Connection, study: str, trial: AnyRow) -> None:
-    """Check that no rung was decided with a failed trial.
-
-    Raises:
-        UsageError: A rung was, and the trial was ranked last.
-    """
+    """Raise `UsageError` if a rung was decided with a failed trial, which was ranked last."""
     epochs = connection.scalar(
         sa.select(RungMember.epochs).where(
             RungMember.trial_id == trial.id, RungMember.promoted.is_(False)
@@ -177,11 +170,7 @@ def is_compared() -> sa.Exists:
 def check_same_rungs(
     connection: Connection, study: AnyRow, definition: Mapping[str, object]
 ) -> None:
-    """Check that no rung with trials changes.
-
-    Raises:
-        DefinitionError: Trials are at rungs, which differ under ``definition``.
-    """
+    """Raise `DefinitionError` if trials are at rungs that differ under ``definition``."""
     before = study.definition
     if all(before.get(key) == definition.get(key) for key in ("budget", "epochs")):
         return
@@ -238,8 +227,8 @@ def reach(
     connection.execute(sa.update(Trial).where(Trial.id == trial_id).values(paused=WAITS))
 
 
-def lock_rounds(connection: Connection, token: int) -> None:
-    """Lock the study of an attempt if it has a budget with rungs, before anything else is locked.
+def lock_rounds(connection: Connection, token: int) -> AnyRow | None:
+    """Lock and return the study of an attempt if it has rungs, before anything else is locked.
 
     A claim locks the study first and then the trials of a rung that it decides; the reverse order
     would cause a deadlock.
@@ -249,33 +238,24 @@ def lock_rounds(connection: Connection, token: int) -> None:
         Study.id == of_attempt.where(Attempt.id == token).scalar_subquery()
     )
     study = connection.execute(found).first()
-    if study is not None and schedule_of(study) is not None:
-        connection.execute(found.with_for_update()).one()
+    if study is None or schedule_of(study) is None:
+        return None
+    return connection.execute(found.with_for_update()).one()
 
 
-def settle(connection: Connection, study_id: int, number: int) -> tuple[DecidedRung, ...]:
-    """Lock the study and decide every full rung of the trial's round."""
-    found = sa.select(Study).where(Study.id == study_id)
-    schedule = schedule_of(connection.execute(found).one())
-    if schedule is None:
-        return ()
-    study = connection.execute(found.with_for_update()).one()
-    starts = round_starts(connection, study_id)
-    return _decide(connection, study, schedule, schedule.round_of(number, starts), starts)
-
-
-def settle_all(connection: Connection, study: AnyRow) -> tuple[DecidedRung, ...]:
-    """Decide every full rung of the study, which must be locked."""
+def settle(
+    connection: Connection, study: AnyRow, number: int | None = None
+) -> tuple[DecidedRung, ...]:
+    """Decide every full rung of the round of trial ``number``, or of all rounds; the study must be locked."""
     schedule = schedule_of(study)
     if schedule is None:
         return ()
     starts = round_starts(connection, study.id)
-    waiting = connection.scalars(
-        sa.select(Trial.number)
-        .where(Trial.study_id == study.id, Trial.result.is_(None), Trial.paused == WAITS)
-        .order_by(Trial.number)
+    waiting = sa.select(Trial.number).where(
+        Trial.study_id == study.id, Trial.result.is_(None), Trial.paused == WAITS
     )
-    rounds = {schedule.round_of(number, starts): None for number in waiting}
+    numbers = connection.scalars(waiting.order_by(Trial.number)) if number is None else [number]
+    rounds = dict.fromkeys(schedule.round_of(each, starts) for each in numbers)
     return tuple(
         decided for each in rounds for decided in _decide(connection, study, schedule, each, starts)
     )
@@ -357,7 +337,9 @@ def _write(  # noqa: PLR0917 - these determine a decision
         connection, [row.optuna_trial_id for row in over if row.result == "complete"]
     )
     values = {
-        row.number: row.value if row.reached is not None else ended.get(row.optuna_trial_id)
+        row.number: row.value
+        if row.reached is not None
+        else next(iter(ended[row.optuna_trial_id]), None)
         for row in rows
     }
     chosen = set(promoted(values, schedule.factor, study.direction))
@@ -453,13 +435,13 @@ def seen_at_first_rung(
         values = reported.get(row.id, {})
         value = value_at(list(values.values()), at, study.direction) if values else math.nan
         failed = not math.isfinite(value) or (row.id not in reached and row.result == "failed")
-        own = parameters.get(row.optuna_trial_id, {})
+        own = parameters[row.optuna_trial_id]
         found.append(
             Observation(
                 number=row.number,
                 state="failed" if failed else "complete",
-                params={n: p.value for n, p in own.items()},
-                distributions={n: p.distribution for n, p in own.items()},
+                params=own.params,
+                distributions=own.distributions,
                 value=None if failed else value,
                 intermediate={} if failed else values,
             )

@@ -42,13 +42,7 @@ _VERSIONS = sa.text(
 
 
 def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
-    """Check the tables' versions, and with ``create`` create the tables that are missing.
-
-    Raises:
-        DatabaseUnavailableError: There are no tables of sweeper, and ``create`` is False.
-        DatabaseVersionError: The tables are of another version.
-        sqlalchemy.exc.DBAPIError: The database itself failed.
-    """
+    """Check the tables' versions, and with ``create`` create the tables that are missing."""
     found = _versions(engine)
     if found is None and create:
         with _alone(engine, url):
@@ -73,12 +67,7 @@ def ensure(engine: Engine, writing: Engine, url: URL, *, create: bool) -> None:
 
 
 def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
-    """Run the missing migrations; return the old and the new revision.
-
-    Raises:
-        DatabaseUnavailableError: There are no tables of sweeper's.
-        DatabaseVersionError: The tables are newer than this version.
-    """
+    """Run the missing migrations; return the old and the new revision."""
     found = _versions(writing)
     if found is None:
         msg = f"{shown_url(url)} holds no studies of sweeper's; there is nothing to upgrade"
@@ -91,11 +80,7 @@ def upgrade(writing: Engine, url: URL) -> tuple[str, str]:
 
 
 def optuna_storage(url: URL, *, create: bool) -> RDBStorage:
-    """Return Optuna's storage for the database at ``url``, and create its tables if requested.
-
-    Raises:
-        DatabaseVersionError: The tables are of another version of Optuna.
-    """
+    """Return Optuna's storage for the database at ``url``, and create its tables if requested."""
     import optuna
 
     address = url.render_as_string(hide_password=False)

@@ -56,11 +56,7 @@ class Stamps:
 
 
 def read_stamps(connection: Connection, name: str) -> Stamps:
-    """Return the state of a study's rows.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-    """
+    """Return the state of a study's rows."""
     study = find_study(connection, name)
     beside = connection.execute(
         sa.select(Study).where(Study.name == confirmation_name(name))

@@ -24,8 +24,6 @@ from sweeper.db.progress import (
     code_groups,
     codes_of_trials,
     is_mixed,
-    leading_trials,
-    objectives_of,
     pareto_front,
     seconds_left,
     trial_state,
@@ -34,8 +32,8 @@ from sweeper.db.progress import (
 )
 from sweeper.db.repeats import repeating_of
 from sweeper.db.rungs import rungs_of_trials, schedule_of, seen_at_first_rung
-from sweeper.db.studies import find_study, no_such_trial, study_names
-from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial
+from sweeper.db.studies import find_study, no_such_trial, objectives_of, study_names, trials_of
+from sweeper.db.tables import AnyRow, Attempt, Checkpoint, Epoch, Trial, record_of
 from sweeper.db.verdicts import (
     audits_of_trials,
     evaluations_of_trials,
@@ -50,7 +48,7 @@ from sweeper.records.results import (
     BestTrial,
     CheckpointRecord,
     EpochRecord,
-    Outcome,
+    StudyResults,
     StudyStatus,
     TrialRecord,
     TrialStatus,
@@ -66,21 +64,19 @@ _SURROUNDINGS = ("versions", "processor", "devices", "threads", "deterministic")
 """Keys of an attempt's fingerprint that an `Environment` has."""
 
 
+_COUNTED = ("complete", "running", "interrupted", "paused", "pruned", "failed")
+
+
 def read_status(
     connection: Connection, name: str, *, all_code: bool = False, each: bool = True
 ) -> StudyStatus:
     """Count the study's trials by state, and find its best one.
 
     If trials ran under several definitions, it is the best under the present one, unless
-    ``all_code``. Each trial's progress and the time left are included only with ``each``.
+    ``all_code``. Configurations, whose statistics import SciPy, are included only with ``each``.
     """
     study = find_study(connection, name)
-    trials = connection.execute(
-        sa.select(
-            *(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result, Trial.paused),
-            *(Trial.current_attempt, Trial.epochs, Trial.value_of),
-        ).where(Trial.study_id == study.id)
-    ).all()
+    rows = connection.execute(sa.select(Trial).where(Trial.study_id == study.id)).all()
     live = {
         row.trial_id
         for row in connection.execute(open_attempts().where(Trial.study_id == study.id))
@@ -88,84 +84,53 @@ def read_status(
     }
     objectives = objectives_of(study)
     several = len(objectives) > 1
-    repeated = not repeating_of(study).is_plain
-    stands: tuple[TrialStatus, ...] = ()
-    if each or repeated:
-        stands = trial_statuses(connection, study, trials, live, objectives)
+    trials = trial_statuses(connection, study, rows, live, objectives)
 
-    def configured(group: Sequence[AnyRow], *, compared: bool) -> tuple[ConfigurationRecord, ...]:
-        if not repeated:
+    def configured(
+        group: Sequence[TrialStatus], *, compared: bool
+    ) -> tuple[ConfigurationRecord, ...]:
+        if repeating_of(study).is_plain:
             return ()
-        chosen = {trial.number for trial in group}
-        found = [trial for trial in stands if trial.number in chosen]
-        return configurations_of(found, study.direction, study.definition, compared=compared)
+        return configurations_of(group, study.direction, study.definition, compared=compared)
 
-    def best_of(group: Sequence[AnyRow]) -> BestTrial | None:
+    def best_of(group: Sequence[TrialStatus]) -> BestTrial | None:
         if several:
             return None
-        return (
-            leader_of(configured(group, compared=False))
-            if repeated
-            else best_trial(connection, study, group)
-        )
+        if repeating_of(study).is_plain:
+            return best_trial(group, study.direction)
+        return leader_of(configured(group, compared=False))
 
     codes: tuple[CodeGroup, ...] = ()
     ranked = trials
     if is_mixed(connection, study):
-        codes = code_groups(connection, study, trials, best_of)
+        by_id = codes_of_trials(connection, trials_of(study.id))
+        numbered = {row.number: by_id[row.id] for row in rows if row.id in by_id}
+        codes = code_groups(study, trials, numbered, best_of)
         if codes and not all_code:
             current = {number for group in codes if group.current for number in group.trials}
-            ranked = [trial for trial in trials if trial.number in current]
-    counts = Counter(trial_state(trial, running=trial.id in live) for trial in trials)
+            ranked = tuple(trial for trial in trials if trial.number in current)
+    confirmed: tuple[ConfigurationRecord, ...] = ()
+    beside = confirmation_name(name)
+    if each and beside in study_names(connection):
+        confirmed = read_status(connection, beside).configurations
+    counts: Counter[str] = Counter(trial.state for trial in trials)
     return StudyStatus(
         study=study.name,
         target=study.target,
-        complete=counts["complete"],
-        running=counts["running"],
-        interrupted=counts["interrupted"],
-        paused=counts["paused"],
-        pruned=counts["pruned"],
-        failed=counts["failed"],
+        **{state: counts[state] for state in _COUNTED},
         waiting=max(study.target - len(trials), 0) + counts["waiting"],
         best=best_of(ranked),
         configurations=configured(ranked, compared=True) if each else (),
-        confirmed=_confirmed(connection, study) if each else (),
+        confirmed=confirmed,
         objectives=objectives if several else (),
-        pareto=pareto_front(connection, study, ranked, objectives) if several else (),
+        pareto=pareto_front(ranked, objectives) if several else (),
         exactness=read_exactness(connection, study),
         codes=codes,
         objective=study.objective,
         direction=study.direction,
-        trials=stands if each else (),
-        seconds_left=seconds_left(connection, study, stands if each else ()),
+        trials=trials,
+        seconds_left=seconds_left(connection, study, trials),
     )
-
-
-def _confirmed(connection: Connection, study: AnyRow) -> tuple[ConfigurationRecord, ...]:
-    """Return the configurations that were trained again in the study beside this one."""
-    beside = confirmation_name(study.name)
-    known = beside in study_names(connection)
-    return read_status(connection, beside).configurations if known else ()
-
-
-def read_leaders(connection: Connection, name: str, count: int) -> tuple[BestTrial, ...]:
-    """Return the ``count`` best trials under the present definition and code, the best first.
-
-    A study of several objectives has none.
-    """
-    study = find_study(connection, name)
-    if len(objectives_of(study)) > 1:
-        return ()
-    trials = connection.execute(
-        sa.select(Trial.id, Trial.number, Trial.optuna_trial_id, Trial.result).where(
-            Trial.study_id == study.id, Trial.result == "complete"
-        )
-    ).all()
-    if is_mixed(connection, study):
-        groups = code_groups(connection, study, trials, lambda _: None)
-        others = {n for group in groups if not group.current for n in group.trials}
-        trials = [trial for trial in trials if trial.number not in others]
-    return leading_trials(connection, study, trials, count)
 
 
 def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudyStatus, ...]:
@@ -174,11 +139,7 @@ def read_statuses(connection: Connection, *, each: bool = True) -> tuple[StudySt
 
 
 def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
-    """Return one trial with all details.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
+    """Return one trial with all details."""
     study = find_study(connection, name)
     records = _records(connection, study, Trial.number == number)
     if not records:
@@ -187,17 +148,16 @@ def read_trial(connection: Connection, name: str, number: int) -> TrialRecord:
 
 
 def read_trials(
-    connection: Connection,
-    name: str,
-    numbers: Collection[int] | None = None,
-    first_epoch: int = 0,
+    connection: Connection, name: str, numbers: Collection[int] | None = None
 ) -> tuple[TrialRecord, ...]:
-    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given.
-
-    Epochs before ``first_epoch`` are left out.
-    """
+    """Return every trial that has begun with all details, by number; only those of ``numbers``, if given."""
     wanted = sa.true() if numbers is None else Trial.number.in_(list(numbers))
-    return _records(connection, find_study(connection, name), wanted, first_epoch)
+    return _records(connection, find_study(connection, name), wanted)
+
+
+def read_results(connection: Connection, name: str) -> StudyResults:
+    """Return the study's status and every trial that has begun."""
+    return StudyResults(read_status(connection, name), read_trials(connection, name))
 
 
 def read_unfinished(connection: Connection, name: str) -> tuple[TrialRecord, ...]:
@@ -219,7 +179,18 @@ def read_environments(connection: Connection, name: str) -> tuple[Environment, .
         known = row.fingerprint or {}
         kept = {part: known[part] for part in _SURROUNDINGS if part in known}
         hosts[json.dumps(kept)] += [row.host] * row.attempts
-    return tuple(_environment(json.loads(text), found) for text, found in hosts.items())
+    return tuple(
+        Environment(
+            versions=known.get("versions", {}),
+            processor=known.get("processor", ""),
+            devices=tuple(known.get("devices", ())),
+            threads=tuple(known.get("threads", ())),
+            deterministic=known.get("deterministic"),
+            hosts=tuple(dict.fromkeys(found)),
+            attempts=len(found),
+        )
+        for known, found in ((json.loads(text), found) for text, found in hosts.items())
+    )
 
 
 def finished_before(connection: Connection, name: str, number: int) -> tuple[Observation, ...]:
@@ -246,18 +217,16 @@ def finished_before(connection: Connection, name: str, number: int) -> tuple[Obs
     ).all()
     ids = sa.select(Trial.optuna_trial_id).where(chosen)
     parameters = optuna_rows.parameters(connection, ids)
-    values = optuna_rows.all_values(connection, ids)
+    values = optuna_rows.values(connection, ids)
     intermediate = optuna_rows.intermediate_values(connection, ids)
     observed = tuple(
         Observation(
             number=row.number,
             state=cast("optuna_rows.TrialResult", row.result),
-            params={n: p.value for n, p in parameters.get(row.optuna_trial_id, {}).items()},
-            distributions={
-                n: p.distribution for n, p in parameters.get(row.optuna_trial_id, {}).items()
-            },
-            value=next(iter(values.get(row.optuna_trial_id, ())), None),
-            values=values.get(row.optuna_trial_id) if several else None,
+            params=parameters[row.optuna_trial_id].params,
+            distributions=parameters[row.optuna_trial_id].distributions,
+            value=next(iter(values[row.optuna_trial_id]), None),
+            values=(values[row.optuna_trial_id] or None) if several else None,
             intermediate=intermediate.get(row.optuna_trial_id, {}),
         )
         for row in rows
@@ -271,33 +240,22 @@ def failing_alike(connection: Connection, name: str, least: int) -> tuple[int, s
     Errors that differ only in numbers are the same. A study without further trials is not judged.
 
     Returns:
-        The number, and the last line of the latest error; None if fewer than ``least`` have ended, or
-        their errors differ.
+        The number, and the last line of the last trial's error; None if fewer than ``least`` have ended,
+        or their errors differ.
     """
-    study = find_study(connection, name)
-    of_study = Trial.study_id == study.id
-    ended = sa.select(sa.func.count()).where(of_study, Trial.result.is_not(None))
-    good = sa.select(sa.func.count()).where(of_study, Trial.result != "failed")
-    count = int(connection.scalar(ended) or 0)
-    if count < least or count >= study.target or connection.scalar(good):
+    status = read_status(connection, name, each=False)
+    lines = [trial.error or "" for trial in status.trials if trial.state == "failed"]
+    if len(lines) < status.finished or not least <= len(lines) < status.target:
         return None
-    errors = connection.scalars(
-        sa.select(Attempt.error)
-        .join(Trial, sa.and_(Trial.id == Attempt.trial_id, Trial.current_attempt == Attempt.number))
-        .where(of_study, Trial.result == "failed")
-        .order_by(Attempt.id)
-    )
-    lines = [(error or "").strip().rpartition("\n")[2] for error in errors]
     if not lines[-1] or len({_NUMBER.sub("#", line) for line in lines}) > 1:
         return None
-    return count, lines[-1]
+    return len(lines), lines[-1]
 
 
 def _records(
     connection: Connection,
     study: AnyRow,
     condition: sa.ColumnElement[bool],
-    first_epoch: int = 0,
 ) -> tuple[TrialRecord, ...]:
     chosen = sa.and_(Trial.study_id == study.id, condition)
     trials = connection.execute(sa.select(Trial).where(chosen).order_by(Trial.number)).all()
@@ -323,20 +281,16 @@ def _records(
                 warm_starts[row.trial_id] = surroundings["warm_start_report"]
     epochs: defaultdict[int, list[EpochRecord]] = defaultdict(list)
     for epoch in connection.execute(
-        sa.select(Epoch)
-        .where(Epoch.trial_id.in_(ids), Epoch.epoch >= first_epoch)
-        .order_by(Epoch.epoch)
+        sa.select(Epoch).where(Epoch.trial_id.in_(ids)).order_by(Epoch.epoch)
     ):
         epochs[epoch.trial_id].append(EpochRecord(epoch.epoch, epoch.metrics))
     checkpoints: defaultdict[int, list[CheckpointRecord]] = defaultdict(list)
     for kept in connection.execute(
         sa.select(Checkpoint).where(Checkpoint.trial_id.in_(ids)).order_by(Checkpoint.id)
     ):
-        checkpoints[kept.trial_id].append(
-            CheckpointRecord(kept.step, kept.epoch, kept.digest, kept.bytes, kept.path)
-        )
+        checkpoints[kept.trial_id].append(record_of(CheckpointRecord, kept))
     drawn = optuna_rows.parameters(connection, optuna_ids)
-    values = optuna_rows.all_values(connection, optuna_ids)
+    values = optuna_rows.values(connection, optuna_ids)
     objectives = objectives_of(study)
     verified = latest_verdicts(connection, ids)
     audits = audits_of_trials(connection, ids)
@@ -346,26 +300,21 @@ def _records(
     length = study.definition.get("epochs")
     lengths = lengths_of_trials(connection, ids, objectives)
     return tuple(
-        TrialRecord(
+        record_of(
+            TrialRecord,
+            trial,
             study=study.name,
-            number=trial.number,
             state=trial_state(trial, running=any(a.outcome is None for a in attempts[trial.id])),
-            params={n: p.value for n, p in drawn.get(trial.optuna_trial_id, {}).items()},
-            distributions={
-                n: p.distribution for n, p in drawn.get(trial.optuna_trial_id, {}).items()
-            },
-            value=next(iter(values.get(trial.optuna_trial_id, ())), None),
-            values=values_by_name(objectives, values.get(trial.optuna_trial_id)),
-            seed=trial.seed,
-            digest=trial.digest,
-            value_of=trial.value_of,
+            params=drawn[trial.optuna_trial_id].params,
+            distributions=drawn[trial.optuna_trial_id].distributions,
+            value=next(iter(values[trial.optuna_trial_id]), None),
+            values=values_by_name(objectives, values[trial.optuna_trial_id]),
             epochs=tuple(epochs[trial.id]),
             attempts=tuple(attempts[trial.id]),
             checkpoints=tuple(checkpoints[trial.id]),
             verification=verified.get(trial.id),
             audits=tuple(audits.get(trial.id, ())),
             code=codes.get(trial.id),
-            anew_after=trial.anew_after,
             output_only=exempted.get(trial.id, ()),
             evaluations=tuple(evaluations.get(trial.id, ())),
             warm_start=warm_starts.get(trial.id),
@@ -378,28 +327,6 @@ def _records(
     )
 
 
-def _environment(known: Mapping[str, Any], hosts: Sequence[str]) -> Environment:
-    return Environment(
-        versions=known.get("versions", {}),
-        processor=known.get("processor", ""),
-        devices=tuple(known.get("devices", ())),
-        threads=tuple(known.get("threads", ())),
-        deterministic=known.get("deterministic"),
-        hosts=tuple(dict.fromkeys(hosts)),
-        attempts=len(hosts),
-    )
-
-
 def _attempt(row: AnyRow) -> AttemptRecord:
     outcome = "lost" if row.outcome is None and is_lost(row) else row.outcome
-    return AttemptRecord(
-        number=row.number,
-        outcome=cast("Outcome | None", outcome),
-        start_step=row.start_step,
-        end_step=row.end_step,
-        host=row.host,
-        pid=row.pid,
-        started_at=row.started_at,
-        ended_at=row.ended_at,
-        error=row.error,
-    )
+    return record_of(AttemptRecord, row, outcome=outcome)

@@ -19,13 +19,13 @@ from sqlalchemy.engine import Connection
 
 from sweeper.db import optuna_rows
 from sweeper.db.rungs import change_total, check_same_rungs
-from sweeper.db.tables import AnyRow, DefinitionChange, Study, Trial, UtcNow
+from sweeper.db.tables import AnyRow, DefinitionChange, Study, Trial, UtcNow, record_of
 from sweeper.definition.definition import POLICY, SEARCH, definition_fingerprint
 from sweeper.errors import DefinitionChangedError, DefinitionError, StorageError, UnknownStudyError
 from sweeper.records.code import CodeFingerprint
 from sweeper.search.spaces import grid_point
 from sweeper.spec.repeating import Repeating
-from sweeper.spec.searching import Direction, check_whole_configurations
+from sweeper.spec.searching import Direction, Objective, check_whole_configurations
 from sweeper.support.installation import VERSION
 
 _MAY_DIFFER = ("target", *POLICY)
@@ -70,32 +70,24 @@ class StudyRow:
         return definition_fingerprint(plain_json(self.definition), self.code)
 
     @property
-    def directions(self) -> tuple[Direction, ...]:
-        """Return the direction of every objective, in order."""
-        further = self.definition.get("further_objectives", ())
-        return (self.direction, *(direction for _name, direction in further))
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives, in order."""
+        return objectives_of(self)
 
-    @property
-    def objectives(self) -> tuple[str, ...]:
-        """Return the metric of every objective, in order."""
-        further = self.definition.get("further_objectives", ())
-        return (self.objective, *(name for name, _direction in further))
+
+def objectives_of(study: AnyRow | StudyRow) -> tuple[Objective, ...]:
+    """Return the objectives of a study's row or record, in order."""
+    further = study.definition.get("further_objectives", ())
+    return (
+        Objective(study.objective, study.direction),
+        *(Objective(name, direction) for name, direction in further),
+    )
 
 
 def row_of(study: AnyRow) -> StudyRow:
     """Return the record of a study's columns."""
-    return StudyRow(
-        name=study.name,
-        definition=study.definition,
-        objective=study.objective,
-        direction=study.direction,
-        target=study.target,
-        window=study.window,
-        seed=study.seed,
-        source=study.source,
-        code=None if study.code is None else CodeFingerprint.from_json(json.loads(study.code)),
-        identity=study.identity,
-    )
+    code = None if study.code is None else CodeFingerprint.from_json(json.loads(study.code))
+    return record_of(StudyRow, study, code=code)
 
 
 def changes_between(
@@ -206,20 +198,15 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
             "give this study another name, or use another database (--storage)"
         )
         raise DefinitionError(msg)
-    optuna_study_id = optuna_rows.create_study(connection, row.name, row.directions, row.objectives)
+    optuna_study_id = optuna_rows.create_study(connection, row.name, row.objectives)
     connection.execute(
         sa.insert(Study).values(
+            **_columns(row),
             name=row.name,
             optuna_study_id=optuna_study_id,
-            definition=plain_json(row.definition),
-            objective=row.objective,
             direction=row.direction,
             target=row.target,
-            window=row.window,
-            seed=row.seed,
             source=row.source and plain_json(row.source),
-            code=None if row.code is None else row.code.to_text(),
-            fingerprint=row.fingerprint,
             created_at=UtcNow(),
             sweeper_version=VERSION,
             identity=uuid.uuid4().hex,
@@ -228,13 +215,21 @@ def create_or_open(connection: Connection, row: StudyRow) -> StudyRow:
     return replace(row_of(find_study(connection, row.name)), changes=0)
 
 
-def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
-    """Store changed settings of the search, which no trial's result depends on; return the changes.
+def _columns(row: StudyRow) -> dict[str, Any]:
+    """Return the columns of a definition that may change; unknown code leaves the stored one."""
+    code = {} if row.code is None else {"code": row.code.to_text()}
+    return {
+        **code,
+        "definition": plain_json(row.definition),
+        "objective": row.objective,
+        "window": row.window,
+        "seed": row.seed,
+        "fingerprint": row.fingerprint,
+    }
 
-    Raises:
-        DefinitionChangedError: Anything else has changed, too, or a trial that has begun has another
-            point of the grid.
-    """
+
+def accept_search(connection: Connection, row: StudyRow) -> tuple[str, ...]:
+    """Store changed settings of the search, which no trial's result depends on; return the changes."""
     study = lock_study(connection, row.name)
     stored = row_of(study)
     changes = changes_between(stored, row)
@@ -260,21 +255,17 @@ def _begun_configurations(connection: Connection, study: AnyRow) -> int:
 
 
 def find_study(connection: Connection, name: str) -> AnyRow:
-    """Return the columns of the named study.
-
-    Raises:
-        UnknownStudyError: There is none; the message lists similar names, or all names.
-    """
+    """Return the columns of the named study; the error for a missing one lists similar names, or all names."""
     return _require(connection, name, sa.select(Study).where(Study.name == name))
 
 
-def lock_study(connection: Connection, name: str) -> AnyRow:
-    """Return the named study's columns, and block other claims in it until this transaction ends.
+def read_study(connection: Connection, name: str) -> StudyRow:
+    """Return the stored study; see `find_study` for the error."""
+    return row_of(find_study(connection, name))
 
-    Raises:
-        UnknownStudyError: There is none.
-        StorageError: Its rows in Optuna's tables were deleted.
-    """
+
+def lock_study(connection: Connection, name: str) -> AnyRow:
+    """Return the named study's columns, and block other claims in it until this transaction ends."""
     study = _require(connection, name, sa.select(Study).where(Study.name == name).with_for_update())
     if not optuna_rows.lock_study(connection, study.optuna_study_id):
         msg = (
@@ -327,10 +318,6 @@ def accept_definition(
     """Replace the stored definition by that of ``row``; record and return the changes.
 
     If only the search has changed, nothing is done unless ``search_alone``: `create_or_open` stores it.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        DefinitionError: The direction changed, which would reverse the ranking of finished trials.
     """
     study = lock_study(connection, row.name)
     stored = row_of(study)
@@ -339,8 +326,10 @@ def accept_definition(
         return ()
     if not search_alone and list(changes) == changes_between(stored, row, of_search=True):
         return ()
-    if stored.directions != row.directions:
-        was, now = " and ".join(stored.directions), " and ".join(row.directions)
+    was, now = (
+        " and ".join(objective.direction for objective in each.objectives) for each in (stored, row)
+    )
+    if was != now:
         msg = (
             f"study {row.name!r} was created to {was}, and its definition now says {now}; its "
             "finished trials would be ranked in the opposite order: give it another name"
@@ -361,18 +350,7 @@ def accept_definition(
 def _replace_definition(connection: Connection, study: AnyRow, row: StudyRow) -> tuple[str, ...]:
     stored = row_of(study)
     changes = tuple(changes_between(stored, row))
-    connection.execute(
-        sa.update(Study)
-        .where(Study.id == study.id)
-        .values(
-            definition=plain_json(row.definition),
-            objective=row.objective,
-            window=row.window,
-            seed=row.seed,
-            code=study.code if row.code is None else row.code.to_text(),
-            fingerprint=row.fingerprint,
-        )
-    )
+    connection.execute(sa.update(Study).where(Study.id == study.id).values(**_columns(row)))
     connection.execute(
         sa.insert(DefinitionChange).values(
             study_id=study.id,
@@ -395,6 +373,11 @@ def changes_of(connection: Connection, study_id: int) -> tuple[AcceptedChange, .
     return tuple(AcceptedChange(row.begun, tuple(row.changes), row.replaced) for row in rows)
 
 
+def definition_changes(connection: Connection, name: str) -> tuple[AcceptedChange, ...]:
+    """Return the accepted changes of a study's definition, oldest first."""
+    return changes_of(connection, find_study(connection, name).id)
+
+
 def number_of_changes(connection: Connection, study_id: int) -> int:
     """Return the number of changes of the study's definition."""
     count = sa.select(sa.func.count()).where(DefinitionChange.study_id == study_id)
@@ -407,17 +390,18 @@ def begun_trials(connection: Connection, study_id: int) -> int:
     return int(connection.scalar(own) or 0)
 
 
+def has_begun(connection: Connection, name: str) -> bool:
+    """Return whether any trial of the study has begun."""
+    return begun_trials(connection, find_study(connection, name).id) > 0
+
+
 def trials_of(study_id: int) -> sa.Select[int]:
     """Return the subquery of the ids of a study's trials."""
     return sa.select(Trial.id).where(Trial.study_id == study_id)
 
 
 def find_trial_id(connection: Connection, study: str, number: int, *, lock: bool = False) -> int:
-    """Return the id of a trial, and with ``lock`` lock its row.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial has begun in it.
-    """
+    """Return the id of a trial, and with ``lock`` lock its row."""
     found = find_study(connection, study)
     query = sa.select(Trial.id).where(Trial.study_id == found.id, Trial.number == number)
     trial_id = connection.scalar(query.with_for_update() if lock else query)
@@ -456,14 +440,12 @@ def _require(connection: Connection, name: str, query: sa.Select[Any]) -> AnyRow
 
 
 def _check_numbers(row: StudyRow) -> None:
+    msg = None
     if not 0 <= row.seed <= _LARGEST_SEED:
         msg = f"seed={row.seed}; expected a whole number from 0 to 2**63 - 1"
-        raise DefinitionError(msg)
-    if row.target < 1:
+    elif row.target < 1:
         msg = f"trials={row.target}; expected 1 or more"
-        raise DefinitionError(msg)
-    if row.window is not None and row.window < 1:
-        msg = f"window={row.window}; expected 1 or more"
+    if msg is not None:
         raise DefinitionError(msg)
 
 

@@ -8,8 +8,10 @@ studies. Only the migrations create the schema; a test compares the two.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -33,6 +35,14 @@ from sqlalchemy.sql.functions import FunctionElement
 
 AnyRow = Row[*tuple[Any, ...]]
 """Row of any select."""
+
+Record = TypeVar("Record")
+
+
+def record_of(kind: Callable[..., Record], row: AnyRow, **given: Any) -> Record:
+    """Return a record of ``row``: its fields are the columns of their names, unless they are ``given``."""
+    names = [field.name for field in fields(cast("Any", kind)) if field.name not in given]
+    return kind(**{name: row._mapping[name] for name in names if name in row._mapping}, **given)
 
 
 class Base(DeclarativeBase):
@@ -70,40 +80,23 @@ class Utc(TypeDecorator[datetime]):
 
 
 class UtcNow(FunctionElement[datetime]):
-    """Present time of the database's clock, in UTC without a time zone; workers' clocks may differ."""
+    """Present time of the database's clock in UTC, because workers' clocks may differ, plus ``seconds``."""
 
     type = Utc()
     inherit_cache = True
 
-
-@compiles(UtcNow, "sqlite")
-def _sqlite_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -> str:
-    return "strftime('%Y-%m-%d %H:%M:%f', 'now')"
-
-
-@compiles(UtcNow, "postgresql")
-def _postgresql_now(_element: UtcNow, _compiler: SQLCompiler, **_options: Any) -> str:
-    return "(clock_timestamp() AT TIME ZONE 'utc')"
-
-
-class UtcAfter(FunctionElement[datetime]):
-    """Time of the database's clock plus a number of seconds, which may be negative."""
-
-    type = Utc()
-    inherit_cache = True
-
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float = 0.0) -> None:
         super().__init__(literal(float(seconds), Float(53)))
 
 
-@compiles(UtcAfter, "sqlite")
-def _sqlite_after(element: UtcAfter, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(UtcNow, "sqlite")
+def _sqlite_now(element: UtcNow, compiler: SQLCompiler, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
     return f"strftime('%Y-%m-%d %H:%M:%f', 'now', {seconds} || ' seconds')"
 
 
-@compiles(UtcAfter, "postgresql")
-def _postgresql_after(element: UtcAfter, compiler: SQLCompiler, **options: Any) -> str:
+@compiles(UtcNow, "postgresql")
+def _postgresql_now(element: UtcNow, compiler: SQLCompiler, **options: Any) -> str:
     seconds = compiler.process(element.clauses, **options)
     return f"((clock_timestamp() AT TIME ZONE 'utc') + make_interval(secs => {seconds}))"
 

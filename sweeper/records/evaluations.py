@@ -80,9 +80,6 @@ def ranking_objective(
         metric: Name of a metric, with or without ``val_``; None for the study's first objective.
         direction: ``"maximize"`` or ``"minimize"``; None for the objective's direction, or, if
             ``metric`` is no objective, the direction that its name implies.
-
-    Raises:
-        UsageError: The direction is invalid or unknown.
     """
     if direction not in (None, "maximize", "minimize"):
         msg = f"direction {direction!r}; expected 'maximize' or 'minimize'"
@@ -107,11 +104,7 @@ def ranking_objective(
 def ranked(
     records: Iterable[EvaluationRecord], objective: Objective
 ) -> tuple[EvaluationRecord, ...]:
-    """Return the records, the best first; equal ones by trial and step, and those with NaN last.
-
-    Raises:
-        UsageError: A record does not have the metric; the message lists its metrics.
-    """
+    """Return the records, the best first; equal ones by trial and step, and those with NaN last."""
     found = sorted(records, key=lambda record: (record.trial, record.step))
     name = objective.name
     without = [record for record in found if name not in record.metrics]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from sweeper.records.results import Outcome, Params, StudyStatus, VerificationVerdict
 
@@ -143,16 +143,17 @@ class RungDecided(Remark):
 
 
 @dataclass(frozen=True, slots=True)
-class VerificationOpened:
-    """A verification of ``trials`` finished trials begins, with ``workers`` parallel replays."""
+class ChecksOpened:
+    """A verification of ``total`` trials, or an evaluation of ``total`` kept checkpoints, begins.
+
+    ``done`` is the word for a finished one, and ``objective`` the metric that is named first.
+    """
 
     study: str
-    trials: int
-    epochs: int
-    objective: str
-    direction: str
+    done: Literal["verified", "measured"]
+    total: int
     workers: int
-    storage: str
+    objective: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,24 +166,12 @@ class TrialVerified:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationOpened:
-    """An evaluation of ``checkpoints`` kept checkpoints of ``trials`` trials begins."""
-
-    study: str
-    trials: int
-    checkpoints: int
-    workers: int
-    metric: str
-    direction: str
-
-
-@dataclass(frozen=True, slots=True)
 class CheckpointMeasured:
-    """A kept checkpoint was evaluated on held-out data; ``metrics`` is None if that failed."""
+    """A kept checkpoint was evaluated on held-out data."""
 
     trial: int
-    step: int | None
-    metrics: Mapping[str, float] | None
+    step: int
+    metrics: Mapping[str, float]
 
 
 Event = (
@@ -196,9 +185,8 @@ Event = (
     | CheckpointKept
     | AttemptEnded
     | Notice
-    | VerificationOpened
+    | ChecksOpened
     | TrialVerified
-    | EvaluationOpened
     | CheckpointMeasured
 )
 

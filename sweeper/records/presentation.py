@@ -92,30 +92,22 @@ def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
 
 
 def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
-    headers, rows, first = _table(status, trials, most)
-    lines = [_headline(status)]
-    if rows:
-        sizes = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
-        shown = list(range(len(headers)))
-        # Parameters are left out before the counts of epochs and attempts, which are the last two.
-        order = [*reversed(range(first, len(headers) - 2)), len(headers) - 1, len(headers) - 2]
-        for column in order:
-            if sum(sizes[each] + 2 for each in shown) - 2 > width:
-                shown.remove(column)
-        lines += [
-            "  ".join(row[each].rjust(sizes[each]) for each in shown) for row in (headers, *rows)
-        ]
-        names = ", ".join(name for each, name in enumerate(headers) if each not in shown)
-        if names:
-            lines.append(f"too wide to show: {names}; results.to_dataframe() has them")
-    left = len(trials) - len(rows)
+    lines = [f"{status.study}: {progress_text(status)}"]
+    chosen = ranked(trials, status)[:most]
+    if chosen:
+        columns, optional = _columns(status, chosen)
+        names = list(columns)
+        for name in optional:
+            if sum(len(cells[0]) + 2 for cells in columns.values()) - 2 > width:
+                del columns[name]
+        lines += ["  ".join(cells) for cells in zip(*columns.values(), strict=True)]
+        hidden = ", ".join(name for name in names if name not in columns)
+        if hidden:
+            lines.append(f"too wide to show: {hidden}; results.to_dataframe() has them")
+    left = len(trials) - len(chosen)
     if left:
         lines.append(f"and {left} more: results.trials, or results.to_dataframe()")
     return "\n".join(lines)
-
-
-def _headline(status: StudyStatus) -> str:
-    return f"{status.study}: {progress_text(status)}"
 
 
 def progress_text(status: StudyStatus) -> str:
@@ -141,31 +133,31 @@ def leader_text(status: StudyStatus) -> str:
     return text if confirmed is None else f"{text}; confirmed by new trainings: {confirmed}"
 
 
-def _table(
-    status: StudyStatus, trials: Sequence[TrialRecord], most: int
-) -> tuple[list[str], list[list[str]], int]:
-    """Return the headers, the rows, and the number of columns before those of the parameters."""
-    chosen = ranked(trials, status)[:most]
+def _columns(
+    status: StudyStatus, trials: Sequence[TrialRecord]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Return the aligned cells below each header, and the headers that may be left out, the first one first."""
     objectives = [objective.name for objective in status.objectives] or [status.objective]
-    names = list(dict.fromkeys(name for trial in chosen for name in trial.params))
-    of = ["value of"] if any(t.value_of for t in chosen) else []
-    first, last = ["trial", "state", *objectives, *of], ["epochs", "attempts"]
-    rows = [
-        [
-            str(t.number),
-            t.state,
-            *(
-                value_shown(t.value if t.values is None else t.values.get(name))
-                for name in objectives
-            ),
-            *((t.value_of or "last epoch") for _ in of),
-            *(value_shown(t.params[name]) if name in t.params else "-" for name in names),
-            str(len(t.epochs)),
-            str(len(t.attempts)),
+    columns: dict[str, list[str]] = {
+        "trial": [str(t.number) for t in trials],
+        "state": [t.state for t in trials],
+    }
+    for name in objectives:
+        columns[name] = [
+            value_shown(t.value if t.values is None else t.values.get(name)) for t in trials
         ]
-        for t in chosen
-    ]
-    return [*first, *parameter_headers(names, {*first, *last}), *last], rows, len(first)
+    if any(t.value_of for t in trials):
+        columns["value of"] = [t.value_of or "last epoch" for t in trials]
+    names = list(dict.fromkeys(name for t in trials for name in t.params))
+    headers = parameter_headers(names, {*columns, "epochs", "attempts"})
+    for header, name in zip(headers, names, strict=True):
+        columns[header] = [value_shown(t.params[name]) if name in t.params else "-" for t in trials]
+    columns |= {"epochs": [str(len(t.epochs)) for t in trials]}
+    columns |= {"attempts": [str(len(t.attempts)) for t in trials]}
+    for header, cells in columns.items():
+        size = max(map(len, (header, *cells)))
+        columns[header] = [cell.rjust(size) for cell in (header, *cells)]
+    return columns, [*reversed(headers), "attempts", "epochs"]
 
 
 def parameter_headers(names: Iterable[str], taken: Collection[str]) -> list[str]:

@@ -308,6 +308,13 @@ def ranked(trials: Iterable[Ranked], status: StudyStatus) -> list[Ranked]:
     return sorted(trials, key=rank)
 
 
+def leading(status: StudyStatus, count: int) -> list[TrialStatus]:
+    """Return the ``count`` best trials under the present definition and code, the best first."""
+    others = {n for group in status.codes if not group.current for n in group.trials}
+    own = [t for t in status.trials if t.state == "complete" and t.number not in others]
+    return ranked(own, replace(status, codes=()))[:count]
+
+
 def leader_of(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None:
     """Return the best trial of the leading configuration, with the mean as its value; None for none."""
     for each in configurations[:1]:

@@ -27,7 +27,7 @@ from sweeper.records.code import short_code
 from sweeper.records.events import Listener, Notice
 from sweeper.records.lengths import Extension, ExtensionPlan
 from sweeper.records.results import Params, TrialRecord
-from sweeper.records.status import none_complete
+from sweeper.records.status import leading, none_complete
 from sweeper.run.launch.launchers import Loaded
 from sweeper.run.launch.sources import describe_source
 from sweeper.run.options import RunRequest, WorkerOptions
@@ -420,13 +420,13 @@ def _with_numbers(repository: Repository, stored: StudyRow, asked: Extension) ->
     """Return the extension with the numbers of the best trials, if only their count was given."""
     if asked.best is None:
         return asked
-    if len(stored.directions) > 1:
+    if len(stored.objectives) > 1:
         msg = (
             f"study {stored.name!r} has several objectives, so it has no best trial; name trials "
             "by their numbers (--trial)"
         )
         raise UsageError(msg)
-    leaders = repository.leaders(stored.name, asked.best)
+    leaders = leading(repository.status(stored.name), asked.best)
     if not leaders:
         errors = [t.error for t in repository.trials(stored.name) if t.state == "failed"]
         msg = (

@@ -41,10 +41,7 @@ def parameter_importances(
     if len(usable) < FEWEST_TRIALS or len(names) < 2:
         return ()
     quieten_optuna()
-    storage = optuna.storages.InMemoryStorage()
-    direction = optuna.study.StudyDirection[objective.direction.upper()]
-    storage.create_new_study([direction], study_name="importance")
-    study = optuna.study.Study(study_name="importance", storage=storage)
+    study = optuna.create_study(direction=objective.direction)
     study.add_trials(
         [
             create_trial(

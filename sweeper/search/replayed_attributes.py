@@ -15,7 +15,8 @@ affects the next trial.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import cast
 
 import optuna
 from optuna.pruners import BasePruner, NopPruner
@@ -35,56 +36,7 @@ from sweeper.search.spaces import (
 )
 from sweeper.search.spec import SamplerSpec, leaves_attributes, make_sampler, quietly
 from sweeper.spec.searching import Direction
-from sweeper.spec.space import Categorical, CategoricalChoice, Distribution
-
-
-class View:
-    """Private study for the search of trial ``number``.
-
-    Args:
-        study: The study's name.
-        directions: Directions of its objectives.
-        finished: The trials of the window, numbered from 0 without a gap. They are shared between
-            views and never changed.
-        number: Number of the trial, at least the number of finished trials.
-        sampler: The sampler of this trial.
-        pruner: The pruner of this trial.
-        given: Given values, which are not drawn.
-    """
-
-    def __init__(
-        self,
-        *,
-        study: str,
-        directions: Sequence[Direction],
-        finished: Sequence[FrozenTrial],
-        number: int,
-        sampler: BaseSampler,
-        pruner: BasePruner | None = None,
-        given: Mapping[str, CategoricalChoice] | None = None,
-    ) -> None:
-        self._storage = _WindowStorage(study, directions, finished, number)
-        self.study = _WindowStudy(study, self._storage, sampler, pruner or NopPruner())
-        begun = create_trial(
-            state=TrialState.RUNNING, system_attrs={"fixed_params": dict(given)} if given else {}
-        )
-        self._id = self._storage.create_new_trial(self.study._study_id, begun)
-        self.trial = optuna.trial.Trial(self.study, self._id)
-
-    def set_parameter(
-        self, name: str, distribution: optuna.distributions.BaseDistribution, internal: float
-    ) -> None:
-        """Set a parameter that was drawn elsewhere."""
-        self._storage.set_trial_param(self._id, name, internal, distribution)
-        self.trial._cached_frozen_trial = self.frozen()
-
-    def report(self, step: int, value: float) -> None:
-        """Add an intermediate value to the trial."""
-        self._storage.set_trial_intermediate_value(self._id, step, value)
-
-    def frozen(self) -> FrozenTrial:
-        """Return the trial with all attributes that Optuna's code has set."""
-        return self._storage.get_trial(self._id)
+from sweeper.spec.space import CategoricalChoice, Distribution, IntRange
 
 
 class _WindowStudy(optuna.Study):
@@ -136,35 +88,36 @@ _LEAVING_NOTHING = (
 
 
 class Asked:
-    """Search of one trial in its view: draws and pruning decisions."""
+    """Search of trial ``number`` in its view: draws and pruning decisions.
+
+    Args:
+        spec: The study's sampler and pruner.
+        number: The trial's number.
+        finished: The trials of its window, numbered from 0 without a gap. They are shared between views
+            and never changed.
+    """
 
     def __init__(self, spec: SamplerSpec, number: int, finished: Sequence[FrozenTrial]) -> None:
         self._spec = spec
         self._number = number
-        self._sampler = make_sampler(spec, number)
-        given = spec.enqueue[number] if number < len(spec.enqueue) else None
-        self._given = given or {}
+        self.sampler = make_sampler(spec, number)
+        self._given = spec.enqueue[number] if number < len(spec.enqueue) else {}
         # Where nothing looks at other trials, their number is not worth the room that it takes.
-        self.view = View(
-            study=spec.study,
-            directions=spec.directions,
-            finished=finished,
-            number=0 if spec.window is None else number,
-            sampler=self._sampler,
-            pruner=None if spec.pruner is None else spec.pruner(),
-            given=given,
-        )
+        shown = 0 if spec.window is None else number
+        self._storage = _WindowStorage(spec.study, spec.directions, finished, shown)
+        pruner = NopPruner() if spec.pruner is None else spec.pruner()
+        self.study = _WindowStudy(spec.study, self._storage, self.sampler, pruner)
+        fixed = {"fixed_params": dict(self._given)} if self._given else {}
+        begun = create_trial(state=TrialState.RUNNING, system_attrs=fixed)
+        self._id = self._storage.create_new_trial(self.study._study_id, begun)
+        self._trial = optuna.trial.Trial(self.study, self._id)
 
-    @property
-    def sampler(self) -> BaseSampler | None:
-        return self._sampler
+    def frozen(self) -> FrozenTrial:
+        """Return the trial with all attributes that Optuna's code has set."""
+        return self._storage.get_trial(self._id)
 
     def draw(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the trial's value of a parameter.
-
-        Raises:
-            ParameterError: The grid's or the given value is outside of the distribution.
-        """
+        """Return the trial's value of a parameter; refuse a given value outside of the distribution."""
         plain = to_optuna(distribution)
         if self._spec.grid is not None:
             value = grid_value(self._spec.grid, self._number, name, distribution)
@@ -172,23 +125,26 @@ class Asked:
             return value
         if name in self._given:
             given = self._check_given(name, distribution)
-            self._suggest(name, distribution, plain)
+            self._trial._suggest(name, plain)
             return given
-        return self._suggest(name, distribution, plain)
+        drawn = self._trial._suggest(name, plain)
+        whole = isinstance(distribution, IntRange)
+        return cast("CategoricalChoice", int(drawn) if whole else drawn)
 
     def hold(self, name: str, distribution: Distribution, value: CategoricalChoice) -> None:
         """Set a value that the sampler did not draw."""
         internal = to_internal(name, distribution, value)
-        self.view.set_parameter(name, to_optuna(distribution), internal)
+        self._storage.set_trial_param(self._id, name, internal, to_optuna(distribution))
+        self._trial._cached_frozen_trial = self.frozen()
 
     def judge(self, step: int, value: float) -> bool:
         """Report an intermediate value, and return whether the pruner would end the trial."""
-        self.view.report(step, value)
+        self._storage.set_trial_intermediate_value(self._id, step, value)
         if self._spec.pruner is None:
             return False
         pruner = self._spec.pruner()
         with quietly():
-            return bool(pruner.prune(self.view.study, self.view.frozen()))
+            return bool(pruner.prune(self.study, self.frozen()))
 
     def _check_given(self, name: str, distribution: Distribution) -> CategoricalChoice:
         given = self._given[name]
@@ -200,23 +156,6 @@ class Asked:
                 f"suggested range {distribution}; change the value or the range"
             )
             raise ParameterError(msg) from error
-
-    def _suggest(
-        self, name: str, distribution: Distribution, plain: optuna.distributions.BaseDistribution
-    ) -> CategoricalChoice:
-        trial, bounds = self.view.trial, plain
-        if isinstance(distribution, Categorical):
-            return trial.suggest_categorical(name, distribution.choices)
-        if isinstance(bounds, optuna.distributions.FloatDistribution):
-            return trial.suggest_float(
-                name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
-            )
-        if isinstance(bounds, optuna.distributions.IntDistribution):
-            return trial.suggest_int(
-                name, bounds.low, bounds.high, log=bounds.log, step=bounds.step
-            )
-        msg = f"{distribution!r} is not a distribution"
-        raise TypeError(msg)
 
 
 class ReplayedAttributes:
@@ -265,9 +204,9 @@ class ReplayedAttributes:
         if judges:
             for step, value in sorted(observation.intermediate.items()):
                 asked.judge(step, value)
-        if asks and asked.sampler is not None:
-            asked.sampler.after_trial(asked.view.study, trial, trial.state, trial.values)
-        trial.system_attrs = dict(asked.view.frozen().system_attrs)
+        if asks:
+            asked.sampler.after_trial(asked.study, trial, trial.state, trial.values)
+        trial.system_attrs = dict(asked.frozen().system_attrs)
         return trial
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from sweeper.errors import DefinitionError, ParameterError, SweeperError
+from sweeper.errors import ParameterError, SweeperError
 from sweeper.search.replayed_attributes import Asked, ReplayedAttributes
 from sweeper.search.spaces import Observation, check_alike, check_grid, to_text
 from sweeper.search.spec import SamplerSpec
@@ -33,19 +33,10 @@ def open_search(
         observations: The finished trials below ``number - window + 1``, in order; ignored if
             results are not used.
         replayed: Cached attributes of the study's earlier trials.
-
-    Raises:
-        DefinitionError: There is no such sampler, or the grid lacks the trial's point.
-        ParameterError: The sampler raised when it was made or given the earlier trials.
-        ValueError: ``observations`` are not exactly the trials of the window.
     """
     if spec.grid is not None:
         check_grid(spec.grid, number + 1)
-    elif spec.factory is None and spec.name == "grid":
-        check_grid(None, number + 1)
-    seen: tuple[Observation, ...] = ()
-    if spec.window is not None or spec.sampler_looks:
-        seen = _window(spec, number, observations)
+    seen = () if spec.window is None else _window(spec.window, number, observations)
     with _blamed_on_sampler(f"it was made for trial {number}"):
         finished = (replayed or ReplayedAttributes()).window(spec, seen)
         return SearchSession(Asked(spec, number, finished), seen)
@@ -78,12 +69,7 @@ class SearchSession:
         self._verdict = False
 
     def suggest(self, name: str, distribution: Distribution) -> CategoricalChoice:
-        """Return the trial's value of ``name``; a repeated request returns the same value.
-
-        Raises:
-            ParameterError: ``name`` was requested before with another distribution, or the sampler
-                failed.
-        """
+        """Return the trial's value of ``name``; a repeated request returns the same value."""
         before = self._asked.setdefault(name, distribution)
         if to_text(before) != to_text(distribution):
             msg = (
@@ -117,19 +103,13 @@ class SearchSession:
 
 
 def _window(
-    spec: SamplerSpec, number: int, observations: Sequence[Observation]
+    window: int, number: int, observations: Sequence[Observation]
 ) -> tuple[Observation, ...]:
-    if spec.window is None or spec.window < 1:
-        msg = (
-            f"sampler {spec.name!r} uses results, so its window must be 1 or more, and it is "
-            f"{spec.window}"
-        )
-        raise DefinitionError(msg)
-    end = max(0, number - spec.window + 1)
+    end = max(0, number - window + 1)
     seen = sorted((o for o in observations if o.number < end), key=lambda o: o.number)
     if [o.number for o in seen] != list(range(end)):
         msg = (
-            f"trial {number} with a window of {spec.window} must see exactly the {end} trials "
+            f"trial {number} with a window of {window} must see exactly the {end} trials "
             f"below {end}, and was given {[o.number for o in seen]}; wait until all are finished"
         )
         raise ValueError(msg)

@@ -50,9 +50,6 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
 
     An upper bound between two steps is lowered to the last value, as in Optuna, but without a
     warning.
-
-    Raises:
-        ParameterError: Optuna refuses the distribution.
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
@@ -78,31 +75,6 @@ def to_optuna(distribution: Distribution) -> BaseDistribution:
         raise ParameterError(msg) from error
 
 
-def from_optuna(distribution: BaseDistribution) -> Distribution:
-    """Return sweeper's distribution of the same values.
-
-    Raises:
-        ParameterError: Its kind is unknown to sweeper.
-    """
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    if isinstance(distribution, FloatDistribution):
-        return FloatRange(
-            distribution.low, distribution.high, log=distribution.log, step=distribution.step
-        )
-    if isinstance(distribution, IntDistribution):
-        return IntRange(
-            distribution.low, distribution.high, log=distribution.log, step=distribution.step
-        )
-    if isinstance(distribution, CategoricalDistribution):
-        return Categorical(tuple(distribution.choices))
-    msg = (
-        f"the database contains a {type(distribution).__name__}; expected a float, int or "
-        "categorical distribution. Another tool wrote it: open the study with that tool"
-    )
-    raise ParameterError(msg)
-
-
 def to_text(distribution: Distribution) -> str:
     """Return the JSON under which Optuna stores the distribution."""
     from optuna.distributions import distribution_to_json
@@ -110,28 +82,27 @@ def to_text(distribution: Distribution) -> str:
     return distribution_to_json(to_optuna(distribution))
 
 
-def from_text(text: str) -> Distribution:
-    """Return the distribution that ``to_text`` (or Optuna) wrote."""
-    kinds: dict[str, Callable[..., Distribution]] = {
-        "FloatDistribution": FloatRange,
-        "IntDistribution": IntRange,
-        "CategoricalDistribution": lambda choices: Categorical(tuple(choices)),
-    }
-    found = json.loads(text)
-    if found.get("name") in kinds:
-        return kinds[found["name"]](**found["attributes"])
-    # Another version of Optuna wrote it, or another tool.
-    from optuna.distributions import json_to_distribution
+_KINDS: dict[str, Callable[..., Distribution]] = {
+    "FloatDistribution": FloatRange,
+    "IntDistribution": IntRange,
+    "CategoricalDistribution": lambda choices: Categorical(tuple(choices)),
+}
 
-    return from_optuna(json_to_distribution(text))
+
+def from_text(text: str) -> Distribution:
+    """Return the distribution that ``to_text`` (or Optuna) wrote; refuse a kind that sweeper lacks."""
+    found = json.loads(text)
+    if found.get("name") not in _KINDS:
+        msg = (
+            f"the database contains a {found.get('name')}; expected a float, int or categorical "
+            "distribution. Another tool wrote it: open the study with that tool"
+        )
+        raise ParameterError(msg)
+    return _KINDS[found["name"]](**found["attributes"])
 
 
 def to_internal(name: str, distribution: Distribution, value: CategoricalChoice) -> float:
-    """Return the float under which Optuna stores ``value``: itself, or its choice's index.
-
-    Raises:
-        ParameterError: ``value`` is outside of the distribution, or cannot be restored exactly.
-    """
+    """Return the float under which Optuna stores ``value``: itself, or its choice's index."""
     if isinstance(distribution, Categorical):
         for index, choice in enumerate(distribution.choices):
             if same_choice(choice, value):
@@ -163,9 +134,6 @@ def check_alike(name: str, distribution: Distribution, earlier: Distribution, nu
     """Check that a trial's parameter is compatible with that of the earlier trial ``number``.
 
     Optuna's rule: the same kind, the same ``log``, the same choices; bounds may differ.
-
-    Raises:
-        ParameterError: They are not; the message names both distributions.
     """
     if isinstance(distribution, Categorical) or isinstance(earlier, Categorical):
         alike = to_text(distribution) == to_text(earlier)
@@ -226,16 +194,8 @@ def grid_size(grid: Grid) -> int:
 
 
 def check_grid(grid: Grid | None, trials: int) -> None:
-    """Check, when a study is defined, that its grid has a point for each of ``trials`` trials.
-
-    Raises:
-        DefinitionError: There is no grid, or it has fewer points than ``trials``.
-    """
-    if not grid:
-        msg = 'sampler="grid" needs grid={"name": [values, …]}, which was not given'
-        raise DefinitionError(msg)
-    points = grid_size(grid)
-    if trials > points:
+    """Check that a grid, if there is one, has a point for each of ``trials`` trials."""
+    if grid is not None and trials > (points := grid_size(grid)):
         shape = " x ".join(f"{name}: {len(values)}" for name, values in grid.items())
         msg = (
             f"trials={trials}, but the grid has {points} points ({shape}); "
@@ -245,11 +205,7 @@ def check_grid(grid: Grid | None, trials: int) -> None:
 
 
 def grid_point(grid: Grid, number: int) -> Params:
-    """Return the values of trial ``number``, numbered from 0.
-
-    Raises:
-        DefinitionError: The grid has no such point.
-    """
+    """Return the values of trial ``number``, numbered from 0; refuse a number beyond the grid."""
     if not 0 <= number < grid_size(grid):
         msg = (
             f"trial {number} has no point in a grid of {grid_size(grid)} points; "
@@ -268,10 +224,6 @@ def grid_value(grid: Grid, number: int, name: str, distribution: Distribution) -
     """Return trial ``number``'s value of ``name``, with the type of the suggested distribution.
 
     An int in the grid becomes a float where a float is suggested.
-
-    Raises:
-        ParameterError: The grid lacks ``name``, or the value is outside of the distribution.
-        DefinitionError: The grid has no such point.
     """
     point = grid_point(grid, number)
     if name not in point:

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
 from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
 from optuna.pruners import BasePruner
@@ -33,7 +32,7 @@ from optuna.trial import FrozenTrial
 from sweeper.definition.definition import StudyDefinition, StudySettings
 from sweeper.errors import DefinitionError
 from sweeper.search.spaces import Grid
-from sweeper.spec.searching import Direction
+from sweeper.spec.searching import SAMPLERS, Direction
 from sweeper.spec.space import CategoricalChoice
 from sweeper.support.installation import install_command
 
@@ -74,10 +73,7 @@ def is_custom(described: Mapping[str, Any] | None) -> bool:
 
 
 def looks_at_trials(described: Mapping[str, Any] | None) -> bool:
-    """Return whether the pruner compares a trial with others, and so needs a window.
-
-    A custom pruner is assumed to do so.
-    """
+    """Return whether the pruner compares trials and so needs a window, as a custom one is assumed to."""
     if described is None or described["class"] in _BLIND_PRUNERS:
         return False
     if described["class"] == "PatientPruner":
@@ -94,11 +90,7 @@ def leaves_attributes(pruner: BasePruner | None) -> bool:
 
 
 def make_pruner(described: Mapping[str, Any]) -> BasePruner:
-    """Make the pruner that `sweeper.spec.searching.describe_pruner` described.
-
-    Raises:
-        DefinitionError: Optuna has no such pruner, or refuses its arguments.
-    """
+    """Make the pruner that `sweeper.spec.searching.describe_pruner` described."""
     kind = getattr(optuna.pruners, str(described["class"]), None)
     if not isinstance(kind, type) or not issubclass(kind, BasePruner):
         msg = (
@@ -127,7 +119,8 @@ PrunerFactory = Callable[[], BasePruner]
 """Function that makes a new pruner; called for each decision."""
 
 _BLIND = ("grid", "qmc", "random")
-_NAMED = (*_BLIND, "cmaes", "gp", "tpe")
+"""Samplers that use no results."""
+
 _PACKAGES = {"cmaes": ("cmaes", "cmaes"), "gp": ("torch", "gp")}
 """Packages that samplers need, with the extra that installs each."""
 
@@ -167,23 +160,6 @@ class SamplerSpec:
         """Return the direction of every objective, in order."""
         return (self.direction, *self.further_directions)
 
-    @property
-    def sampler_looks(self) -> bool:
-        """Return whether the sampler uses results; a custom sampler is assumed to."""
-        return self.factory is not None or looks_at_results(self.name)
-
-
-def looks_at_results(name: str) -> bool:
-    """Return whether the named sampler uses results, and so needs a window.
-
-    It is not for custom samplers, which are assumed to use results.
-
-    Raises:
-        DefinitionError: There is no such sampler, or its package is not installed.
-    """
-    check_sampler(name)
-    return name not in _BLIND
-
 
 def check_sampler(name: str, objectives: int = 1) -> None:
     """Check a sampler's name when a study is defined.
@@ -191,13 +167,9 @@ def check_sampler(name: str, objectives: int = 1) -> None:
     Args:
         name: Name of the sampler.
         objectives: The study's number of objectives.
-
-    Raises:
-        DefinitionError: There is no such sampler, its package is not installed, or it supports only
-            one objective.
     """
-    if name not in _NAMED:
-        known = ", ".join(sorted(_NAMED))
+    if name not in SAMPLERS:
+        known = ", ".join(sorted(SAMPLERS))
         msg = f"sampler={name!r} is not known; use one of {known}, or a callable(seed) -> sampler"
         raise DefinitionError(msg)
     if name in _PACKAGES:
@@ -234,17 +206,11 @@ def look_back(concurrency: int, repeats: int = 1) -> int:
 
 
 def search_window(settings: StudySettings) -> int | None:
-    """Return the study's window; None if results are not used.
-
-    Raises:
-        DefinitionError: There is no such sampler, or it cannot be used.
-    """
-    if settings.sampler.startswith("custom:"):
-        looks = True
-    else:
+    """Return the study's window; None if results are not used."""
+    if not settings.sampler.startswith("custom:"):
         check_sampler(settings.sampler, len(settings.objectives))
-        looks = looks_at_results(settings.sampler)
-    if not looks and not looks_at_trials(settings.pruner):
+    # A custom sampler is assumed to use results.
+    if settings.sampler in _BLIND and not looks_at_trials(settings.pruner):
         return None
     # With a pruner, the repeats of a configuration run one after another.
     repeats = settings.repeats if settings.pruner is None else 1
@@ -260,9 +226,6 @@ def search_spec(
         settings: The stored settings of the study.
         definition: The study's definition, if `needs_definition`.
         window: The stored window, if any.
-
-    Raises:
-        DefinitionError: The sampler or pruner cannot be made, or needs the definition.
     """
     if needs_definition(settings) and definition is None:
         msg = (
@@ -324,7 +287,12 @@ class SobolByNumber(BaseSampler):
     """
 
     def __init__(self, sequence_seed: int, number: int, seed: int) -> None:
-        self._point = _sobol_point(sequence_seed, number)
+        from scipy.stats import qmc
+
+        engine = qmc.Sobol(_COORDINATES, scramble=True, rng=np.random.default_rng(sequence_seed))
+        if number > 0:
+            engine.fast_forward(number)
+        self._point: Sequence[float] = engine.random(1)[0]
         self._random = RandomSampler(seed=seed)
 
     def infer_relative_search_space(
@@ -351,16 +319,6 @@ class SobolByNumber(BaseSampler):
         return _value_at(float(self._point[coordinate]), param_distribution)
 
 
-def _sobol_point(seed: int, number: int) -> NDArray[np.float64]:
-    from scipy.stats import qmc
-
-    engine = qmc.Sobol(_COORDINATES, scramble=True, rng=np.random.default_rng(seed))
-    if number > 0:
-        engine.fast_forward(number)
-    points: Sequence[NDArray[np.float64]] = engine.random(1)
-    return points[0]
-
-
 def _value_at(coordinate: float, distribution: BaseDistribution) -> Any:
     """Return the distribution's value at ``coordinate`` (0 to below 1), as Optuna's sampler computes it."""
     spread = distribution
@@ -380,11 +338,7 @@ def sampler_seed(study_seed: int, number: int) -> int:
 
 
 def make_sampler(spec: SamplerSpec, number: int) -> BaseSampler:
-    """Return trial ``number``'s sampler; for a grid, a random one that is not used.
-
-    Raises:
-        DefinitionError: There is no such sampler, or the user's callable returned something else.
-    """
+    """Return trial ``number``'s sampler; for a grid, a random one that is not used."""
     quieten_optuna()
     seed = sampler_seed(spec.seed, number)
     if spec.factory is None:

@@ -44,10 +44,7 @@ def named_arguments(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def with_named_arguments(kind: Kind) -> Kind:
-    """Make a class and its public methods refuse unknown arguments.
-
-    See `named_arguments`.
-    """
+    """Make a class and its public methods refuse unknown arguments; see `named_arguments`."""
     for name, call in list(vars(kind).items()):
         if inspect.isfunction(call) and (name == "__init__" or not name.startswith("_")):
             setattr(kind, name, named_arguments(call))
@@ -67,9 +64,6 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
         name: The argument's name.
         form: The expected form, for the error.
         optional: Whether None is allowed.
-
-    Raises:
-        DefinitionError: It cannot be called, or is a Keras object.
     """
     if optional and value is None:
         return None
@@ -94,11 +88,7 @@ def checked_factory(value: Any, name: str, form: str, *, optional: bool = False)
 
 
 def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str = "") -> Any:
-    """Return ``value`` if it is one of ``choices``.
-
-    Raises:
-        DefinitionError: It is not; ``meaning`` says what the argument does.
-    """
+    """Return ``value`` if it is one of ``choices``; ``meaning`` says in the error what the argument does."""
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(map(repr, choices))
         msg = f"{name}={value!r}; it is one of {known}{meaning and f': {meaning}'}"
@@ -107,11 +97,7 @@ def checked_choice(value: Any, name: str, choices: Sequence[str], meaning: str =
 
 
 def checked_whole(value: Any, name: str, *, least: int) -> int:
-    """Return ``value``, a whole number of at least ``least``.
-
-    Raises:
-        DefinitionError: It is not such a number.
-    """
+    """Return ``value`` if it is a whole number of at least ``least``, and refuse it otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         msg = f"{name}={value!r}; it must be a whole number, at least {least}"
         raise DefinitionError(msg)

@@ -21,9 +21,7 @@ from typing import Any
 
 from sweeper.errors import DefinitionError
 from sweeper.spec.arguments import with_named_arguments
-from sweeper.spec.searching import Direction, Objective
-
-_KINDS = ("halving", "hyperband")
+from sweeper.spec.searching import Direction, Objective, check_one_objective
 
 
 @with_named_arguments
@@ -168,17 +166,16 @@ def describe_budget(
         epochs: The study's.
         pruner: The study's, or None.
         objectives: The study's.
-
-    Raises:
-        DefinitionError: It is not a budget, has impossible values, does not fit ``epochs``, or is
-            combined with a pruner or several objectives.
     """
     if budget is None:
         return None
     if not isinstance(budget, Halving | Hyperband):
-        hint = "()" if isinstance(budget, type) and issubclass(budget, Halving | Hyperband) else ""
-        given = f"{budget.__name__}" if isinstance(budget, type) else repr(budget)
-        better = f"{given}()" if hint else "sweeper.Halving(min_epochs=1, factor=3)"
+        given = budget.__name__ if isinstance(budget, type) else repr(budget)
+        better = (
+            f"{given}()"
+            if budget in (Halving, Hyperband)
+            else "sweeper.Halving(min_epochs=1, factor=3)"
+        )
         msg = f"budget={given} is not a budget; give an object, such as {better}"
         raise DefinitionError(msg)
     shown = f"budget={budget!r}"
@@ -189,13 +186,8 @@ def describe_budget(
             "one of them"
         )
         raise DefinitionError(msg)
-    if len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"{shown} with the objectives {names}: a rung ranks trials by one value; leave budget "
-            "out, or compare by one objective"
-        )
-        raise DefinitionError(msg)
+    reason = "a rung ranks trials by one value; leave budget out, or compare by one objective"
+    check_one_objective(objectives, shown, reason)
     if budget.min_epochs >= epochs:
         msg = (
             f"{shown} with epochs={epochs}: the first rung is after {budget.min_epochs} epochs, so "
@@ -221,7 +213,7 @@ def describe_budget(
 
 def rung_schedule(budget: Mapping[str, Any] | None, epochs: int) -> RungSchedule | None:
     """Return the schedule of a budget that `describe_budget` described; None if it has no rungs."""
-    if budget is None or budget["kind"] not in _KINDS:
+    if budget is None:
         return None
     rungs = _rungs(budget["min_epochs"], budget["factor"], epochs)
     return RungSchedule(epochs, rungs, budget["factor"], budget.get("brackets", len(rungs) + 1))

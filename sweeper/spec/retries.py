@@ -59,12 +59,7 @@ class Retries:
 
 
 def checked_retries(retries: Any) -> Retries:
-    """Return ``retries``, which may be a mapping of kinds to numbers; None for the defaults.
-
-    Raises:
-        DefinitionError: It has the wrong type, an unknown kind, or a value that is not a whole
-            number from 0.
-    """
+    """Return ``retries``, which may be a mapping of kinds to numbers; None for the defaults."""
     if retries is None:
         return Retries()
     kinds = tuple(field.name for field in dataclasses.fields(Retries))
@@ -84,11 +79,7 @@ def checked_retries(retries: Any) -> Retries:
 
 
 def checked_seconds(value: Any, name: str) -> float | None:
-    """Return a limit in seconds; None for no limit.
-
-    Raises:
-        DefinitionError: It is not a finite number above 0.
-    """
+    """Return a limit in seconds, a finite number above 0; None for no limit."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):

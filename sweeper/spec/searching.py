@@ -47,53 +47,45 @@ class Objective:
 
 
 def checked_objectives(objective: Any, direction: Any) -> tuple[Objective, ...]:
-    """Return the objectives in the user's order.
-
-    Raises:
-        DefinitionError: A name or direction is not valid, their numbers differ, or a metric is
-            named twice.
-    """
+    """Return the objectives in the user's order."""
     several = isinstance(objective, list | tuple)
     names = list(objective) if several else [objective]
     ways = list(direction) if isinstance(direction, list | tuple) else [direction]
+    msg = None
     if several != isinstance(direction, list | tuple) or len(names) != len(ways) or not names:
         msg = (
             f"objective={objective!r} and direction={direction!r}; give one name and one "
             "direction, or two lists of equal length"
         )
-        raise DefinitionError(msg)
-    for name in names:
-        if not isinstance(name, str) or not name:
-            msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
-            raise DefinitionError(msg)
-    for way in ways:
-        if way not in ("minimize", "maximize"):
-            msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
-            raise DefinitionError(msg)
-    if len(set(names)) != len(names):
+    elif not all(isinstance(name, str) and name for name in names):
+        msg = f"objective={objective!r}; give the name of a metric, such as 'val_accuracy'"
+    elif any(way not in ("minimize", "maximize") for way in ways):
+        msg = f"direction={direction!r}; it is 'minimize' or 'maximize'"
+    elif len(set(names)) != len(names):
         msg = f"objective={objective!r} names a metric twice; leave one out"
+    if msg is not None:
         raise DefinitionError(msg)
     return tuple(Objective(name, way) for name, way in zip(names, ways, strict=True))
 
 
 def checked_at(at: Any, objectives: Sequence[Objective]) -> At:
-    """Return ``at`` if it is a valid choice of the epoch of a trial's value.
-
-    Raises:
-        DefinitionError: It is not, or it is ``"best"`` with several objectives.
-    """
+    """Return ``at`` if it is a valid choice; ``"best"`` is refused with several objectives."""
     meaning = (
         "the weights whose objective is a trial's value, at the end, or of the last or best epoch"
     )
     chosen: At = checked_choice(at, "at", get_args(At), meaning)
-    if at == "best" and len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"at='best' with the objectives {names}: each objective has a different best epoch; "
-            "use at='end', or one objective"
-        )
-        raise DefinitionError(msg)
+    if at == "best":
+        reason = "each objective has a different best epoch; use at='end', or one objective"
+        check_one_objective(objectives, "at='best'", reason)
     return chosen
+
+
+def check_one_objective(objectives: Sequence[Objective], given: str, reason: str) -> None:
+    """Refuse several objectives beside an argument that takes one."""
+    if len(objectives) > 1:
+        names = ", ".join(repr(objective.name) for objective in objectives)
+        msg = f"{given} with the objectives {names}: {reason}"
+        raise DefinitionError(msg)
 
 
 def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
@@ -113,11 +105,7 @@ def value_at(values: Sequence[float], at: At, direction: Direction) -> float:
 
 
 def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
-    """Return ``sampler`` if it is a name of `SAMPLERS` or can be called.
-
-    Raises:
-        DefinitionError: It is neither.
-    """
+    """Return ``sampler`` if it is a name of `SAMPLERS` or can be called, and refuse it otherwise."""
     if isinstance(sampler, str):
         if sampler in SAMPLERS:
             return sampler
@@ -133,12 +121,7 @@ def checked_sampler(sampler: Any) -> str | Callable[[int], Any]:
 
 
 def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoice, ...]] | None:
-    """Return each parameter's points; None without a grid.
-
-    Raises:
-        DefinitionError: A grid without ``sampler="grid"`` or the reverse, no points, a point of
-            another type, or a duplicate.
-    """
+    """Return each parameter's points; None without a grid."""
     if (grid is not None) != (sampler == "grid"):
         msg = (
             "sampler='grid' needs grid={'parameter': [points, …]}, and got none"
@@ -168,23 +151,16 @@ def checked_grid(grid: Any, sampler: Any) -> Mapping[str, tuple[CategoricalChoic
 def checked_repeats(
     repeats: Any, trials: int, objectives: Sequence[Objective], budget: object = None
 ) -> int:
-    """Return the number of trials of each configuration.
-
-    Raises:
-        DefinitionError: It is no whole number of at least 1, ``trials`` is not a multiple of it, or it is
-            combined with several objectives or a budget.
-    """
+    """Return the number of trials of each configuration."""
     checked_whole(repeats, "repeats", least=1)
     if repeats == 1:
         return 1
     check_whole_configurations(trials, repeats)
-    if len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"repeats={repeats} with the objectives {names}: configurations are compared by the "
-            "mean of one value; give one objective, or leave repeats out"
-        )
-        raise DefinitionError(msg)
+    reason = (
+        "configurations are compared by the mean of one value; give one objective, or leave "
+        "repeats out"
+    )
+    check_one_objective(objectives, f"repeats={repeats}", reason)
     if budget is not None:
         msg = (
             f"repeats={repeats} with a budget: rungs compare single trainings; leave one of them "
@@ -195,11 +171,7 @@ def checked_repeats(
 
 
 def check_whole_configurations(trials: int, repeats: int) -> None:
-    """Check that a total of trials is a multiple of the repeats.
-
-    Raises:
-        DefinitionError: It is not; the message names the nearest multiples.
-    """
+    """Check that a total of trials is a multiple of the repeats; the error names the nearest ones."""
     if trials % repeats == 0:
         return
     near = [n for n in (trials // repeats * repeats, (trials // repeats + 1) * repeats) if n]
@@ -213,12 +185,7 @@ def check_whole_configurations(trials: int, repeats: int) -> None:
 def checked_enqueue(
     enqueue: Any, *, trials: int, sampler: Any, repeats: int = 1
 ) -> tuple[Mapping[str, CategoricalChoice], ...]:
-    """Return the given values of the first trials, one mapping for each trial.
-
-    Raises:
-        DefinitionError: They are not a list of mappings from names to plain values, are more than
-            the trials, or are combined with a grid.
-    """
+    """Return the given values of the first trials, one mapping for each trial."""
     if enqueue is None:
         return ()
     if not isinstance(enqueue, Sequence) or isinstance(enqueue, str):
@@ -254,26 +221,15 @@ def describe_pruner(pruner: Any, objectives: Sequence[Objective]) -> Mapping[str
     ``{"class": "MedianPruner", "n_startup_trials": 5, …}`` for Optuna's own, and
     ``{"class": "custom:<qualified name>", …}`` for another one. Arguments are read from the
     attributes of the same names, with a leading underscore as in Optuna or without.
-
-    Raises:
-        DefinitionError: It is not a pruner, or there are several objectives.
     """
     if pruner is None:
         return None
     if isinstance(pruner, type) or not callable(getattr(pruner, "prune", None)):
-        hint = "()" if isinstance(pruner, type) else ""
-        msg = (
-            f"pruner={pruner!r} is not a pruner; give an object, such as "
-            f"{getattr(pruner, '__name__', 'optuna.pruners.MedianPruner') + (hint or '()')}"
-        )
+        better = getattr(pruner, "__name__", "optuna.pruners.MedianPruner")
+        msg = f"pruner={pruner!r} is not a pruner; give an object, such as {better}()"
         raise DefinitionError(msg)
-    if len(objectives) > 1:
-        names = ", ".join(repr(objective.name) for objective in objectives)
-        msg = (
-            f"pruner={type(pruner).__name__} with the objectives {names}: Optuna prunes by one "
-            "value; leave pruner out, or compare by one objective"
-        )
-        raise DefinitionError(msg)
+    reason = "Optuna prunes by one value; leave pruner out, or compare by one objective"
+    check_one_objective(objectives, f"pruner={type(pruner).__name__}", reason)
     return _pruner_parts(pruner)
 
 

@@ -71,27 +71,19 @@ Distribution = FloatRange | IntRange | Categorical
 
 
 def _check_range(caller: str, low: float, high: float, *, log: bool, step: float | None) -> None:
-    try:
-        _check_bounds(caller, low, high, log=log, step=step)
-    except ParameterError as error:
+    msg = None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        msg = f"the bounds are {low} and {high}; both must be finite"
+    elif low > high:
+        msg = f"low={low} is above high={high}; swap them"
+    elif log and low <= 0:
+        msg = f"log=True needs low above 0, and low={low}"
+    elif step is not None and step <= 0:
+        msg = f"step={step}; it must be above 0"
+    elif log and step is not None and step != 1:
+        msg = f"log=True cannot be combined with step={step}; leave one out"
+    if msg is not None:
+        error = ParameterError(f"{caller}: {msg}")
         # Bounds may come of another parameter, whose value is the trial's.
         error.of_study = False
-        raise
-
-
-def _check_bounds(caller: str, low: float, high: float, *, log: bool, step: float | None) -> None:
-    if not (math.isfinite(low) and math.isfinite(high)):
-        msg = f"{caller}: the bounds are {low} and {high}; both must be finite"
-        raise ParameterError(msg)
-    if low > high:
-        msg = f"{caller}: low={low} is above high={high}; swap them"
-        raise ParameterError(msg)
-    if log and low <= 0:
-        msg = f"{caller}: log=True needs low above 0, and low={low}"
-        raise ParameterError(msg)
-    if step is not None and step <= 0:
-        msg = f"{caller}: step={step}; it must be above 0"
-        raise ParameterError(msg)
-    if log and step is not None and step != 1:
-        msg = f"{caller}: log=True cannot be combined with step={step}; leave one out"
-        raise ParameterError(msg)
+        raise error

@@ -14,7 +14,7 @@ from sweeper.db import leases
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import LostAttempt, Waiting
-from sweeper.db.tables import UtcAfter, UtcNow
+from sweeper.db.tables import UtcNow
 from sweeper.errors import SupersededError, UnknownStudyError, UsageError
 from sweeper.records.results import EpochRecord
 
@@ -53,7 +53,7 @@ def set_back(database, seconds):
 def test_the_databases_clock_counts_in_seconds(database):
     def look(connection):
         row = connection.execute(
-            sa.select(UtcNow(), UtcAfter(90.5), UtcAfter(-3600), UtcAfter(0) < UtcAfter(0.001))
+            sa.select(UtcNow(), UtcNow(90.5), UtcNow(-3600), UtcNow(0) < UtcNow(0.001))
         ).one()
         assert row[3]
         return tuple((moment - row[0]).total_seconds() for moment in row[1:3])
@@ -119,14 +119,14 @@ def test_a_claim_without_a_lease_counts_as_ended_once_it_has_begun(repository, d
 
 
 def renew_worker(repository, key):
-    return repository.database.write(lambda c: leases.renew_worker(c, key, 60))
+    repository.renew([], 60, worker_key=key)
 
 
 def contact(repository, database, seconds, every):
     """Let the observer be in contact for so long, renewing now and then."""
     for _ in range(round(seconds / every)):
         set_back(database, every)
-        assert renew_worker(repository, KEY)
+        renew_worker(repository, KEY)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_workers_join_renew_and_leave(repository, database):
     set_back(database, 61)
     # A process of this host that is there is late, not gone.
     assert [w.live for w in repository.workers("digits")] == [True, False, False]
-    assert renew_worker(repository, OTHER)
+    renew_worker(repository, OTHER)
     assert repository.workers("digits")[1].live
     repository.leave(KEY)
     repository.leave(OTHER, "the disk is full")
@@ -197,7 +197,8 @@ def test_workers_join_renew_and_leave(repository, database):
     assert [w.error for w in left] == [None, "the disk is full", None]
     assert left[0].left_at is not None
     assert left[2].left_at is None
-    assert not renew_worker(repository, KEY)
+    renew_worker(repository, KEY)
+    assert not repository.workers("digits")[0].live, "who has left does not come back by renewing"
     repository.join("digits", ME, key=KEY)
     assert repository.workers("digits")[0].live
     assert left[1].to_json()["error"] == "the disk is full"

@@ -365,7 +365,7 @@ def test_a_rung_of_a_thousand_trials_is_decided_in_a_few_statements(repository):
     repository.database.write(begin_and_pause)
 
     def decide(connection):
-        return rungs.settle(connection, connection.scalar(sa.select(Study.id)) or 0, 999)
+        return rungs.settle(connection, connection.execute(sa.select(Study)).one(), 999)
 
     with cut_off_after(repository.database, 1000) as statements:
         (decided,) = repository.database.write(decide)

@@ -1,25 +1,8 @@
-"""A real Optuna study in SQLite, and `sweeper dashboard` as the process that a user starts."""
+"""`sweeper dashboard` as the process that a user starts."""
 
-import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 from sweeps import RunningCommand
-
-
-def make_study(path, *, wal=True):
-    """Make the study "digits" with one trial of value 0.876543, and return the database's URL."""
-    with closing(sqlite3.connect(path)) as database:
-        database.execute(f"PRAGMA journal_mode={'WAL' if wal else 'DELETE'}")
-    import optuna
-
-    url = f"sqlite:///{path}"
-    storage = optuna.storages.RDBStorage(url)
-    study = optuna.create_study(study_name="digits", storage=storage, direction="maximize")
-    trial = study.ask({"learning_rate": optuna.distributions.FloatDistribution(1e-4, 1e-2)})
-    trial.report(0.5, 0)
-    study.tell(trial, 0.876543)
-    storage.engine.dispose()
-    return url
 
 
 @contextmanager

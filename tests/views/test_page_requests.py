@@ -2,21 +2,19 @@
 
 import json
 import math
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from wsgiref.util import setup_testing_defaults
 
 import pytest
-from dashboard_process import make_study
 from recorded_studies import KEY, NASTY, database, record_unfinished_study
 
 from sweeper.db.attempts import Ending
 from sweeper.db.database import Database
 from sweeper.db.repository import Claim, Repository, WorkerIdentity
 from sweeper.records.results import EpochRecord
-from sweeper.views.page.dashboard import PageApplication, mounted, repository_opener
+from sweeper.views.page.dashboard import PageApplication, mounted
 from sweeper.views.page.payload import Advice
 
 ADVICE = Advice(
@@ -61,7 +59,11 @@ def storage(tmp_path_factory):
 def opening():
     """Gives what answers the requests of a database's studies."""
     with ExitStack() as stack:
-        yield lambda url, *more: asking(repository_opener(url, stack), *more)
+
+        def opened(url, *more):
+            return asking(Repository(stack.enter_context(Database.open(url, create=False))), *more)
+
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +145,7 @@ def test_a_poll_has_only_what_changed_and_nothing_is_304(tmp_path, opening):
         new = {"epoch": 3, "loss": 0.25, "nan": None}
         assert second["trials"][0]["epochs"][-1] == new, "NaN is null, as in show"
         assert second["trials"][0] == opening(url)(f"/sweeper{DATA}").data["trials"][4], (
-            "a trial whose new epochs alone were read is whole"
+            "a trial that has changed is sent whole"
         )
         repository.finish(token, Ending("complete", 40, 0.99, "d" * 32))
         new = repository.claim(STUDY, WorkerIdentity.here(), lambda number: number)
@@ -214,12 +216,6 @@ def test_a_head_has_the_headers_alone_and_what_a_browser_has_is_not_sent_again(a
     assert ask("/sweeper/static/page.js", HTTP_IF_NONE_MATCH=tag).status == 304
 
 
-def test_a_database_of_optunas_alone_says_what_is_missing(tmp_path, opening):
-    found = opening(make_study(tmp_path / "s.db"))("/sweeper/")
-    assert found.status == 503
-    assert "sweeper run FILE" in found.body.decode()
-
-
 def test_all_that_is_not_ours_is_the_dashboards():
     def answer(name):
         return lambda environ, start_response: [name]
@@ -234,12 +230,7 @@ def test_all_that_is_not_ours_is_the_dashboards():
         assert both({"PATH_INFO": path}, None) == [name]
 
 
-def test_importances_come_with_a_later_poll(tmp_path, opening):
-    ask = opening(database(tmp_path / "s.db"))
-    path = "/sweeper/studies/recorded/data.json"
-    deadline = time.monotonic() + 60
-    while not (found := ask(path).data["importance"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    assert found["objective"] == "score"
-    assert abs(sum(share for _, share in found["shares"]) - 1) < 1e-9
+def test_importances_come_with_the_study(tmp_path, opening):
+    found = opening(database(tmp_path / "s.db"))("/sweeper/studies/recorded/data.json").data
+    assert found["importance"]["objective"] == "score"
+    assert abs(sum(share for _, share in found["importance"]["shares"]) - 1) < 1e-9

@@ -1,10 +1,6 @@
 """Server of the dashboard: optuna-dashboard at ``/``, sweeper's page at ``/sweeper/``.
 
-It listens on 127.0.0.1 by default. A SQLite file must be in WAL mode: with a rollback journal a
-reader blocks the workers' writes, and the study fails with "database is locked" (optuna-dashboard
-issue 545).
-
-optuna-dashboard has no login and can delete studies. Deleting or renaming a study, or setting a
+It listens on 127.0.0.1 by default. optuna-dashboard has no login and can delete studies. Deleting or renaming a study, or setting a
 trial's result, would break records that running workers rely on, so such requests are refused. A
 web page elsewhere may let its name resolve to 127.0.0.1 (DNS rebinding), so a request must name
 this machine.
@@ -22,13 +18,11 @@ import re
 import signal
 import socket
 import socketserver
-import sqlite3
 import urllib.parse
 import wsgiref.simple_server
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,16 +30,13 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from sweeper.errors import (
-    DatabaseUnavailableError,
     ExecutionError,
     StorageError,
-    SweeperError,
     UnknownStudyError,
     UsageError,
 )
 from sweeper.records.presentation import progress_text
 from sweeper.support.installation import install_command
-from sweeper.support.shown import shown_url, without_secrets
 from sweeper.views.page.payload import Advice, LivePayloads, log_tail
 from sweeper.views.page.report import PATIENCE, asset, page_template
 
@@ -53,24 +44,6 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
     from sweeper.db.repository import Repository
-
-
-def repository_opener(storage: str, opened: ExitStack) -> Callable[[], Repository]:
-    """Return a function that opens a database's repository, to be closed with ``opened``.
-
-    It raises a `StorageError` as long as the database has only Optuna's studies.
-    """
-
-    @cache  # it keeps no error
-    def open_once() -> Repository:
-        from sweeper.db.database import Database
-        from sweeper.db.repository import Repository
-
-        return Repository(
-            opened.enter_context(Database.open(storage, create=False, patience=PATIENCE))
-        )
-
-    return open_once
 
 
 _ADDED = [
@@ -141,7 +114,7 @@ class PageApplication:
     """The WSGI application of sweeper's page."""
 
     def __init__(
-        self, repository: Callable[[], Repository], advice: Advice, runs_dir: Path | None = None
+        self, repository: Repository, advice: Advice, runs_dir: Path | None = None
     ) -> None:
         self._repository = repository
         self._runs_dir = runs_dir
@@ -189,7 +162,7 @@ class PageApplication:
         return _problem(HTTPStatus.NOT_FOUND, f"There is no page {PREFIX}{path[:200]} here.")
 
     def _studies(self) -> Answer:
-        statuses = self._repository().statuses(each=False)
+        statuses = self._repository.statuses(each=False)
         studies = [
             (status.study, _study_at(status.study), progress_text(status))
             for status in reversed(statuses)
@@ -198,17 +171,17 @@ class PageApplication:
         return _page("Studies", message="" if studies else none, studies=studies)
 
     def _study(self, name: str) -> Answer:
-        self._repository().study(name)
+        self._repository.study(name)
         return _page(name, f"{_study_at(name)}/data.json")
 
     def _study_data(self, name: str, since: str) -> Answer:
-        repository = self._repository()
+        repository = self._repository
         more = {"elsewhere": f"/dashboard/studies/{repository.optuna_ids().get(name)}"}
         version, data = self._payloads.answer(repository, name, since, more)
         return Answer(None if data is None else data.encode(), _JSON, tag=version)
 
     def _log(self, name: str, number: str) -> Answer:
-        trial = self._repository().trial(name, int(number))
+        trial = self._repository.trial(name, int(number))
         return Answer(json.dumps({"log": log_tail(self._runs_dir, trial)}).encode(), _JSON)
 
     def _static(self, file: str) -> Answer:
@@ -277,17 +250,16 @@ class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGISer
 
     Attributes:
         url: URL of optuna-dashboard; sweeper's pages are at ``sweeper/`` below it.
+        opened: What is closed with it.
     """
 
     daemon_threads = True
 
-    def __init__(
-        self, host: str, port: int, application: WSGIApplication, release: Callable[[], None]
-    ) -> None:
+    def __init__(self, host: str, port: int, application: WSGIApplication) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _QuietRequests)
         self.set_app(application)
-        self._release = release
+        self.opened = ExitStack()
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.server_port}/"
 
@@ -316,7 +288,7 @@ class DashboardServer(socketserver.ThreadingMixIn, wsgiref.simple_server.WSGISer
     def close(self) -> None:
         """Close the socket and the database's connections."""
         self.server_close()
-        self._release()
+        self.opened.close()
 
 
 def open_dashboard(
@@ -330,13 +302,6 @@ def open_dashboard(
     """Open the database and start listening; `DashboardServer.serve` then answers requests.
 
     Port 0 takes a free one. Without a runs directory, there are no logs.
-
-    Raises:
-        UsageError: The dashboard's packages are not installed.
-        DatabaseUnavailableError: There is no database, or it has no Optuna tables.
-        DatabaseVersionError: Another version of Optuna wrote it.
-        StorageError: A SQLite database is not in WAL mode.
-        ExecutionError: The address cannot be listened on.
     """
     try:
         from optuna_dashboard import wsgi
@@ -348,54 +313,22 @@ def open_dashboard(
             f"{install_command('dashboard')}"
         )
         raise UsageError(msg) from None
-    from sweeper.db.faults import parse_url
-    from sweeper.db.schema import optuna_storage
+    from sweeper.db.database import Database
+    from sweeper.db.repository import Repository
 
-    url = parse_url(storage)
-    if url.get_backend_name() == "sqlite":
-        _check_file(url)
-    try:
-        shown = optuna_storage(url, create=False)
-        optunas = wsgi(shown)
-    except SweeperError:
-        raise
-    except Exception as error:
-        msg = (
-            f"the database {shown_url(url)} cannot be shown: {type(error).__name__}: "
-            f"{without_secrets(str(error), storage)}; expected one that `sweeper run` or Optuna has written"
-        )
-        raise DatabaseUnavailableError(msg) from error
-    opened = ExitStack()
-    opened.callback(shown.engine.dispose)
-    pages = PageApplication(repository_opener(storage, opened), advice or Advice(), runs_dir)
-    local = fenced(mounted(optunas, pages), local_only=is_loopback(host))
-    try:
-        return DashboardServer(host, port, local, opened.close)
-    except OSError as error:
-        msg = (
-            f"cannot listen on {host} port {port}: {error.strerror or error}; "
-            "choose another with --port, or a free one with --port 0"
-        )
-        raise ExecutionError(msg) from None
-
-
-def _check_file(url: Any) -> None:
-    """Check that the SQLite file exists, because Optuna would create it, and is in WAL mode."""
-    from sweeper.db.faults import missing
-
-    file = Path(url.database or "")
-    if not file.is_file():
-        raise missing(url)
-    try:
-        with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
-            mode = str(database.execute("PRAGMA journal_mode").fetchone()[0])
-    except sqlite3.Error as error:
-        msg = f"the database {file} cannot be read: {error}; expected a SQLite file"
-        raise DatabaseUnavailableError(msg) from None
-    if mode.lower() != "wal":
-        msg = (
-            f"the database {file} is in journal mode {mode!r}, in which a dashboard can stop a "
-            "running study; expected 'wal'. While nothing uses it, type: python -c "
-            f"\"import sqlite3; sqlite3.connect({str(file)!r}).execute('PRAGMA journal_mode=WAL')\""
-        )
-        raise StorageError(msg)
+    with ExitStack() as opened:
+        database = opened.enter_context(Database.open(storage, create=False, patience=PATIENCE))
+        shown = database.optuna_storage()
+        opened.callback(shown.engine.dispose)
+        pages = PageApplication(Repository(database), advice or Advice(), runs_dir)
+        local = fenced(mounted(wsgi(shown), pages), local_only=is_loopback(host))
+        try:
+            server = DashboardServer(host, port, local)
+        except OSError as error:
+            msg = (
+                f"cannot listen on {host} port {port}: {error.strerror or error}; "
+                "choose another with --port, or a free one with --port 0"
+            )
+            raise ExecutionError(msg) from None
+        server.opened = opened.pop_all()
+        return server

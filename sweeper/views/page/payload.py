@@ -50,13 +50,9 @@ class Advice:
     trial: Callable[[TrialRecord], Sequence[str]] = lambda _: ()
 
 
-def trial_json(
-    trial: TrialRecord, commands: Sequence[str] = (), log: str | None = None
-) -> tuple[str, str]:
-    """Return the texts of a trial without its epochs, and of its epochs."""
-    found = trial.to_json()
-    epochs = found.pop("epochs")
-    found |= {
+def trial_json(trial: TrialRecord, commands: Sequence[str] = (), log: str | None = None) -> str:
+    """Return the text of a trial."""
+    found = trial.to_json() | {
         "seed": str(trial.seed),
         "params": {name: _exact(value) for name, value in trial.params.items()},
         "target": trial.length,
@@ -64,7 +60,7 @@ def trial_json(
         "error": trial.error,
         "commands": list(commands),
     }
-    return _text(found if log is None else found | {"log": log}), _text(epochs)[1:-1]
+    return _text(found if log is None else found | {"log": log})
 
 
 def study_json(
@@ -173,10 +169,9 @@ def log_tail(runs_dir: Path | None, trial: TrialRecord, most: int = _LOG_BYTES) 
     return text if size <= most else text.partition("\n")[2]
 
 
-def joined(study: Mapping[str, Any], trials: Iterable[tuple[str, str]]) -> str:
+def joined(study: Mapping[str, Any], trials: Iterable[str]) -> str:
     """Return the page's data: the study's part with the texts of trials."""
-    texts = (f'{text[:-1]},"epochs":[{epochs}]}}' for text, epochs in trials)
-    return f'{_text(study)[:-1]},"trials":[{",".join(texts)}]}}'
+    return f'{_text(study)[:-1]},"trials":[{",".join(trials)}]}}'
 
 
 def _text(value: Mapping[str, Any] | Sequence[Any]) -> str:
@@ -192,16 +187,6 @@ def _exact(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptTrial:
-    """Text of a trial and of its epochs, the number of the last one, and the version of the latest change."""
-
-    version: int
-    text: str
-    epochs: str
-    last: int
-
-
 @dataclass
 class _Kept:
     """State of a study that is kept between two polls."""
@@ -210,7 +195,8 @@ class _Kept:
     token: str = field(default_factory=lambda: secrets.token_hex(4))
     version: int = 0
     stamps: Stamps | None = None
-    trials: dict[int, _KeptTrial] = field(default_factory=dict)
+    # Text of each trial, and the version of its latest change.
+    trials: dict[int, tuple[int, str]] = field(default_factory=dict)
     slim: dict[int, TrialRecord] = field(default_factory=dict)
     study: dict[str, Any] = field(default_factory=dict)
     # Number of complete trials of the latest importances of parameters.
@@ -228,8 +214,7 @@ class _Kept:
 class LivePayloads:
     """Data of the pages of a dashboard, which answers only with what has changed; safe for threads.
 
-    Importances of parameters take longer than a poll may. So they are computed in a thread, and again
-    once there are a tenth more complete trials.
+    Importances of parameters are computed again once there are a tenth more complete trials.
     """
 
     def __init__(self, advice: Advice) -> None:
@@ -243,9 +228,6 @@ class LivePayloads:
         """Return the present version, and the data that a page of the version ``since`` lacks.
 
         The data are None if it lacks nothing. ``more`` is added to the study's part.
-
-        Raises:
-            UnknownStudyError: There is no such study.
         """
         with self._lock:
             kept = self._read(repository, name)
@@ -254,7 +236,7 @@ class LivePayloads:
                 return version, None
             token, _, number = since.partition("-")
             known = int(number) if token == kept.token and number.isdecimal() else -1
-            changed = [(t.text, t.epochs) for t in kept.trials.values() if t.version > known]
+            changed = [text for latest, text in kept.trials.values() if latest > known]
             head = {**kept.study, **more, "importance": kept.importance}
             head |= {"version": version, "all": known < 0}
             return version, joined(head, changed)
@@ -267,44 +249,23 @@ class LivePayloads:
         if not kept.follows(stamps):
             kept = self._studies[name] = _Kept()
         before = kept.stamps
-        changed, same = None, False
+        changed = None
         if before is not None:
-            known = before.trials
-            changed = [n for n, stamp in stamps.trials.items() if known.get(n) != stamp]
-            same = all(n in known and known[n][0] == stamps.trials[n][0] for n in changed)
+            changed = [n for n, stamp in stamps.trials.items() if before.trials.get(n) != stamp]
         kept.version += 1
-        # A trial that only went on has its earlier epochs.
-        first = min(kept.trials[n].last + 1 for n in changed) if changed and same else 0
-        for trial in repository.trials(name, changed, first):
-            kept.trials[trial.number] = self._kept_trial(kept, trial, first)
+        for trial in repository.trials(name, changed):
+            text = trial_json(trial, self._advice.trial(trial))
+            kept.trials[trial.number] = kept.version, text
             kept.slim[trial.number] = replace(trial, epochs=())
         # The time left and the configurations need the progress of each trial, and nothing else does.
         each = stamps.is_repeated or len(stamps.trials) <= _ESTIMATED
         if each or before is None or before.but_progress != stamps.but_progress:
-            self._read_study(kept, repository, name, each=each)
+            results = StudyResults(repository.status(name), tuple(kept.slim.values()))
+            commands = self._advice.study(results.status)
+            kept.study = study_json(repository, results, commands, datetime.now(UTC))
+            if results.status.complete > 1.1 * kept.ranked:
+                # They take a tenth of a second, which not every poll may.
+                kept.ranked, kept.importance = results.status.complete, importances(results)
         kept.study["made_at"] = datetime.now(UTC).isoformat()
         kept.stamps = stamps
         return kept
-
-    def _kept_trial(self, kept: _Kept, trial: TrialRecord, first: int) -> _KeptTrial:
-        earlier = kept.trials[trial.number] if first else _KeptTrial(0, "", "", -1)
-        new = tuple(epoch for epoch in trial.epochs if epoch.epoch > earlier.last)
-        text, epochs = trial_json(replace(trial, epochs=new), self._advice.trial(trial))
-        last = new[-1].epoch if new else earlier.last
-        parts = filter(None, (earlier.epochs, epochs))
-        return _KeptTrial(kept.version, text, ",".join(parts), last)
-
-    def _read_study(self, kept: _Kept, repository: Repository, name: str, *, each: bool) -> None:
-        results = StudyResults(repository.status(name, each=each), tuple(kept.slim.values()))
-        commands = self._advice.study(results.status)
-        kept.study = study_json(repository, results, commands, datetime.now(UTC))
-        if results.status.complete > 1.1 * kept.ranked:
-            kept.ranked = results.status.complete
-            threading.Thread(target=self._rank, args=(kept, results), daemon=True).start()
-
-    def _rank(self, kept: _Kept, results: StudyResults) -> None:
-        found = importances(results)
-        with self._lock:
-            if found != kept.importance:
-                kept.importance = found
-                kept.version += 1

@@ -9,10 +9,7 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import os
 import re
-import secrets
-from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -58,11 +55,6 @@ def make_report(
         output: The file; ``STUDY-report.html`` here by default.
         force: Replace a file that is not a report.
         advice: Next commands; none by default.
-
-    Raises:
-        UnknownStudyError: There is no such study.
-        UsageError: A package is missing, or the output is an existing file that is not a report.
-        DatabaseUnavailableError: The database cannot be reached.
     """
     now, advice = datetime.now(UTC), advice or Advice()
     with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
@@ -84,11 +76,7 @@ def make_report(
 
 
 def file_of(title: str, data: str, made_at: str) -> str:
-    """Return the page as HTML for a file, with its data and scripts.
-
-    Raises:
-        UsageError: Jinja or Plotly is not installed.
-    """
+    """Return the page as HTML for a file, with its data and scripts."""
     try:
         # A browser digests a script as it reads it, with its line ends made "\n".
         library = asset("plotly.min.js").replace("\r\n", "\n")
@@ -161,28 +149,15 @@ def _digest(script: str) -> str:
 
 
 def write(page: str, path: Path, *, force: bool) -> None:
-    """Write the page under a temporary name, and rename it to ``path``.
-
-    Raises:
-        UsageError: ``path`` is an existing file that is not a report, without ``force``; or it
-            cannot be written.
-    """
+    """Write the page to ``path``; an existing file that is not a report is replaced only with ``force``."""
     if not force:
         _check_target(path)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("x", encoding="utf-8", newline="\n") as file:
-            file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+        path.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         msg = f"the report cannot be written to {path}: {error.strerror or error}; see --output"
         raise UsageError(msg) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink()
 
 
 def _check_target(path: Path) -> None:

@@ -17,9 +17,9 @@ from sweeper.records.events import (
     AttemptStarted,
     CheckpointKept,
     CheckpointMeasured,
+    ChecksOpened,
     Doing,
     EpochFinished,
-    EvaluationOpened,
     Event,
     Notice,
     Remark,
@@ -27,7 +27,6 @@ from sweeper.records.events import (
     StudyOpened,
     TrainingStarted,
     TrialVerified,
-    VerificationOpened,
 )
 from sweeper.records.printing import counted
 from sweeper.support.shown import shown_url
@@ -58,7 +57,6 @@ class EventLines:
 
     def __init__(self) -> None:
         self.epochs: dict[int, int] = {}
-        self.verifies = False
         self._attempts: dict[int, int] = {}
         self._objective: str | None = None
 
@@ -69,7 +67,7 @@ class EventLines:
         The objective is the first of the metrics.
         """
         match event:
-            case StudyOpened() | VerificationOpened() | EvaluationOpened():
+            case StudyOpened() | ChecksOpened():
                 return self._opening(event)
             case AttemptStarted():
                 self._attempts[event.trial] = event.attempt
@@ -79,9 +77,15 @@ class EventLines:
             case TrialVerified():
                 return f"trial {event.trial} verified {event.verdict} {time_text(event.seconds)}"
             case CheckpointKept():
-                kept = checkpoint_text(event)
-                return f"trial {event.trial} checkpoint at step {event.step} {kept}"
-            case CheckpointMeasured() if event.metrics is not None and event.step is not None:
+                kept = (
+                    f"trial {event.trial} checkpoint at step {event.step} {size_text(event.bytes)}"
+                )
+                if event.seconds is not None:
+                    kept += f" in {time_text(event.seconds)}"
+                if event.stalled_seconds is not None:
+                    kept += f", training waited {time_text(event.stalled_seconds)}"
+                return kept
+            case CheckpointMeasured():
                 metrics = metrics_text(event.metrics, self._objective)
                 return f"trial {event.trial} measured at step {event.step} {metrics}".rstrip()
             case TrainingStarted() | EpochFinished() | AttemptEnded():
@@ -89,20 +93,15 @@ class EventLines:
             case _:
                 return None
 
-    def _opening(self, event: StudyOpened | VerificationOpened | EvaluationOpened) -> str:
+    def _opening(self, event: StudyOpened | ChecksOpened) -> str:
         workers = counted(event.workers, "worker")
-        if isinstance(event, EvaluationOpened):
-            self._objective = event.metric
-            of = f"checkpoints of {counted(event.trials, 'trial')}"
-            return f"study {event.study}: 0/{event.checkpoints} {of} measured, {workers}"
-        if isinstance(event, VerificationOpened):
-            self._objective, self.verifies = event.objective, True
-            name, done = event.study, f"0/{event.trials} verified"
-        else:
-            status = event.status
-            self._objective = status.objective
-            name, done = status.study, f"{status.finished}/{status.target} done"
-        return f"study {name}: {done}, {workers}, storage {shown_url(event.storage)}"
+        if isinstance(event, ChecksOpened):
+            self._objective = event.objective
+            return f"study {event.study}: 0/{event.total} {event.done}, {workers}"
+        status = event.status
+        self._objective = status.objective
+        done = f"{status.finished}/{status.target} done"
+        return f"study {status.study}: {done}, {workers}, storage {shown_url(event.storage)}"
 
     def _training(self, event: TrainingStarted | EpochFinished | AttemptEnded) -> str:
         if isinstance(event, TrainingStarted):
@@ -162,7 +161,7 @@ class LineProgress:
                 event, self._verbosity, self._lines.epochs.get(trial)
             ):
                 return
-            opens = isinstance(event, StudyOpened | VerificationOpened | EvaluationOpened)
+            opens = isinstance(event, StudyOpened | ChecksOpened)
             stateless = opens or isinstance(event, Notice)
             self._say(line if stateless else f"{line}{self._state.brief()}")
             if self._waiting and isinstance(event, TrainingStarted):
@@ -195,10 +194,7 @@ class LineProgress:
 
 
 def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -> bool:
-    """Return whether ``event`` is reported.
-
-    ``epochs`` is the number of epochs of its trial, if known.
-    """
+    """Return whether ``event`` is reported; ``epochs`` is the number of epochs of its trial, if known."""
     match event:
         case Notice():
             return verbosity != "quiet" or not isinstance(event, Remark)
@@ -214,13 +210,3 @@ def is_reported(event: Event, verbosity: Verbosity, epochs: int | None = None) -
             return number in (1, epochs) or number % every == 0
         case _:
             return verbosity != "quiet"
-
-
-def checkpoint_text(kept: CheckpointKept) -> str:
-    """Format a checkpoint's size, its writing time, and the time that training waited."""
-    text = size_text(kept.bytes)
-    if kept.seconds is not None:
-        text += f" in {time_text(kept.seconds)}"
-    if kept.stalled_seconds is not None:
-        text += f", training waited {time_text(kept.stalled_seconds)}"
-    return text

@@ -22,6 +22,7 @@ from typing import Any, Self, TextIO
 from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
+    MofNCompleteColumn,
     Progress,
     ProgressColumn,
     Task,
@@ -36,6 +37,7 @@ from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointKept,
+    ChecksOpened,
     Doing,
     EpochFinished,
     Event,
@@ -45,7 +47,6 @@ from sweeper.records.events import (
     StudyOpened,
     TrainingStarted,
     TrialVerified,
-    VerificationOpened,
 )
 from sweeper.views.formats import metrics_text, rate_text
 from sweeper.views.tables import STATE_STYLES
@@ -77,9 +78,7 @@ class StyledLines(EventLines):
     def _style(self, event: Event) -> str | None:
         match event:
             case AttemptEnded():
-                # The end of a replay is not reported, because the trial's verdict follows.
-                ended = self.verifies and event.outcome in ("complete", "pruned")
-                return None if ended else STATE_STYLES.get(event.outcome, "bold red")
+                return STATE_STYLES.get(event.outcome, "bold red")
             case TrialVerified():
                 return _VERDICTS[event.verdict]
             case Notice():
@@ -128,7 +127,7 @@ class RunProgress(Progress):
             TextColumn("{task.description}", markup=False),
             TextColumn("{task.fields[phase]}", markup=False),
             BarColumn(bar_width=12),
-            TextColumn("{task.fields[steps]}", markup=False, justify="right"),
+            MofNCompleteColumn(),
             _RateColumn(),
             TimeRemainingColumn(compact=True),
             _MetricsColumn(Column()),
@@ -152,7 +151,7 @@ class RunProgress(Progress):
         match event:
             case StudyOpened():
                 self._objective = event.status.objective
-            case VerificationOpened():
+            case ChecksOpened():
                 self._objective = event.objective
             case Doing() if event.trial is not None:
                 self.update(self._row(event.trial), phase=event.what)
@@ -177,7 +176,7 @@ class RunProgress(Progress):
 
     def _row(self, trial: int) -> TaskID:
         if trial not in self._rows:
-            fields: dict[str, Any] = {"phase": "preparing", "steps": "", "metrics": "", "epochs": 0}
+            fields: dict[str, Any] = {"phase": "preparing", "metrics": "", "epochs": 0}
             self._rows[trial] = self.add_task(f"trial {trial}", total=None, **fields)
         return self._rows[trial]
 
@@ -188,9 +187,8 @@ class RunProgress(Progress):
         total = task.total
         if total is None and epoch and epochs:
             total = step / epoch * epochs
-        of = "" if total is None else f"/{total:.0f}"
         phase = f"epoch {min(epoch + 1, epochs or epoch + 1)}" + (f"/{epochs}" if epochs else "")
-        options |= {"phase": phase, "steps": f"{step}{of}", "completed": step, "total": total}
+        options |= {"phase": phase, "completed": step, "total": total}
         self.update(row, **options)
 
 

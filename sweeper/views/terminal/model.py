@@ -19,8 +19,8 @@ from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
     CheckpointMeasured,
+    ChecksOpened,
     Doing,
-    EvaluationOpened,
     Event,
     RungDecided,
     RunStopping,
@@ -28,7 +28,6 @@ from sweeper.records.events import (
     StudyOpened,
     TrainingStarted,
     TrialVerified,
-    VerificationOpened,
 )
 from sweeper.records.results import BestTrial, Params, StudyStatus
 from sweeper.views.formats import params_text, time_text, value_text
@@ -45,23 +44,22 @@ class RunState:
         self._clock = clock
         self._began = clock()
         self._lock = threading.Lock()
-        self._opened: StudyOpened | VerificationOpened | EvaluationOpened | None = None
+        self._opened: StudyOpened | ChecksOpened | None = None
         self._status: StudyStatus | None = None
         self._best: BestTrial | None = None
         self._states: dict[int, str] = {}
         self._params: dict[int, Params] = {}
-        self._checked: Counter[str] = Counter()
-        self._measured: tuple[int, int, float] | None = None
+        self._checked = 0
         self._stopping: RunStopping | None = None
         self._doing = "opening the study"
 
     def apply(self, event: Event) -> None:
         """Apply one event. Events of attempts without a start are accepted."""
         with self._lock:
+            if isinstance(event, StudyOpened | ChecksOpened):
+                self._opened = event
             match event:
-                case StudyOpened() | VerificationOpened() | EvaluationOpened():
-                    self._open(event)
-                case StudyCounted():
+                case StudyOpened() | StudyCounted():
                     self._status = event.status
                     self._lead(event.status.best)
                     # Another worker may have resumed a trial that stopped here.
@@ -77,18 +75,13 @@ class RunState:
                 case RungDecided():
                     self._states.update(dict.fromkeys(event.ended, "pruned"))
                 case TrialVerified() | CheckpointMeasured():
-                    self._check(event)
+                    self._checked += 1
                 case RunStopping():
                     self._stopping = event
                 case Doing(trial=None):
                     self._doing = event.what
                 case _:
                     pass
-
-    def _open(self, event: StudyOpened | VerificationOpened | EvaluationOpened) -> None:
-        self._opened = event
-        if isinstance(event, StudyOpened):
-            self._status, self._best = event.status, event.status.best
 
     def _end(self, event: AttemptEnded) -> None:
         ends = event.outcome in (*_RESULTS, "paused")
@@ -104,22 +97,6 @@ class RunState:
         if self._best is None or sign * trial.value < sign * self._best.value:
             self._best = trial
 
-    def _check(self, event: TrialVerified | CheckpointMeasured) -> None:
-        opened = self._opened
-        if isinstance(event, TrialVerified):
-            self._checked["differing" if event.verdict == "differs" else "identical"] += 1
-            return
-        if not isinstance(opened, EvaluationOpened):
-            # The evaluation has not begun yet.
-            return
-        self._checked["passed over" if event.metrics is None else "measured"] += 1
-        value = None if event.metrics is None else event.metrics.get(opened.metric)
-        if value is None or math.isnan(value) or event.step is None:
-            return
-        sign = 1 if opened.direction == "minimize" else -1
-        if self._measured is None or sign * value < sign * self._measured[2]:
-            self._measured = (event.trial, event.step, value)
-
     @property
     def name(self) -> str:
         """Return the study's name; empty before it is opened."""
@@ -134,13 +111,8 @@ class RunState:
             match self._opened:
                 case None:
                     return ""
-                case EvaluationOpened() as opened:
-                    done = f"{self._checked['measured']}/{opened.checkpoints} measured"
-                    best = self._measured
-                    of = "" if best is None else f", best {value_text(best[2])} of trial {best[0]}"
-                    return f" [{done}{of}]"
-                case VerificationOpened() as opened:
-                    return f" [{self._verified(opened)}]"
+                case ChecksOpened():
+                    return f" [{self._done()}]"
                 case StudyOpened():
                     return f" [{self._done()}{self._leader()}]"
 
@@ -168,19 +140,6 @@ class RunState:
             return iter(lines)
 
     def _words(self) -> list[str | tuple[str, str]]:
-        opened, checked = self._opened, self._checked
-        if isinstance(opened, EvaluationOpened):
-            words = f"{checked['measured']}/{opened.checkpoints} checkpoints measured"
-            if checked["passed over"]:
-                words += f", {checked['passed over']} passed over"
-            if self._measured is not None:
-                trial, step, value = self._measured
-                words += (
-                    f", best {opened.metric} {value_text(value)} of trial {trial} at step {step}"
-                )
-            return [words]
-        if isinstance(opened, VerificationOpened):
-            return [self._verified(opened)]
         counts = self._counts()
         shown = ("pruned", "failed", "running", "interrupted", "paused", "waiting")
         return [
@@ -192,13 +151,9 @@ class RunState:
             ),
         ]
 
-    def _verified(self, opened: VerificationOpened) -> str:
-        done = f"{self._checked.total()}/{opened.trials} verified"
-        differing = self._checked["differing"]
-        said = f"{done}, {self._checked['identical']} identical"
-        return f"{said}, {differing} differing" if differing else said
-
     def _done(self) -> str:
+        if isinstance(self._opened, ChecksOpened):
+            return f"{self._checked}/{self._opened.total} {self._opened.done}"
         counts = self._counts()
         return f"{sum(counts[state] for state in _RESULTS)}/{counts['target']} done"
 
@@ -253,8 +208,7 @@ class RunState:
         """Return the effect of ``stop``, or, after it, which trials have not stopped and how to resume."""
         opened = self._opened
         if not isinstance(opened, StudyOpened):
-            kept = "verdicts" if isinstance(opened, VerificationOpened) else "values"
-            return [Text(f"{stop} stops; the {kept} so far are stored", style="dim")]
+            return [Text(f"{stop} stops; the results so far are stored", style="dim")]
         resume = opened.resume_command
         if self._stopping is None:
             return [Text.assemble((f"{stop} checkpoints and stops; resume with: ", "dim"), resume)]

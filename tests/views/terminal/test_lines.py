@@ -12,16 +12,15 @@ from sweeper.records.events import (
     AttemptStarted,
     CheckpointKept,
     CheckpointMeasured,
+    ChecksOpened,
     Doing,
     EpochFinished,
-    EvaluationOpened,
     Notice,
     Remark,
     StepsDone,
     StudyOpened,
     TrainingStarted,
     TrialVerified,
-    VerificationOpened,
 )
 from sweeper.records.results import StudyStatus
 from sweeper.spec.searching import Objective
@@ -148,10 +147,9 @@ def test_a_study_with_several_objectives_has_no_best_in_its_lines():
 
 
 def test_a_verification_and_an_evaluation_count_what_is_theirs():
-    url = "postgresql://me:secret@host/db"
     assert told(
         [
-            VerificationOpened("digits", 9, 5, "val_accuracy", "maximize", 2, url),
+            ChecksOpened("digits", "verified", 9, 2, "val_accuracy"),
             AttemptStarted(0, 1),
             TrainingStarted(0, {}, 5, 45, 0),
             AttemptEnded(0, 1, "complete", 0.9),
@@ -159,22 +157,26 @@ def test_a_verification_and_an_evaluation_count_what_is_theirs():
             TrialVerified(1, "differs", 3.0),
         ]
     ) == [
-        "study digits: 0/9 verified, 2 workers, storage postgresql://me:***@host/db",
-        "trial 0 attempt 1 started [0/9 verified, 0 identical]",
-        "trial 0 attempt 1 complete value=0.9 [0/9 verified, 0 identical]",
-        "trial 0 verified holds 12s [1/9 verified, 1 identical]",
-        "trial 1 verified differs 3.0s [2/9 verified, 1 identical, 1 differing]",
+        "study digits: 0/9 verified, 2 workers",
+        "trial 0 attempt 1 started [0/9 verified]",
+        "trial 0 attempt 1 complete value=0.9 [0/9 verified]",
+        "trial 0 verified holds 12s [1/9 verified]",
+        "trial 1 verified differs 3.0s [2/9 verified]",
     ]
     assert lines_of(
         [
-            EvaluationOpened("digits", 3, 9, 1, "accuracy", "maximize"),
+            ChecksOpened("digits", "measured", 9, 1, "accuracy"),
             CheckpointMeasured(0, 120, {"loss": 0.4, "accuracy": 0.8}),
-            CheckpointMeasured(1, 120, None),
         ]
     ) == [
-        "study digits: 0/9 checkpoints of 3 trials measured, 1 worker",
-        "trial 0 measured at step 120 accuracy=0.8 loss=0.4 [1/9 measured, best 0.8 of trial 0]",
+        "study digits: 0/9 measured, 1 worker",
+        "trial 0 measured at step 120 accuracy=0.8 loss=0.4 [1/9 measured]",
     ]
+
+
+def test_a_databases_password_is_in_no_line():
+    opened = replace(OPENED, storage="postgresql://me:secret@host/db")
+    assert lines_of([opened])[0].endswith("storage postgresql://me:***@host/db")
 
 
 def test_the_lines_are_these_and_only_these_and_each_is_written_at_once_whole():

@@ -6,14 +6,12 @@ from terminals import OPENED, Watched, first_moment, second_moment
 from sweeper.records.events import (
     AttemptEnded,
     AttemptStarted,
-    CheckpointMeasured,
+    ChecksOpened,
     EpochFinished,
-    EvaluationOpened,
     RunStopping,
     StepsDone,
     TrainingStarted,
     TrialVerified,
-    VerificationOpened,
 )
 from sweeper.views.terminal.live import LiveProgress
 
@@ -124,9 +122,9 @@ def test_a_users_text_is_drawn_as_it_is():
 def test_a_verification_shows_its_own_progress():
     run = Watched(80, 24)
     with run.listener:
-        opened = VerificationOpened("digits", 9, 10, "val_accuracy", "maximize", 2, "sqlite://")
+        opened = ChecksOpened("digits", "verified", 9, 2, "val_accuracy")
         run.after(0, opened, AttemptStarted(0, 1), TrainingStarted(0, {}, 10, 120, 0))
-        assert run.shown[1] == "digits  0/9 verified, 0 identical  0ms"
+        assert run.shown[1] == "digits  0/9 verified  0ms"
         run.after(
             2,
             AttemptEnded(0, 1, "complete", 0.9),
@@ -134,31 +132,13 @@ def test_a_verification_shows_its_own_progress():
             TrialVerified(1, "differs", 3.0),
         )
         assert run.shown == [
+            "trial 0 attempt 1 complete value=0.9",
             "trial 0 verified holds 2.0s",
             "trial 1 verified differs 3.0s",
             "",
-            "digits  2/9 verified, 1 identical, 1 differing  2.0s",
-            "Ctrl-C stops; the verdicts so far are stored",
+            "digits  2/9 verified  2.0s",
+            "Ctrl-C stops; the results so far are stored",
         ]
-
-
-def test_an_evaluation_shows_how_many_checkpoints_are_measured_and_the_best():
-    run = Watched(80, 24)
-    with run.listener:
-        run.after(
-            0,
-            CheckpointMeasured(7, None, None),
-            EvaluationOpened("digits", 3, 9, 2, "loss", "minimize"),
-            CheckpointMeasured(1, 120, {"loss": float("nan")}),
-            CheckpointMeasured(0, 120, {"loss": 0.4}),
-            CheckpointMeasured(0, 240, {"loss": 0.3}),
-            CheckpointMeasured(1, 240, None),
-        )
-        shown = " ".join(run.shown).split("  ")
-    assert shown[1] == (
-        "3/9 checkpoints measured, 1 passed over, best loss 0.3 of trial 0 at step 240"
-    )
-    assert "Ctrl-C stops; the values so far are stored" in shown[-1]
 
 
 def test_every_epoch_and_checkpoint_is_told_above_the_table_only_where_asked_for():
