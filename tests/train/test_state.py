@@ -329,19 +329,6 @@ def test_an_iterator_that_nothing_advances_is_accepted():
         holder.capture({}, "user_state/callback Draws.numbers")
 
 
-def test_a_file_whose_position_changed_is_refused(tmp_path):
-    (tmp_path / "read.txt").write_text("abc")
-    with (tmp_path / "read.txt").open("rb") as read, (tmp_path / "log.txt").open("w") as log:
-        for file, use in ((read, lambda: read.read(2)), (log, lambda: log.write("a line"))):
-            holder = Uncaptured(file, "it", kind_of(file))
-            holder.begin()
-            assert not holder.changed()
-            use()
-            assert holder.changed()
-            with pytest.raises(NotPlainError, match=r"an open file .*open it where it is used"):
-                holder.capture({}, "it")
-
-
 @pytest.mark.parametrize("stable", [True, False])
 def test_a_token_that_differs_each_time_is_a_change_unless_it_is_known_to(stable):
     """A dataset's iterator that reads ahead has another position each time: it may have advanced."""
