@@ -189,12 +189,11 @@ class _Reader:
             self._reach(name, value)
             return
         label = f"{self._prefix(namespace, source.file)}{name}"
-        text = ""
-        if self._is_compared_by_value(name, namespace, source):
-            text = self._texts.of(value) or ""
-            if not text:
-                self._reach(label, value)
-        self._statements(label, source.bindings[name], namespace, source, text)
+        by_value = self._is_compared_by_value(name, namespace, source)
+        text = self._texts.of(value) if by_value else ""
+        self._statements(label, source.bindings[name], namespace, source, text or "")
+        if text is None:
+            self._reach(label, value)
 
     def _is_compared_by_value(
         self, name: str, namespace: Mapping[str, Any], source: Source
