@@ -46,8 +46,8 @@ class ValueTexts:
     """
 
     def __init__(self, file: str) -> None:
-        places = (*Path(file).resolve().parents, Path(os.environ.get("HOME", "/")))
-        directories = {str(path) for path in places if path.name}
+        roots = (*Path(file).resolve().parents, Path(os.environ.get("HOME", "/")))
+        directories = {str(path) for path in roots if path.name}
         self._directories = sorted(directories, key=len, reverse=True)
         self._known: dict[int, tuple[object, str | None]] = {}
 
