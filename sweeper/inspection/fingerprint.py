@@ -429,4 +429,6 @@ def _text_of_code(code: types.CodeType) -> str:
         else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
         for value in code.co_consts
     ]
-    return f"{code.co_code.hex()}{code.co_names}{code.co_varnames}{code.co_freevars}{constants}"
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    return f"{code.co_code.hex()}{names}{counts}{constants}"
