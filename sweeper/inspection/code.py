@@ -54,12 +54,6 @@ def closure_of(function: types.FunctionType) -> Iterator[tuple[str, object]]:
             yield name, cell.cell_contents
 
 
-def defaults_of(function: types.FunctionType) -> Iterator[tuple[object, object]]:
-    """Yield the defaults of parameters, by position or name."""
-    yield from enumerate(function.__defaults__ or ())
-    yield from (function.__kwdefaults__ or {}).items()
-
-
 def named_defaults(function: types.FunctionType) -> dict[str, Any]:
     """Return the defaults of parameters, by the parameters' names."""
     code, defaults = function.__code__, function.__defaults__ or ()
@@ -87,19 +81,6 @@ def functions_of(member: object) -> Iterator[types.FunctionType]:
 _NO_OPERATION = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "PRECALL"})
 
 
-class _ByIdentity:
-    """Cache key that calls no ``__hash__`` of a metaclass."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is _ByIdentity and other.value is self.value
-
-
 def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
     """Return the attributes that methods of ``cls`` and its bases assign to ``self``.
 
@@ -107,23 +88,10 @@ def assigned_by(cls: type, *, library: bool) -> frozenset[str]:
         cls: A class.
         library: Whether to read the bases that a library defines, or the user's.
     """
-    hashable: Any = _ByIdentity(cls)
-    return _assigned_by(hashable, library)
-
-
-@functools.cache
-def _assigned_by(key: _ByIdentity, library: bool) -> frozenset[str]:
-    found: set[str] = set()
-    for base in key.value.__mro__:
-        if is_library_class(base) is not library:
-            continue
-        for member in vars(base).values():
-            for part in (member, getattr(member, "fget", None), getattr(member, "fset", None)):
-                function = getattr(part, "__wrapped__", getattr(part, "__func__", part))
-                code = getattr(function, "__code__", None)
-                if code is not None:
-                    found |= _assigned_in(code)
-    return frozenset(found)
+    bases = [base for base in cls.__mro__ if is_library_class(base) is library]
+    members = (member for base in bases for member in vars(base).values())
+    functions = (function for member in members for function in functions_of(member))
+    return frozenset().union(*(_assigned_in(function.__code__) for function in functions))
 
 
 @functools.cache

@@ -41,13 +41,13 @@ class ValueTexts:
     """Texts of plain values for one fingerprint.
 
     Args:
-        file: The study's file. Its directory and those above it, the current directory and the home
-            directory count as equal in paths, so that the files can be moved.
+        file: The study's file. Its directory, those above it and the home directory count as equal in
+            paths, so that the files can be moved.
     """
 
     def __init__(self, file: str) -> None:
-        above = Path(file).resolve().parents
-        directories = {str(path) for path in (*above, Path.cwd(), Path.home()) if path.name}
+        roots = (*Path(file).resolve().parents, Path(os.environ.get("HOME", "/")))
+        directories = {str(path) for path in roots if path.name}
         self._directories = sorted(directories, key=len, reverse=True)
         self._known: dict[int, tuple[object, str | None]] = {}
 

@@ -189,13 +189,11 @@ class _Reader:
             self._reach(name, value)
             return
         label = f"{self._prefix(namespace, source.file)}{name}"
-        text = ""
-        if self._is_compared_by_value(name, namespace, source):
-            text = self._texts.of(value) or ""
-            if not text:
-                self._reach(label, value)
-        statements = [s for s in source.bindings[name] if not _is_import(s)]
-        self._statements(label, statements, namespace, source, text)
+        by_value = self._is_compared_by_value(name, namespace, source)
+        text = self._texts.of(value) if by_value else ""
+        self._statements(label, source.bindings[name], namespace, source, text or "")
+        if text is None:
+            self._reach(label, value)
 
     def _is_compared_by_value(
         self, name: str, namespace: Mapping[str, Any], source: Source
@@ -241,8 +239,7 @@ class _Reader:
         """Add a variable that a statement uses; if it is a module, its attributes ``chains``."""
         if not self._is_new(id(namespace), name, *chains, source):
             return
-        statements = source.bindings.get(name, ())
-        if not all(map(_is_import, statements)):
+        if name in source.bindings:
             self._later(self._variable, name, namespace, source)
         for node, alias in source.imports.get(name, ()):
             if isinstance(node, ast.ImportFrom):
@@ -251,8 +248,10 @@ class _Reader:
         value = namespace.get(name)
         if isinstance(value, types.ModuleType):
             self._attributes(value, chains)
-        if name in namespace and not statements:
-            self._value(name, value, namespace, source.file)
+        if name not in namespace or name in source.bindings or name in source.imports:
+            return
+        if not _is_of_this_package(value) and not name.startswith("__"):
+            self._reach(f"{self._prefix(namespace, source.file)}{name}", value)
 
     def _attributes(self, module: types.ModuleType | None, chains: Iterable[Chain]) -> None:
         """Add attributes of a user's module; the whole module where it is used as a value."""
@@ -269,11 +268,6 @@ class _Reader:
                 self._attributes(inner, [tuple(others)])
         if () in chains:
             self._module(module.__name__)
-
-    def _value(self, name: str, value: object, namespace: Mapping[str, Any], file: str) -> None:
-        """Add a variable by its value."""
-        if not _is_of_this_package(value) and not name.startswith("__"):
-            self._reach(f"{self._prefix(namespace, file)}{name}", value)
 
     def _module(self, name: str) -> None:
         """Add a complete module of the user's, and all that it imports."""
@@ -403,10 +397,6 @@ def _package_of(namespace: Mapping[str, Any]) -> str:
     return str(namespace.get("__package__") or "")
 
 
-def _is_import(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Import | ast.ImportFrom)
-
-
 def _methods_of(cls: type) -> list[types.FunctionType]:
     """Return the functions of a class's members."""
     members = type.__dict__["__dict__"].__get__(cls).values()
@@ -439,4 +429,6 @@ def _text_of_code(code: types.CodeType) -> str:
         else repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
         for value in code.co_consts
     ]
-    return f"{code.co_code.hex()}{code.co_names}{code.co_varnames}{code.co_freevars}{constants}"
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    return f"{code.co_code.hex()}{names}{counts}{constants}"

@@ -109,9 +109,13 @@ class Source:
 
     @functools.cached_property
     def bindings(self) -> Mapping[str, list[ast.stmt]]:
-        """Return the statements at the top level that bind or change a variable, by its name."""
+        """Return the statements at the top level that bind or change a variable, by its name.
+
+        Those that only import it are in `imports`.
+        """
         found: dict[str, list[ast.stmt]] = {}
-        for statement in self.compared.body:
+        others = [s for s in self.compared.body if not isinstance(s, ast.Import | ast.ImportFrom)]
+        for statement in others:
             for name in dict.fromkeys(map(bound_name, outside_functions(statement))):
                 if name is not None:
                     found.setdefault(name, []).append(statement)

@@ -606,6 +606,7 @@ def test_code_without_a_text_is_compared_with_itself_and_with_no_text(read, tmp_
         ("depth = 2", "depth = 3"): "Wide.depth",
         ("WIDTH * self", "WIDTH + self"): "Wide.width",
         ("{1, 2}", "{1, 3}"): "build_model",
+        ("(x, by=", "(x, *, by="): "scaled",
     }
     for edit, name in edits.items():
         changes = piped(text.replace(*edit)).changes_since(stored)
