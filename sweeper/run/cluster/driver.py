@@ -149,7 +149,7 @@ class _Drive:
             )
             for number in range(hosts)
         ]
-        return _place(cluster, specs)
+        return _start_hosts(cluster, specs)
 
     def _follow(self, placement: _Placement | None) -> None:
         """Report events until the placed hosts, or all workers, have ended."""
@@ -252,18 +252,18 @@ def progress_between(
         yield AttemptEnded(number, trial.attempts, outcome, trial.value, trial.error)
 
 
-def _place(cluster: Cluster, specs: list[HostSpec]) -> _Placement:
+def _start_hosts(cluster: Cluster, specs: list[HostSpec]) -> _Placement:
     """Place worker hosts from a daemon thread; the result has their ends once they have ended."""
     placement: _Placement = Future()
     texts = [write_spec(spec) for spec in specs]
     slots = max(spec.options.slots or 1 for spec in specs)
 
-    def place() -> None:
+    def run_hosts() -> None:
         try:
             placement.set_result(run_tasks(cluster, run_host, texts, slots))
         except BaseException as error:
             # The driver's main thread raises it.
             placement.set_exception(error)
 
-    threading.Thread(target=place, name="sweeper-placement", daemon=True).start()
+    threading.Thread(target=run_hosts, name="sweeper-placement", daemon=True).start()
     return placement
