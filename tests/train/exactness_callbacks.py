@@ -71,6 +71,10 @@ class Collector(keras.callbacks.Callback):
         self.scale = functools.partial(np.multiply, 0.001)
         self.other = None
 
+    def on_epoch_begin(self, epoch, logs=None):
+        self.of_epoch = keras.metrics.Mean()
+        self.seeds = keras.random.SeedGenerator(epoch)
+
     def on_train_batch_end(self, batch, logs=None):
         drawn = float(self.rng.normal())
         self.nested["a", 1][0].append(batch)
@@ -82,13 +86,20 @@ class Collector(keras.callbacks.Callback):
         self.array[batch % 3] += drawn
         self.variable.assign_add(drawn)
         self.mean.update_state(drawn)
+        self.of_epoch.update_state(drawn + keras.random.uniform((), seed=self.seeds))
         self.point = Point(self.point.x + 1, [*self.point.y, drawn])
         self.phase = Phase.COLD if drawn > 0 else Phase.WARM
         self.started += dt.timedelta(seconds=drawn)
         self.at += dt.timedelta(hours=1)
         self.best.seen.append(drawn)
         self.best.value = min(self.best.value, drawn)
-        moved = drawn + float(self.mean.result()) + float(self.array.sum()) + self.best.value
+        moved = (
+            drawn
+            + float(self.of_epoch.result())
+            + float(self.mean.result())
+            + float(self.array.sum())
+            + self.best.value
+        )
         if self.other is not None:
             moved += self.other.count + len(self.nested["a", 1][0])
         bias = self.model.layers[-1].bias

@@ -148,6 +148,12 @@ class UserEncoder(Encoder):
             kind = "keras" if isinstance(value, keras.Variable) else "tf"
             shown = {"trainable": bool(value.trainable), "name": str(value.name).partition(":")[0]}
             return {TAG: "variable", "type": kind, "v": self._tensor(value, path), **shown}
+        if isinstance(value, keras.random.SeedGenerator):
+            return {TAG: "seeds", "v": self._tensor(value.state, path)}
+        if isinstance(value, keras.metrics.Metric) and type(value).__module__.startswith("keras."):
+            parts = [self._tensor(variable, path) for variable in value.variables]
+            config = self.encode(value.get_config(), path)
+            return {TAG: "metric", "class": type(value).__name__, "config": config, "v": parts}
         if isinstance(value, functools.partial):
             parts = [self.encode(e, path) for e in (value.func, value.args, dict(value.keywords))]
             return {TAG: "partial", "v": parts}
@@ -274,6 +280,21 @@ class UserDecoder(Decoder):
             raise UnplaceableError(msg)
         return cls(**node["v"])
 
+    def _seeds(self, node: Json) -> Any:
+        made = keras.random.SeedGenerator(0)
+        made.state.assign(self.tensors[node["v"]])
+        return made
+
+    def _metric(self, node: Json) -> Any:
+        cls = getattr(keras.metrics, node["class"], None)
+        if cls is None:
+            msg = f"it contains a metric {node['class']}, which Keras does not have now"
+            raise UnplaceableError(msg)
+        made = cls.from_config(self.decode(node["config"]))
+        for variable, key in zip(made.variables, node["v"], strict=True):
+            variable.assign(self.tensors[key])
+        return made
+
     def _partial(self, node: Json) -> Any:
         function, arguments, keywords = (self.decode(each) for each in node["v"])
         return functools.partial(function, *arguments, **keywords)
@@ -294,9 +315,11 @@ UserDecoder.readers = {
     "logger": lambda _, node: logging.getLogger(node["v"]),
     "kept": lambda _, __: _KEPT,
     "method": UserDecoder._method,
+    "metric": UserDecoder._metric,
     "nothing": lambda _, __: MISSING,
     "partial": UserDecoder._partial,
     "ref": lambda d, node: d.object_at(node["v"]),
+    "seeds": UserDecoder._seeds,
     "variable": UserDecoder._variable,
     "view": UserDecoder._view,
 }
