@@ -166,7 +166,7 @@ def _check_has_best(found: "StudyStatus", settings: "Settings") -> None:
         )
         raise SweeperError(msg)
     advice = " or ".join(f"`{c}`" for c in next_commands(found, settings))
-    from sweeper.records.status import none_complete
+    from sweeper.records.results import none_complete
 
     errors = [trial.error for trial in found.trials if trial.state == "failed"]
     msg = f"{none_complete(found.study, found.target, errors)}. No trial is the best one; see {advice}"

@@ -6,7 +6,6 @@ resume. Standard output has only the summary.
 
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +25,7 @@ from sweeper.cli.options import (
 from sweeper.cli.output import print_json, print_table, say_beginning
 from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
-from sweeper.records.events import Event, Listener, StudyOpened
+from sweeper.records.events import Event, StudyOpened
 from sweeper.records.lengths import Extension
 
 if TYPE_CHECKING:
@@ -135,24 +134,6 @@ def confirm(
     _sweep(flags, study=study, confirm=asked)
 
 
-class _WithResumeCommand:
-    """A listener that passes every event on, with the resume command once the study is known.
-
-    Only the command line knows both the study's name and the options that were typed.
-    """
-
-    def __init__(self, listener: Listener, resume_command: Callable[[str], str]) -> None:
-        self._listener = listener
-        self._resume_command = resume_command
-        self.study: str | None = None
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, StudyOpened):
-            self.study = event.status.study
-            event = replace(event, resume_command=self._resume_command(self.study))
-        self._listener(event)
-
-
 def _sweep(
     flags: Flags,
     source: str | None = None,
@@ -177,28 +158,32 @@ def _sweep(
             from sweeper.views.terminal.live import progress_listener
 
             with progress_listener(sys.stderr, verbosity) as progress:
-                listener = _WithResumeCommand(
-                    progress, lambda study: _command(flags, settings, "resume", study)
-                )
-                try:
-                    results = run_sweep(
-                        RunRequest(
-                            flags.worker_options(settings, settings.workers),
-                            listener,
-                            source=source,
-                            study=study,
-                            trials=flags.trials,
-                            engine=settings.engine,
-                            engine_address=settings.engine_address,
-                            accept_changes=flags.accept_changes,
-                            fresh=flags.fresh,
-                            server=server,
-                            extension=extension,
-                            confirm=confirm,
-                        )
+
+                def listen(event: Event) -> None:
+                    nonlocal known
+                    if isinstance(event, StudyOpened):
+                        # Only this command knows the study's name and the options that were typed.
+                        known = event.status.study
+                        command = _command(flags, settings, "resume", known)
+                        event = replace(event, resume_command=command)
+                    progress(event)
+
+                results = run_sweep(
+                    RunRequest(
+                        flags.worker_options(settings, settings.workers),
+                        listen,
+                        source=source,
+                        study=study,
+                        trials=flags.trials,
+                        engine=settings.engine,
+                        engine_address=settings.engine_address,
+                        accept_changes=flags.accept_changes,
+                        fresh=flags.fresh,
+                        server=server,
+                        extension=extension,
+                        confirm=confirm,
                     )
-                finally:
-                    known = listener.study or study
+                )
     except StudyFileError as error:
         msg = f"{error}{stored_hint(source or '', settings)}"
         raise StudyFileError(msg) from None

@@ -18,9 +18,7 @@ from rich.text import Text
 from sweeper.records.code import CodeGroup
 from sweeper.records.configurations import ConfigurationRecord, leader_sentence, mean_text
 from sweeper.records.exactness import Exactness
-from sweeper.records.presentation import parameter_headers
-from sweeper.records.results import StudyStatus, TrialStatus
-from sweeper.records.status import ranked
+from sweeper.records.results import StudyStatus, TrialStatus, parameter_headers, ranked
 from sweeper.spec.repeating import confirmation_name
 from sweeper.spec.searching import Objective
 from sweeper.views.formats import choice_text, one_line, params_text, time_text, value_text

@@ -35,7 +35,7 @@ from sweeper.errors import (
     UnknownStudyError,
     UsageError,
 )
-from sweeper.records.presentation import progress_text
+from sweeper.records.results import progress_text
 from sweeper.support.installation import install_command
 from sweeper.views.page.payload import Advice, LivePayloads, log_tail
 from sweeper.views.page.report import PATIENCE, asset, page_template
