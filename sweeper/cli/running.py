@@ -6,7 +6,7 @@ resume. Standard output has only the summary.
 
 import sys
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +14,6 @@ import typer
 from sweeper.cli.options import (
     RUNNING,
     Flags,
-    Grace,
     StudyName,
     expanded,
     flag,
@@ -341,21 +340,7 @@ def retry(
 
 
 DEFAULT_GRACE = 30.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _WorkerFlags(Flags):
-    """Options of a worker, which always has a deadline and never runs trials inline."""
-
-    grace: Grace = DEFAULT_GRACE
-    isolation: Annotated[
-        str | None,
-        option(
-            "--isolation",
-            "auto|fork|spawn",
-            "How trial processes are started. (default: auto; env: SWEEPER_ISOLATION)",
-        ),
-    ] = None
+"""Seconds that a worker gives its trials after SIGTERM."""
 
 
 @expanded(
@@ -385,7 +370,7 @@ def worker(
             help="Exit with code 0 at once if `sweeper stop` has stopped the study.",
         ),
     ] = False,
-    flags: _WorkerFlags,
+    flags: Flags,
     ordered: Annotated[bool, typer.Option("--ordered", hidden=True)] = False,
 ) -> None:
     """Run trials of a study on this machine until the study is done."""
@@ -396,7 +381,9 @@ def worker(
         say_beginning(f"the study {study}")
     from sweeper.run.options import HostSpec
 
-    settings = replace(flags, workers=slots).settings()
+    grace = DEFAULT_GRACE if flags.grace is None else flags.grace
+    flags = replace(flags, workers=slots, grace=grace)
+    settings = flags.settings()
     _check_gpus(settings)
     again = settings.command("worker", study, checkpoints=settings.checkpoints)
     wanted = settings.workers if slots is not None or settings.gpus is None else None

@@ -12,12 +12,7 @@ _LONGEST = 40
 
 
 def value_shown(value: object, longest: int = _LONGEST) -> str:
-    """Return a value in one line: a number with six digits, ``-`` for None.
-
-    Args:
-        value: A number, a parameter's value or a text.
-        longest: Maximum number of characters.
-    """
+    """Return a value in one line, cut to ``longest`` characters: six digits, ``-`` for None."""
     if value is None:
         return "-"
     text = f"{value:.6g}" if isinstance(value, float) else " ".join(str(value).split())

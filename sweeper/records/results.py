@@ -343,13 +343,7 @@ def leader_of(configurations: Sequence[ConfigurationRecord]) -> BestTrial | None
 
 
 def none_complete(study: str, target: int, errors: Iterable[str | None]) -> str:
-    """Return a message that no trial is complete, with the error of the first one.
-
-    Args:
-        study: The study's name.
-        target: Its total of trials.
-        errors: Errors of its failed trials, in order.
-    """
+    """Return a message that no trial is complete, with the first of the errors of its failed trials."""
     failed = list(errors)
     text = f"study {study!r} has no complete trial yet"
     if failed:

@@ -159,14 +159,7 @@ def describe_budget(
     pruner: object,
     objectives: Sequence[Objective],
 ) -> dict[str, Any] | None:
-    """Return ``budget`` as plain JSON; None without a budget.
-
-    Args:
-        budget: The user's argument.
-        epochs: The study's.
-        pruner: The study's, or None.
-        objectives: The study's.
-    """
+    """Return ``budget`` as plain JSON; None without a budget."""
     if budget is None:
         return None
     if not isinstance(budget, Halving | Hyperband):

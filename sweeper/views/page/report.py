@@ -47,14 +47,9 @@ def make_report(
     force: bool = False,
     advice: Advice | None = None,
 ) -> Path:
-    """Read the study, write its page, and return the page's path.
+    """Write the page of a study, by default to ``STUDY-report.html`` here, and return its path.
 
-    Args:
-        study: The study's name.
-        settings: The settings, of which the database and the runs directory are used.
-        output: The file; ``STUDY-report.html`` here by default.
-        force: Replace a file that is not a report.
-        advice: Next commands; none by default.
+    With ``force``, also a file that is not a report is replaced.
     """
     now, advice = datetime.now(UTC), advice or Advice()
     with Database.open(settings.storage, create=False, patience=PATIENCE) as database:
