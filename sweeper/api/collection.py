@@ -141,11 +141,7 @@ def _rules(definition: Any, study: str, keep: Keep | None) -> Keep:
 
 
 def _directories(trial: TrialRecord, *below: RunPaths) -> dict[Location, int]:
-    """Return the checkpoint directory of each attempt, with the attempt's number.
-
-    On this disk, the existing directories. In an object store, the numbers of attempts come from
-    the database.
-    """
+    """Return the checkpoint directory of each attempt, with the attempt's number."""
     found: dict[Location, int] = {}
     for paths in below:
         for attempt in sorted(paths.trial(trial.number).glob("attempt-*")):

@@ -98,15 +98,8 @@ STOPPED = "the evaluation was stopped; the finished evaluations are stored"
 class EvaluationRequest:
     """Checkpoints and data to evaluate.
 
-    Attributes:
-        study: Its name in the database.
-        options: Database, directories and isolation; ``slots`` trials run in parallel.
-        listener: Called with the progress.
-        trial: The number of the only trial; None for all.
-        data: The held-out data.
-        metric: The metric to rank by; None for the study's (first) objective without ``val_``.
-        direction: Direction of ``metric``; None to derive it from the study or the name.
-        definition: A study object of this process; None to load the stored file.
+    ``slots`` trials run in parallel, one trial or all, of the stored study or of a definition of this process.
+    For ``metric`` and ``direction``, see `ranking_objective`.
     """
 
     study: str
@@ -159,13 +152,7 @@ _Key = tuple[int, int, str, str, str]
 
 
 class Evaluator:
-    """Evaluation of a study's checkpoints.
-
-    Raises:
-        UnknownStudyError: There is no such study, or no such trial in it.
-        UsageError: The metric has no known direction.
-        SweeperError: There is no checkpoint to measure.
-    """
+    """Evaluation of a study's checkpoints."""
 
     def __init__(self, request: EvaluationRequest, repository: Repository) -> None:
         self.repository = repository

@@ -3,11 +3,11 @@
 Completion never prints an error: if anything fails, it offers nothing.
 """
 
-import ast
 import contextlib
 import difflib
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -98,21 +98,14 @@ def _file_not_name(path: Path) -> str:
 
 
 def _names_in(path: Path) -> list[str]:
-    """Return the names of the studies that a file defines literally; the file is not run."""
+    """Return the names of the studies that a file seems to define; the file is not run."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        return _STUDY_NAME.findall(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
         return []
-    return [
-        keyword.value.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and (getattr(node.func, "id", None) or getattr(node.func, "attr", None)) == "Study"
-        for keyword in node.keywords
-        if keyword.arg == "name"
-        and isinstance(keyword.value, ast.Constant)
-        and isinstance(keyword.value.value, str)
-    ]
+
+
+_STUDY_NAME = re.compile(r"""\bStudy\([^)]*?\bname\s*=\s*["']([^"']+)["']""")
 
 
 Verb = Callable[..., None]
@@ -121,11 +114,7 @@ Verb = Callable[..., None]
 
 @dataclass
 class Invocation:
-    """Settings of one command line beyond its verb's own options.
-
-    Attributes:
-        debug: Whether the traceback of an unexpected error is printed.
-    """
+    """Settings of one command line beyond its verb's own options."""
 
     debug: bool = False
 

@@ -26,6 +26,7 @@ from sweeper.cli.reading import next_commands
 from sweeper.errors import Interrupted, StudyFileError, SweeperError, UsageError
 from sweeper.records.events import Event, StudyOpened
 from sweeper.records.lengths import Extension
+from sweeper.records.printing import trials_named
 
 if TYPE_CHECKING:
     from sweeper.records.results import StudyResults
@@ -234,25 +235,16 @@ def _say_failures(results: "StudyResults", settings: "Settings") -> None:
             error = last_line(trial.error or "no error was kept")
             by_error.setdefault(error, []).append(str(trial.number))
     for error, numbers in by_error.items():
-        which = f"trial{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
-        typer.echo(f"{which} failed: {error}", err=True)
+        typer.echo(f"{trials_named(numbers)} failed: {error}", err=True)
         typer.echo(f"  {settings.command('show', results.status.study, numbers[0])}", err=True)
 
 
 def _command(flags: Flags, settings: "Settings", *words: str) -> str:
-    return settings.command(
-        *words,
-        workers=flags.workers,
-        trials=flags.trials,
-        # A study that is stored knows by now how far its trials train.
-        epochs=flags.epochs if words[0] == "run" else None,
-        engine=settings.engine,
-        isolation=settings.isolation,
-        engine_address=settings.engine_address,
-        gpus=settings.gpus,
-        trials_per_gpu=settings.trials_per_gpu,
-        checkpoints=settings.checkpoints,
-    )
+    # A study that is stored knows by now how far its trials train.
+    epochs = flags.epochs if words[0] == "run" else None
+    typed = {"workers": flags.workers, "trials": flags.trials, "epochs": epochs}
+    names = ("engine", "isolation", "engine_address", "gpus", "trials_per_gpu", "checkpoints")
+    return settings.command(*words, **typed, **{name: getattr(settings, name) for name in names})
 
 
 _LOOK = 0.25
@@ -333,8 +325,7 @@ def retry(
     if not numbers:
         typer.echo(f"no trial of study {study} has failed")
         return
-    names = ", ".join(map(str, numbers))
-    typer.echo(f"trial{'s' * (len(numbers) > 1)} {names} of study {study} will get another attempt")
+    typer.echo(f"{trials_named(numbers)} of study {study} will get another attempt")
     if not at_work:
         typer.echo(f"  {settings.command('resume', study)}", err=True)
 
