@@ -129,13 +129,9 @@ _GONE = (
 
 @dataclass(frozen=True)
 class StoredModel:
-    """One trial's model, found but not built.
+    """One trial's model, found but not built; for ``loaded`` and ``training``, see `Chosen`.
 
-    Attributes:
-        row: The study's row, with its code.
-        loaded: Its variables, read and verified.
-        training: The trial's kept checkpoints up to this model, oldest first.
-        directory: `Trial.directory`, whether or not it is there.
+    ``directory`` is `Trial.directory`, whether or not it is there.
     """
 
     row: StudyRow

@@ -240,11 +240,19 @@ def _say_failures(results: "StudyResults", settings: "Settings") -> None:
 
 
 def _command(flags: Flags, settings: "Settings", *words: str) -> str:
-    # A study that is stored knows by now how far its trials train.
-    epochs = flags.epochs if words[0] == "run" else None
-    typed = {"workers": flags.workers, "trials": flags.trials, "epochs": epochs}
-    names = ("engine", "isolation", "engine_address", "gpus", "trials_per_gpu", "checkpoints")
-    return settings.command(*words, **typed, **{name: getattr(settings, name) for name in names})
+    return settings.command(
+        *words,
+        workers=flags.workers,
+        trials=flags.trials,
+        # A study that is stored knows by now how far its trials train.
+        epochs=flags.epochs if words[0] == "run" else None,
+        engine=settings.engine,
+        isolation=settings.isolation,
+        engine_address=settings.engine_address,
+        gpus=settings.gpus,
+        trials_per_gpu=settings.trials_per_gpu,
+        checkpoints=settings.checkpoints,
+    )
 
 
 _LOOK = 0.25

@@ -631,12 +631,15 @@ class StudyResults:
         raise LookupError(msg)
 
     def __str__(self) -> str:
-        return results_text(self.status, ranked(self.trials, self.status))
+        width = shutil.get_terminal_size().columns
+        return _text_of(self.status, self.trials, width, _TEXT_ROWS)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return results_html(self.status, ranked(self.trials, self.status))
+        # A notebook's cell is wider than a terminal, and scrolls.
+        text = html.escape(_text_of(self.status, self.trials, _CELL_WIDTH, _CELL_ROWS))
+        return f'<pre style="overflow-x:auto;white-space:pre">{text}</pre>'
 
     @property
     def best(self) -> TrialRecord:
@@ -812,20 +815,10 @@ def configuration_rows(configurations: Iterable[ConfigurationRecord]) -> list[di
     ]
 
 
-def results_text(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """Return a headline and a table of the first trials, cut to the terminal's width."""
-    return _text_of(status, trials, shutil.get_terminal_size().columns, _TEXT_ROWS)
-
-
-def results_html(status: StudyStatus, trials: Sequence[TrialRecord]) -> str:
-    """Return the same text as HTML for a notebook's cell, which is wider and scrolls."""
-    text = html.escape(_text_of(status, trials, _CELL_WIDTH, _CELL_ROWS))
-    return f'<pre style="overflow-x:auto;white-space:pre">{text}</pre>'
-
-
 def _text_of(status: StudyStatus, trials: Sequence[TrialRecord], width: int, most: int) -> str:
+    """Return a headline and a table of the best trials, whose columns fit into ``width``."""
     lines = [f"{status.study}: {progress_text(status)}"]
-    chosen = trials[:most]
+    chosen = ranked(trials, status)[:most]
     if chosen:
         columns, optional = _columns(status, chosen)
         names = list(columns)
